@@ -29,8 +29,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make demo    train the example network on 4 ranks"
-	@echo "make test    ruff, mypy and every test"
-	@echo "make lint    ruff and mypy alone"
+	@echo "make test    ruff, import-linter, mypy and every test"
+	@echo "make lint    ruff, import-linter and mypy alone"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make setup   .venv alone (the others do it too)"
 	@echo "make horovod Horovod into .venv (make test does it too); takes two minutes once"
@@ -92,6 +92,7 @@ lint: style types
 style: $(STAMP)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(STAMP)
 	$(BIN)/python -m mypy $(TYPED)

@@ -27,13 +27,13 @@ from collectives.buffers import Array, fresh
 from collectives.errors import CollectiveError
 from collectives.group import Group
 from collectives.native.transport import core_share, native_transport
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
-from collectives.operations.broadcast import Broadcast
-from collectives.operations.exchange import Exchange
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.broadcast import Broadcast
+from collectives.operations.kinds.exchange import Exchange
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import Watch
 from collectives.windows import Windows
 

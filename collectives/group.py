@@ -12,13 +12,13 @@ import numpy as np
 from collectives.buffers import Array, dimension
 from collectives.errors import GroupError
 from collectives.operations import messages
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
-from collectives.operations.broadcast import Broadcast
-from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.broadcast import Broadcast
+from collectives.operations.kinds.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective, Finish
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.transport import Transport
 from collectives.transport.in_process import InProcessTransport
 from collectives.transport.launch import detect

@@ -25,11 +25,11 @@ import collectives
 from collectives.buffers import as_bytes, fresh
 from collectives.group import Group
 from collectives.native.transport import NativeTransport, native_transport
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import CollectiveStage, on_tensors
 from collectives.transport.launch import detect
 from collectives.transport.mpi import MpiTransport, connect

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.composition.options import ALONE, alone, combined, default
 from benchmarks.composition.shared import shared_dry_runs, shared_searches
-from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.errors import InfeasibleError
 from tensoropt.garbage import collected_later
 from tensoropt.plan.compared_numbers import SAME_TIME

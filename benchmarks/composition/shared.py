@@ -11,7 +11,7 @@ from time import process_time
 from typing import Any
 from unittest.mock import patch
 
-from tensoropt.cost.estimated_peak import Peak, PlanSteps
+from tensoropt.cost.peak.estimated_peak import Peak, PlanSteps
 from tensoropt.errors import InfeasibleError
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh

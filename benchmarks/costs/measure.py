@@ -20,7 +20,7 @@ from benchmarks.costs.models import Job, job
 from collectives import Group
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Overheads, Profile, measured_cluster
-from tensoropt.cost.measure import Measurer
+from tensoropt.cost.measuring.measure import Measurer
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.execution.lowering.alone import emitted_alone

@@ -20,7 +20,7 @@ from benchmarks.costs.measure import strategies_of
 from benchmarks.costs.models import job
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.cost.program_peak import program_peak
+from tensoropt.cost.peak.program_peak import program_peak
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.world.world import MPIWorld

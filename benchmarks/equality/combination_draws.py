@@ -12,7 +12,7 @@ from benchmarks.equality.engine import Script, draw_kept
 from benchmarks.equality.rewrites import draw_rewrites
 from tensoropt.cost.cluster import Cluster
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices import configurations_of, strategy_choices
+from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.equality.engine import draw, draw_kept
 from benchmarks.equality.kinds import KEPT_KINDS
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices import Choices
+from tensoropt.parallel.choices.choices import Choices
 from tensoropt.parallel.configuration import KEPT
 from tensoropt.parallel.mesh import Mesh
 

@@ -29,7 +29,7 @@ from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.buckets import BucketSizes
-from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
+from tensoropt.parallel.choices.choices import Choices, configurations_of, strategy_choices
 from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh

@@ -37,7 +37,7 @@ from benchmarks.equality.scripts import large_script
 from benchmarks.equality.variants import VARIANTS
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.cost.program_peak import program_peak
+from tensoropt.cost.peak.program_peak import program_peak
 from tensoropt.execution.edges.edge import PlanSteps
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.execution.runtime.executor import Executor

@@ -30,7 +30,7 @@ from benchmarks.equality.engine import (
 )
 from benchmarks.equality.rewrite_scripts import REWRITE_SCRIPTS
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices import configurations_of, strategy_choices
+from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.transformations.rewritten.application import Rewrite, substitutions_by_name
 from tensoropt.transformations.rewritten.moves import applicable, moves

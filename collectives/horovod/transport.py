@@ -17,11 +17,11 @@ from collectives.errors import CollectiveError, TransportError
 from collectives.group import Group
 from collectives.horovod.module import horovod_module, start
 from collectives.native.transport import NativeTransport, native_transport
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import Watch
 from collectives.reduction import wire
 

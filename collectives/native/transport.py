@@ -20,12 +20,12 @@ from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group, world
 from collectives.native.build import library, operators
 from collectives.native.window import BYPASS_BELOW, shared_memory
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
-from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import Watch
 from collectives.reduction import wire
 from collectives.transport.launch import available_cores

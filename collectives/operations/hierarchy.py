@@ -12,12 +12,12 @@ from math import prod
 
 from collectives.buffers import dimension
 from collectives.group import Group
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.local import Cut, Pad, Reshape
 from collectives.operations.operation import Collective, Local
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import CollectiveStage, LocalStage, Place, Stage
 
 __all__ = ["Grid", "Part", "in_hierarchy"]

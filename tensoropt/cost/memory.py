@@ -82,8 +82,9 @@ def execution_memory(footprint: Footprint) -> MemoryUse:
     made. A variable that is put together to be read counts so even where no gradient reads it, as
     a table of embeddings: it may be larger than all that is kept. (Small ones, as biases, do not.)
 
-    The sum over a strategy bounds what is kept at any time, since gradients come when what their
-    computation reads goes; `tensoropt.cost.estimated_peak` follows a step operator by operator.
+    The sum over a strategy bounds the bytes that are kept at any time, since a gradient comes when
+    the tensors that it reads go; `tensoropt.cost.peak.estimated_peak` follows a step operator by
+    operator.
     """
     kept = footprint.variable_bytes + footprint.kept_bytes
     kept += footprint.gradient_bytes + footprint.moved_bytes + footprint.gathered_bytes

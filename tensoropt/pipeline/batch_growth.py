@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.errors import GraphError, OptionError
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.parallel.kinds import Kinds
+from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.problem.operators.local_work import LocalShapes, computes, local_work
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.ops.random import RANDOM_TYPES

@@ -10,7 +10,7 @@ from tensoropt.cost.measured_operator_times import work_key
 from tensoropt.cost.operator_time import roofline_time
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, TensorName
-from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under, derivations_of

@@ -8,9 +8,9 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from tensoropt.cost.cluster import Cluster
-from tensoropt.cost.estimated_peak import Peak, PlanSteps
 from tensoropt.cost.machine_profile import Profile
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
+from tensoropt.cost.peak.estimated_peak import Peak, PlanSteps
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph

@@ -15,7 +15,7 @@ from tensoropt.errors import OptionError
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.assignments import assignment_of
-from tensoropt.parallel.choices import Choices, strategy_choices
+from tensoropt.parallel.choices.choices import Choices, strategy_choices
 from tensoropt.parallel.configuration import Configuration, configurations
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivations_of, follower_configuration, redundant

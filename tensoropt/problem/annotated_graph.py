@@ -10,10 +10,10 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, TensorName
-from tensoropt.parallel.choices import Choices, same_steps, strategy_choices
-from tensoropt.parallel.kinds import Kinds
+from tensoropt.parallel.choices.choices import Choices, same_steps, strategy_choices
+from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.weights_as_read import readings
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.weights_as_read import readings
 from tensoropt.problem.edges.tensor_reuse import PLAIN, SavedTensors, Space
 
 __all__ = ["AnnotatedGraph"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.any_size import SHAPE_TYPES
-from tensoropt.parallel.choices import Choices, configurations_of
+from tensoropt.parallel.choices.choices import Choices, configurations_of
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.sparse import looks_up_rows

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.equality.rewrite_scripts import experts
 from benchmarks.rewriting.parallel_graph import Move, ParallelGraph, Stage
-from tensoropt.parallel.choices import configurations_of, strategy_choices
+from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 MESHES = [Mesh(()), Mesh((2,)), Mesh((2, 2)), Mesh((3, 2)), Mesh((2, 2, 2))]

@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pytest
 
 from collectives import Group
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
-from collectives.operations.exchange import Exchange
 from collectives.operations.hierarchy import Grid, in_hierarchy
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.exchange import Exchange
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import CollectiveStage, on_arrays
 from collectives.transport.in_process import InProcessTransport
 from collectives.windows import Windows

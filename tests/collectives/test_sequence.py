@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import collectives
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
 from collectives.operations.operation import Collective
 from collectives.operations.stages import CollectiveStage, Watch, on_tensors
 from collectives.transport.in_process import InProcessTransport

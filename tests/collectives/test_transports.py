@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from collectives import Group, GroupError, TransportError
 from collectives.operations import tensors
-from collectives.operations.allreduce import Allreduce
+from collectives.operations.kinds.allreduce import Allreduce
 from collectives.operations.local import Mask
 from collectives.transport.in_process import InProcessTransport
 

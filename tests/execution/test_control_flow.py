@@ -22,7 +22,7 @@ from benchmarks.equality import (
 )
 from tensoropt.errors import GraphError
 from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 v1 = tf.compat.v1

@@ -19,7 +19,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 v1 = tf.compat.v1

@@ -23,7 +23,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.parallel.choices import configurations_of
+from tensoropt.parallel.choices.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
 
 v1 = tf.compat.v1

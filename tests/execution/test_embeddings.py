@@ -24,7 +24,7 @@ from benchmarks.equality import (
     worst_error,
 )
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices import configurations_of
+from tensoropt.parallel.choices.choices import configurations_of
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of

@@ -20,7 +20,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 BATCHED = frozenset({"images", "labels"})

@@ -23,10 +23,10 @@ from benchmarks.equality import (
     worst_error,
 )
 from benchmarks.equality.engine import choices_of
-from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.graph.from_tensorflow import backward_reads
-from tensoropt.parallel.choices import configurations_of
+from tensoropt.parallel.choices.choices import configurations_of
 from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy

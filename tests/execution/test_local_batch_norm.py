@@ -26,7 +26,7 @@ from benchmarks.equality.stages import draw_pipeline, train_pipeline
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.batch_norm import BATCH_NORMS, with_batch_norm
-from tensoropt.parallel.choices import configurations_of
+from tensoropt.parallel.choices.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.prices.step_time import step_time

@@ -17,10 +17,10 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.parallel.choices import Choices, strategy_choices
-from tensoropt.parallel.kinds import Kinds
+from tensoropt.parallel.choices.choices import Choices, strategy_choices
+from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.partial_operands import offered_sets
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.partial_operands import offered_sets
 from tensoropt.tdl import Derivation
 
 BATCHED = frozenset({"images"})

@@ -25,7 +25,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.from_tensorflow import backward_reads
-from tensoropt.parallel.choices import configurations_of
+from tensoropt.parallel.choices.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.strategy import Strategy

@@ -32,7 +32,7 @@ IMPORTED = (
     "keras",
     "scipy.optimize",
     "tensorflow.compat.v1",
-    "tensoropt.cost.measure",
+    "tensoropt.cost.measuring.measure",
     "tensoropt.execution.runtime.dry_run",
     "tensoropt.execution.runtime.staged_executor",
     "tensoropt.execution.world.world",

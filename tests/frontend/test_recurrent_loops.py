@@ -21,7 +21,7 @@ from benchmarks.equality import (
 )
 from tensoropt.frontend.steps import recurrent_loops
 from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import derive
 from tensoropt.tensorflow_private import rnn

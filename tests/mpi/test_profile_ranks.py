@@ -27,7 +27,7 @@ from pathlib import Path
 from sys import argv
 
 from collectives import world
-from tensoropt.cost.measure import Measurer
+from tensoropt.cost.measuring.measure import Measurer
 from tensoropt.cost.machine_profile import Profile, Setting
 from tensoropt.frontend.job.hardware import hardware_of, rank_config
 

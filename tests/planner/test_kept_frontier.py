@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import tensoropt as tf
-from tensoropt.cost.estimated_peak import Peak
+from tensoropt.cost.peak.estimated_peak import Peak
 from tensoropt.errors import InfeasibleError, OptionError, PlanError
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import step_request

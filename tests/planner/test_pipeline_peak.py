@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.cost.estimated_peak import Peak
+from tensoropt.cost.peak.estimated_peak import Peak
 from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import Plan

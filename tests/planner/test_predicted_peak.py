@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.cost.estimated_peak import Peak, PlanSteps
+from tensoropt.cost.peak.estimated_peak import Peak, PlanSteps
 from tensoropt.errors import InfeasibleError
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec

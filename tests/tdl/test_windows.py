@@ -9,7 +9,7 @@ from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import configurations
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive
-from tensoropt.tdl.ops.windows import windows
+from tensoropt.tdl.ops.neural.windows import windows
 
 
 def spec(*shape: int) -> TensorSpec:

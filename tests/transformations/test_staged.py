@@ -7,7 +7,7 @@ import pytest
 
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.transfer import messages, spread
+from tensoropt.parallel.resharding.transfer import messages, spread
 from tensoropt.transformations.staged.order import Pass, passes
 from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule, in_flight
 

@@ -28,8 +28,8 @@ from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensor
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.graph.unrolled import same_in_every_step
+from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.sparse import looks_up_rows, slice_layouts, travels_sparse

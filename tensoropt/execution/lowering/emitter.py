@@ -1,4 +1,4 @@
-"""The emission of a stage: one operator after the other, on every rank of a world, at local shapes."""
+"""The emission of a stage: operator by operator, on every rank of a world, at local shapes."""
 
 from __future__ import annotations
 

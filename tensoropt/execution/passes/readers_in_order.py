@@ -14,7 +14,7 @@ from math import inf
 
 import tensorflow as tf
 
-from tensoropt.cost.kernel_memory import IN_LINE
+from tensoropt.cost.peak.kernel_memory import IN_LINE
 
 __all__ = ["keep_readers_in_order"]
 

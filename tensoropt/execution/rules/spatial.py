@@ -22,7 +22,7 @@ from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange
-from tensoropt.parallel.windows import (
+from tensoropt.parallel.resharding.windows import (
     WindowedDimension,
     channel_dim,
     window_sizes,

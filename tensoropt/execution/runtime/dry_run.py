@@ -1,6 +1,7 @@
 """A step's program on one rank, emitted without running it, and described as plain data.
 
-What `tensoropt.cost.program_peak` predicts memory from. It takes no other rank: nothing is moved.
+`tensoropt.cost.peak.program_peak` predicts the step's memory from that data. No other rank is
+needed, as nothing is moved.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from collectives.operations.stages import (
     together_on_tensors,
 )
 from collectives.transport.in_process import InProcessTransport
-from tensoropt.cost.device_program import DeviceProgram, Kernel
-from tensoropt.cost.kernel_memory import HOST_CALL, MOVE, MOVE_TOGETHER
+from tensoropt.cost.peak.device_program import DeviceProgram, Kernel
+from tensoropt.cost.peak.kernel_memory import HOST_CALL, MOVE, MOVE_TOGETHER
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.edges.edge import PlanSteps
 from tensoropt.execution.passes.operation_order import in_order_of_data

@@ -18,8 +18,8 @@ from tensoropt.execution.stages.stage_ranks import StageRanks
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.resharding.transfer import Message, Region, messages, spread
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.parallel.transfer import Message, Region, messages, spread
 from tensoropt.transformations.staged.stage_graph import TRANSFER, StagedStep
 
 __all__ = ["Transfers"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
-from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.local import Mask, Slice
 from collectives.operations.operation import Collective, Local
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.windows import Windows
 from tensoropt.parallel import resharding
 from tensoropt.parallel.resharding import ReshardStep, Step

@@ -27,8 +27,8 @@ from collectives.operations.stages import (
     together_on_tensors,
 )
 from collectives.transport.in_process import InProcessTransport
-from tensoropt.cost.fused_memory import fused_memory
 from tensoropt.cost.hierarchy import large_ones
+from tensoropt.cost.peak.fused_memory import fused_memory
 from tensoropt.execution.world.guard import Guard
 from tensoropt.execution.world.operations import collective, local
 from tensoropt.parallel.mesh import Mesh

@@ -13,8 +13,8 @@ from collectives import Group, world
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.machine_profile import Profile, Setting
-from tensoropt.cost.measure import Measurer, Progress
-from tensoropt.cost.measure_grid import differentiable_inputs, operator_grid
+from tensoropt.cost.measuring.measure import Measurer, Progress
+from tensoropt.cost.measuring.measure_grid import differentiable_inputs, operator_grid
 from tensoropt.errors import PlanError
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.lowering.alone import emitted_alone

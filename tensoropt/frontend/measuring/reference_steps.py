@@ -21,8 +21,8 @@ import tensorflow as tf
 from collectives import Group
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
-from tensoropt.cost.measure import Progress
 from tensoropt.cost.measured_operator_times import OperatorTimes
+from tensoropt.cost.measuring.measure import Progress
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.errors import GraphError, OptionError

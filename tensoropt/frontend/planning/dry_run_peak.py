@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tensoropt.cost.device_program import DeviceProgram
-from tensoropt.cost.estimated_peak import Peak, PlanSteps
-from tensoropt.cost.program_peak import program_peak
+from tensoropt.cost.peak.device_program import DeviceProgram
+from tensoropt.cost.peak.estimated_peak import Peak, PlanSteps
+from tensoropt.cost.peak.program_peak import program_peak
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run, dry_run_stage
 from tensoropt.frontend.job.plan_executor import pipeline_on
 from tensoropt.parallel.configuration import Configuration

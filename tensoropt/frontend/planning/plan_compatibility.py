@@ -12,7 +12,7 @@ from tensoropt.frontend.planning.training_step import graph_of
 from tensoropt.graph.batch_norm import with_batch_norm
 from tensoropt.graph.from_tensorflow import has_operation
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.strategy import derivations_under
 from tensoropt.plan import Plan
 from tensoropt.plan.amounts import devices_of

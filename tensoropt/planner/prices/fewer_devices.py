@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.errors import LayoutError
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.configuration import Configuration, fitted
-from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.optional_space import looked_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.plan.peak_margin import SUM
 from tensoropt.planner.prices.peak import PredictedPeak, can_be_estimated, evenly, predicted_peak
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
@@ -35,10 +35,10 @@ def frontier_peaks(
 ) -> tuple[tuple[int, int], ...]:
     """Memory, as the search adds it up, and peak of some points, spread evenly.
 
-    Estimates follow the script's operators (`tensoropt.cost.estimated_peak`), which takes a tenth
-    of what a dry run does. None are made of steps in several microbatches, nor of steps that
-    differentiate gradients: of these three points have the peaks of dry runs, unless that would
-    take long, they fail, or the request saves dry runs and all points are far below the limit.
+    Estimates follow the script's operators (`tensoropt.cost.peak.estimated_peak`) and take a tenth
+    of a dry run's time. Steps in several microbatches, and steps that differentiate gradients, have
+    no estimates: three of their points have the peaks of dry runs, unless these would take long,
+    fail, or the request saves dry runs and all points are far below the limit.
 
     Args:
         request: what was searched for.

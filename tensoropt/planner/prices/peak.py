@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.plan.peak_margin import ESTIMATE, SUM
 from tensoropt.planner.prices.reshard_steps import ReshardSteps

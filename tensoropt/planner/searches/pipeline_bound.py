@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.kinds import Kinds
+from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.strategy import redundant
 from tensoropt.pipeline.links import Links
 from tensoropt.planner.request import Request

@@ -190,7 +190,7 @@ class StepEstimate:
         uses: Mapping[TensorName, int],
     ) -> _Kind:
         """The kind of an operator that may read partial sums, where nothing else reads them: at
-        least where `tensoropt.parallel.partial_operands` offers that."""
+        least where `tensoropt.parallel.choices.partial_operands` offers that."""
         inputs = operator.inputs
         if moves_rows(operator.type) or partial.isdisjoint(inputs):
             return kind

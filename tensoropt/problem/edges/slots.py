@@ -9,8 +9,13 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import GradientTag, Operator, TensorName
-from tensoropt.parallel.assignments import SlotCodes, codes_of_slices, input_codes, output_codes
-from tensoropt.parallel.options import Follower
+from tensoropt.parallel.assignments import (
+    SlotCodes,
+    codes_of_slices,
+    input_codes,
+    output_codes,
+)
+from tensoropt.parallel.choices.options import Follower
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.model import SlotMap
 

@@ -112,7 +112,7 @@ class OperatorCosts:
         Args:
             operator: which.
             derivation: its iteration space.
-            assigned: int8[K, axes], as `tensoropt.parallel.options.Follower` has it.
+            assigned: int8[K, axes], as `tensoropt.parallel.choices.options.Follower` has it.
             differentiated_inputs: number of inputs whose gradient is computed.
             kept: tensors that are saved at their producer.
             carried: numbers of inputs that are saved in their layout here, and counted here.

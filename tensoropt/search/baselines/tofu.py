@@ -8,8 +8,8 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
+from tensoropt.parallel.choices.options import Follower
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.options import Follower
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.least_time import least_time
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits

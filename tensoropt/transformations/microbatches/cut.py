@@ -23,8 +23,8 @@ from tensoropt.errors import GraphError
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.configuration import divisible
-from tensoropt.parallel.kinds import Kinds
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.ops.random import DRAWN, RANDOM_TYPES
 from tensoropt.transformations.microbatches.affine import coefficients

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from benchmarks.equality import choices_of, executor_of, mlp, random_prices
-from tensoropt.parallel.choices import configurations_of
+from tensoropt.parallel.choices.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
 
 BATCHED = frozenset({"images", "labels"})

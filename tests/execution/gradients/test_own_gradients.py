@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensoropt
 from benchmarks.equality import Script, random_prices, train_parallel, train_plain, worst_error
 from tensoropt.errors import GraphError
-from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 BATCHED = frozenset({"images"})

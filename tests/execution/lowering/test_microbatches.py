@@ -29,7 +29,7 @@ from benchmarks.equality import (
     worst_error,
 )
 from benchmarks.equality.scripts import SCRIPTS, mlp
-from tensoropt.cost.program_peak import program_peak
+from tensoropt.cost.peak.program_peak import program_peak
 from tensoropt.errors import GraphError
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.parallel.configuration import Configuration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tensoropt.cost.program_peak import program_peak
+from tensoropt.cost.peak.program_peak import program_peak
 from tensoropt.execution.passes.readers_in_order import keep_readers_in_order
 from tensoropt.execution.passes.unmerged_gradients import keep_bias_gradients_apart
 from tensoropt.execution.runtime.dry_run import describe

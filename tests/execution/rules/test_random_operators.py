@@ -14,7 +14,7 @@ import tensoropt
 from benchmarks.equality import draw, executor_of, random_prices
 from tensoropt.execution.rules import random as rule
 from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.parallel.choices import configurations_of, strategy_choices
+from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.ops.random import DRAWN

@@ -20,7 +20,7 @@ from benchmarks.equality import (
 )
 from tensoropt.execution.native.library import SWITCH, batch_norm_operators
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices import configurations_of, strategy_choices
+from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tensoropt
 import tensoropt.execution.runtime.dry_run as dry_run_module
-from tensoropt.cost.program_peak import program_peak
+from tensoropt.cost.peak.program_peak import program_peak
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.parallel.configuration import Configuration

@@ -26,12 +26,12 @@ from collectives.native import transport as transport_module
 from collectives.native import window
 from collectives.native.mail import mail_of
 from collectives.native.transport import NativeTransport, native_transport
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
-from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective, Finish
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import Unwatched
 from collectives.windows import Windows
 

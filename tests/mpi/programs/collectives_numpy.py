@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 import collectives
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
-from collectives.operations.broadcast import Broadcast
-from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.broadcast import Broadcast
+from collectives.operations.kinds.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.windows import Windows
 
 Array = npt.NDArray[Any]

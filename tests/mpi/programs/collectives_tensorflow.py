@@ -19,14 +19,14 @@ import tensorflow as tf
 import collectives
 from collectives.horovod.transport import HorovodTransport, horovod_transport
 from collectives.native.transport import native_transport
-from collectives.operations.allgather import Allgather
-from collectives.operations.allreduce import Allreduce
-from collectives.operations.alltoall import Alltoall
-from collectives.operations.exchange import Exchange, ExchangeSum
 from collectives.operations.hierarchy import in_hierarchy
+from collectives.operations.kinds.allgather import Allgather
+from collectives.operations.kinds.allreduce import Allreduce
+from collectives.operations.kinds.alltoall import Alltoall
+from collectives.operations.kinds.exchange import Exchange, ExchangeSum
+from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.local import Mask, Slice
 from collectives.operations.operation import Collective, Local
-from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import (
     CollectiveStage,
     LocalStage,

@@ -23,7 +23,7 @@ from benchmarks.equality import (
 )
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
-from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 v1 = tf.compat.v1

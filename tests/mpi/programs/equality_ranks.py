@@ -25,7 +25,7 @@ from benchmarks.equality import (
 from collectives import Group
 from tensoropt.execution.world.world import MPIWorld, Transport
 from tensoropt.frontend.job.job import current
-from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 BATCHED = frozenset({"images", "labels"})

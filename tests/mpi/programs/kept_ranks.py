@@ -25,7 +25,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.measuring.step_meter import Meter

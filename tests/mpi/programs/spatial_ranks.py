@@ -15,7 +15,7 @@ import tensoropt
 from benchmarks.equality import Script, random_prices, train_parallel, train_plain, worst_error
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
-from tensoropt.parallel.choices import Choices, strategy_choices
+from tensoropt.parallel.choices.choices import Choices, strategy_choices
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
 

@@ -9,7 +9,7 @@ import numpy as np
 from tdl_cases.values import Array, Row, complex_, large, positive, real, truth, whole
 
 from tensoropt.tdl import described, lookup
-from tensoropt.tdl.ops import elementwise
+from tensoropt.tdl.ops.algebra import elementwise
 
 # Where an elementwise function is defined, if not on all real numbers.
 DOMAIN: dict[str, Callable[..., Array]] = {

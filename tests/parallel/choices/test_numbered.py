@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensoropt.parallel.numbered import Numbered
+from tensoropt.parallel.choices.numbered import Numbered
 
 
 def test_equal_values_have_one_number_in_the_order_they_came() -> None:

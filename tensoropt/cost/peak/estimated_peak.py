@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tensoropt.cost.estimated_backward import BackwardEvents
-from tensoropt.cost.estimated_forward import ForwardEvents, PlanSteps
-from tensoropt.cost.timeline import Buffer
+from tensoropt.cost.peak.estimated_backward import BackwardEvents
+from tensoropt.cost.peak.estimated_forward import ForwardEvents, PlanSteps
+from tensoropt.cost.peak.timeline import Buffer
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.per_graph import per_graph

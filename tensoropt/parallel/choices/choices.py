@@ -14,13 +14,13 @@ from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
+from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.numbered import Numbered
+from tensoropt.parallel.choices.options import Follower, Options, following
+from tensoropt.parallel.choices.weights_as_read import Reading, layout_as_read
 from tensoropt.parallel.configuration import KEPT, Configuration
-from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.numbered import Numbered
-from tensoropt.parallel.options import Follower, Options, following
 from tensoropt.parallel.strategy import loader_configuration
-from tensoropt.parallel.weights_as_read import Reading, layout_as_read
 from tensoropt.tdl import Derivation
 
 __all__ = ["Choices", "configurations_of", "same_steps", "strategy_choices"]
@@ -90,8 +90,8 @@ def strategy_choices(
         kept: per operator what may be kept of its outputs; all copies where it says nothing. A
             group is offered what all its members are.
         leader_of: by default `tensoropt.graph.coarsen.leaders` of the graph.
-        as_read: `tensoropt.parallel.weights_as_read.readings` of the graph, where weights lie as
-            they are read: they are no groups of their own.
+        as_read: `tensoropt.parallel.choices.weights_as_read.readings` of the graph, where weights
+            lie as they are read and form no groups of their own.
         same: `same_steps` of the graph, where they are known already.
 
     The steps of an unrolled recurrence are one group for each operator of the recurrent layer:

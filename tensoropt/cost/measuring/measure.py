@@ -24,8 +24,8 @@ from collectives.bandwidth import (
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.machine_profile import MeasuredCollective, Overheads, Profile
-from tensoropt.cost.measure_operators import ROUNDS, InParts, measure_operator
 from tensoropt.cost.measured_operator_times import work_key
+from tensoropt.cost.measuring.measure_operators import ROUNDS, InParts, measure_operator
 from tensoropt.cost.operator_time import OperatorWork, roofline_time
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.parallel.mesh import Mesh

@@ -11,9 +11,9 @@ import pytest
 from collectives import Group
 from collectives.buffers import usage
 from collectives.operations.stages import CollectiveStage, LocalStage, Place, Stage, on_arrays
-from tensoropt.cost.device_program import Kernel
-from tensoropt.cost.fused_memory import fused_memory
-from tensoropt.cost.kernel_memory import MOVE, same_memory, temporary_bytes, writes_over
+from tensoropt.cost.peak.device_program import Kernel
+from tensoropt.cost.peak.fused_memory import fused_memory
+from tensoropt.cost.peak.kernel_memory import MOVE, same_memory, temporary_bytes, writes_over
 from tensoropt.execution.world.operations import collective, local
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout

@@ -7,7 +7,7 @@ from functools import cache
 
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.parallel.partial_operands import is_little, offered_sets
+from tensoropt.parallel.choices.partial_operands import is_little, offered_sets
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.tdl import Derivation
 
@@ -28,7 +28,7 @@ class Kinds:
     Args:
         graph: the operators.
         partial_operands: whether some may read partial sums
-            (`tensoropt.parallel.partial_operands`): these are of other kinds.
+            (`tensoropt.parallel.choices.partial_operands`): these are of other kinds.
 
     Attributes:
         of: the number of every operator's kind.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tensoropt.cost.device_program import Kernel
+from tensoropt.cost.peak.device_program import Kernel
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.resharding import Exchange, ReshardStep
 

@@ -7,8 +7,8 @@ import pytest
 
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.resharding.windows import LocalWindows
 from tensoropt.parallel.strategy import derivation_of
-from tensoropt.parallel.windows import LocalWindows
 
 Shape = tuple[int, ...]
 

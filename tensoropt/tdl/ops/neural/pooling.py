@@ -7,7 +7,7 @@ from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import Expression, Max, Mean, Opaque, Operand, tensor
-from tensoropt.tdl.ops.windows import SPACE, windows
+from tensoropt.tdl.ops.neural.windows import SPACE, windows
 from tensoropt.tdl.registry import describe, output_shape
 
 __all__: list[str] = []

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tensoropt.cost.estimated_forward import WRITES_OVER, ForwardEvents
-from tensoropt.cost.timeline import Buffer, Event
+from tensoropt.cost.peak.estimated_forward import WRITES_OVER, ForwardEvents
+from tensoropt.cost.peak.timeline import Buffer, Event
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator, TensorName

@@ -13,7 +13,7 @@ from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import Expression, Max, Operand, Sum, elementwise, tensor
-from tensoropt.tdl.ops.windows import SPACE, windows
+from tensoropt.tdl.ops.neural.windows import SPACE, windows
 from tensoropt.tdl.registry import describe, output_shape
 
 __all__: list[str] = []

@@ -14,7 +14,7 @@ from tensoropt.graph.operator import Operator
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange
 from tensoropt.tdl import Derivation
-from tensoropt.tdl.ops.windows import windows
+from tensoropt.tdl.ops.neural.windows import windows
 
 __all__ = [
     "LocalWindows",

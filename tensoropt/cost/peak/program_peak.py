@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from tensoropt.cost.device_program import DeviceProgram, Kernel
-from tensoropt.cost.estimated_peak import Peak
-from tensoropt.cost.execution_order import execution_order, readers
-from tensoropt.cost.fused_memory import fused_memory
-from tensoropt.cost.kernel_memory import HOST_CALL, same_memory, temporary_bytes, writes_over
+from tensoropt.cost.peak.device_program import DeviceProgram, Kernel
+from tensoropt.cost.peak.estimated_peak import Peak
+from tensoropt.cost.peak.execution_order import execution_order, readers
+from tensoropt.cost.peak.fused_memory import fused_memory
+from tensoropt.cost.peak.kernel_memory import HOST_CALL, same_memory, temporary_bytes, writes_over
 from tensoropt.graph.tensor import TensorSpec
 
 __all__ = ["program_peak"]

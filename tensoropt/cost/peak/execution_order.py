@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from tensoropt.cost.device_program import DeviceProgram
-from tensoropt.cost.kernel_memory import IN_LINE, MOVE, MOVE_TOGETHER, REWRITTEN
+from tensoropt.cost.peak.device_program import DeviceProgram
+from tensoropt.cost.peak.kernel_memory import IN_LINE, MOVE, MOVE_TOGETHER, REWRITTEN
 
 __all__ = ["execution_order", "readers"]
 

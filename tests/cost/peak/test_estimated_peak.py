@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.graph.tensor import TensorSpec

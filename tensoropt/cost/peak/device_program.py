@@ -1,7 +1,7 @@
 """What one device runs in a step: kernels in the order in which they were emitted, as plain data.
 
 `tensoropt.execution.runtime.dry_run` describes an emitted TensorFlow graph in these words;
-`tensoropt.cost.program_peak` computes its peak from them, without TensorFlow.
+`tensoropt.cost.peak.program_peak` computes its peak from them, without TensorFlow.
 """
 
 from __future__ import annotations

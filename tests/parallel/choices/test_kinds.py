@@ -7,7 +7,7 @@ import numpy as np
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.assignments import assignments
-from tensoropt.parallel.kinds import Kinds
+from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 

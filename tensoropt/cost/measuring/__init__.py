@@ -1,0 +1,1 @@
+"""Measuring this machine: collectives, operators and overheads."""

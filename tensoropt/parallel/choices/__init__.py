@@ -1,0 +1,1 @@
+"""Configurations that the search is offered for each operator."""

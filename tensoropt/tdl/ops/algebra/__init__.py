@@ -1,0 +1,1 @@
+"""Operators of algebra: element by element, products, sums, transforms."""

@@ -1,0 +1,1 @@
+"""Operators that move, join, cut and look up elements."""
