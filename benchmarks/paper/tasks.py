@@ -64,7 +64,7 @@ class Task:
 
     Attributes:
         model: a name of `benchmarks.paper.models.MODELS`.
-        algorithm: a name of `tensoropt.search.solvers.SOLVERS`.
+        algorithm: a name that `tensoropt.search.solvers.solver` knows.
         cluster: a name of `tensoropt.cost.cluster.cluster_names`.
         devices: how many of its devices.
         reuse: whether strategies may keep one copy of a resharded tensor and make the other again

@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.baselines import tofu_recursive
 from benchmarks.paper.breakdown import breakdown
 from benchmarks.paper.tofu_traffic import Traffic, step_bytes
 from benchmarks.search.tofu import BYTES_PER_PARAMETER, DEVICES, TOFU_MODELS, TofuModel
@@ -35,7 +36,6 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
-from tensoropt.search.baselines import tofu_recursive
 from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["main", "table_2"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.baselines.tofu_recursive import steps
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.operator_time import OperatorTime, OperatorWork
 from tensoropt.parallel.resharding.step import LOCAL_KINDS
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search.baselines.tofu_recursive import steps
 
 __all__ = ["Traffic", "step_bytes"]
 

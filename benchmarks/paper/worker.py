@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.baselines import tofu
 from benchmarks.paper.breakdown import breakdown
 from benchmarks.paper.layers import kept_by_layers
 from benchmarks.paper.memory_models import KeptCopies, KeptOutputs
@@ -28,7 +29,6 @@ from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import frontier_tracking
-from tensoropt.search.baselines import tofu
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.solvers import solver
 from tensoropt.search.watch import Watch

@@ -20,8 +20,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, SlotMap
-from tensoropt.search import Frontier, brute_force, frontier_tracking
+from tensoropt.search import Frontier, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 
 __all__ = ["FAMILIES", "LIMITS", "SMALL", "main", "problem_of", "what_is_wrong"]

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.baselines.tofu_recursive import solve
 from benchmarks.training_step import gradient_descent_step
 from examples.models import Model, lstm_language_model, wide_resnet
 from tensoropt.cost.cluster import load_cluster
@@ -25,7 +26,6 @@ from tensoropt.planner.kernels import load_kernels
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import graph_problem
-from tensoropt.search.baselines.tofu_recursive import solve
 
 __all__ = ["TOFU_MODELS", "TofuModel", "search"]
 

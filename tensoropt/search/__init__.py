@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tensoropt.problem.model import Edge, Node, Problem
-    from tensoropt.search.baselines.brute_force import brute_force
     from tensoropt.search.find import frontier_tracking
     from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
@@ -21,12 +20,10 @@ __all__ = [
     "FrontierPoint",
     "Node",
     "Problem",
-    "brute_force",
     "frontier_tracking",
 ]
 
 _MODULES = {
-    "brute_force": "tensoropt.search.baselines.brute_force",
     "frontier_tracking": "tensoropt.search.find",
     "Frontier": "tensoropt.search.pareto.frontier",
     "FrontierPoint": "tensoropt.search.pareto.frontier",

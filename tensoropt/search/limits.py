@@ -23,9 +23,7 @@ __all__ = ["DEFAULT_LIMITS", "SearchLimits"]
 
 
 # Numbers of which a share is taken, and of what a solver always holds.
-_NOT_ZERO = frozenset(
-    {"branch_states", "mesh_tensorflow_layouts", "simplified_nodes", "table_points"}
-)
+_NOT_ZERO = frozenset({"branch_states", "simplified_nodes", "table_points"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +91,6 @@ class SearchLimits:
             searches of parts in proportion.
         leaf_configurations: configurations of a part that is searched exactly.
         leaf_points: points of all tables of such a search.
-        mesh_tensorflow_layouts: layouts of Mesh-TensorFlow that are held at once; beyond it those
-            between others are left out. The four models need fewer.
-        brute_force_strategies: strategies that are tried one by one.
 
     Raises:
         OptionError: if a limit is too small.
@@ -136,8 +131,6 @@ class SearchLimits:
     line_additions: float = 1e7
     leaf_configurations: int = 8_000
     leaf_points: int = 300_000
-    mesh_tensorflow_layouts: int = 400_000
-    brute_force_strategies: int = 5_000_000
 
     def __post_init__(self) -> None:
         for field in fields(self):

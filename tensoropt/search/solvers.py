@@ -1,21 +1,31 @@
-"""Solvers by name: frontier tracking, the strategies of other systems, and enumeration."""
+"""Solvers by the names that ``find_strategy(algorithm=...)`` takes.
+
+Frontier tracking and data parallelism are part of the package. Other systems' strategies and
+enumeration are for comparisons: they are in the repository beside the package, and are found where
+Python can import them.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search.baselines import data_parallel, mesh_tensorflow, optcnn, tofu, tofu_recursive
-from tensoropt.search.baselines.brute_force import brute_force
+from tensoropt.search.baselines import data_parallel
 from tensoropt.search.find import find
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["SOLVERS", "GraphSolver", "solver"]
+__all__ = ["REPRODUCED", "SOLVERS", "GraphSolver", "baseline_solver", "solver"]
+
+REPRODUCED = ("optcnn", "tofu", "tofu_recursive", "mesh_tensorflow", "brute_force")
+"""Names of the solvers that are in the repository alone."""
+_REPRODUCTION = "benchmarks.baselines.solvers"
+"""The module of the repository that has these: a mapping ``SOLVERS``, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +41,48 @@ class GraphSolver:
         return self.solve(problem, epsilon, limits)
 
 
-def _baseline(strategies: Callable[[GraphProblem, SearchLimits], Frontier]) -> GraphSolver:
-    """A solver whose strategies are the same however near they may be."""
+def baseline_solver(strategies: Callable[[GraphProblem, SearchLimits], Frontier]) -> GraphSolver:
+    """A solver that finds the same strategies whatever epsilon is."""
     return GraphSolver(lambda problem, _, limits: Outcome(strategies(problem, limits)))
 
 
 SOLVERS: Mapping[str, GraphSolver] = MappingProxyType(
     {
         "ft": GraphSolver(lambda problem, *options: find(problem.problem, *options)),
-        "data_parallel": _baseline(lambda problem, _: data_parallel.solve(problem)),
-        "optcnn": _baseline(optcnn.solve),
-        "tofu": _baseline(tofu.solve),
-        "tofu_recursive": _baseline(tofu_recursive.solve),
-        "mesh_tensorflow": _baseline(mesh_tensorflow.solve),
-        "brute_force": _baseline(lambda problem, limits: brute_force(problem.problem, limits)),
+        "data_parallel": baseline_solver(lambda problem, _: data_parallel.solve(problem)),
     }
 )
-"""By the names that ``find_strategy(algorithm=...)`` knows them by."""
+"""The solvers of the package itself, by name."""
 
 
 def solver(name: str) -> GraphSolver:
     """The solver of a name.
 
     Raises:
-        OptionError: if there is none; lists them.
+        OptionError: if no solver has the name, which lists the names; or if the solver is in the
+            repository, and Python cannot import it from there.
     """
     if name in SOLVERS:
         return SOLVERS[name]
-    raise OptionError.one_of("an algorithm", name, SOLVERS)
+    reproduced = _reproduced()
+    if name in reproduced:
+        return reproduced[name]
+    if name in REPRODUCED:
+        raise OptionError(
+            f"an algorithm of the installed package is one of {', '.join(SOLVERS)}. Got {name!r}, "
+            "which is in the folder benchmarks/baselines of TensorOpt's repository; run from a "
+            "clone of it, or put the clone on PYTHONPATH."
+        )
+    raise OptionError.one_of("an algorithm", name, [*SOLVERS, *(reproduced or REPRODUCED)])
+
+
+def _reproduced() -> Mapping[str, GraphSolver]:
+    """The solvers of the repository, by name; none where Python does not find the repository."""
+    try:
+        found = importlib.import_module(_REPRODUCTION)
+    except ModuleNotFoundError as error:
+        if error.name is None or not _REPRODUCTION.startswith(error.name):
+            raise  # the repository is there, and lacks a module that it needs
+        return {}
+    solvers: Mapping[str, GraphSolver] = found.SOLVERS
+    return solvers

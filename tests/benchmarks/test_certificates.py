@@ -6,11 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.baselines.brute_force import brute_force
 from benchmarks.certificates.comparison import compared, limits_of, worth_of_a_byte
 from benchmarks.certificates.fixing import fixed
 from benchmarks.certificates.ilp import least_time
 from benchmarks.certificates.reduction import reduced
-from tensoropt.search import Edge, Frontier, Node, Problem, brute_force, frontier_tracking
+from tensoropt.search import Edge, Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.limits import SearchLimits
 
 

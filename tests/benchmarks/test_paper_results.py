@@ -20,7 +20,7 @@ from benchmarks.paper.tasks import (
     searches,
 )
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.search.solvers import SOLVERS
+from tensoropt.search.solvers import REPRODUCED, SOLVERS
 
 TASK = Task("vgg16", "data_parallel", "8-v100", 2)
 VALUES = {
@@ -53,7 +53,7 @@ def test_every_task_names_a_solver_and_devices_that_its_cluster_has() -> None:
     assert len(set(tasks)) == len(tasks)
     assert {*searches(), *eliminations(), *figure_6(), *figure_7(), *figure_8()} == set(tasks)
     for task in tasks:
-        assert task.algorithm in {*SOLVERS, "ft_elimination", "tofu_operands"}
+        assert task.algorithm in {*SOLVERS, *REPRODUCED, "ft_elimination", "tofu_operands"}
         assert load_cluster(task.cluster).mesh(task.devices).size == task.devices
 
 

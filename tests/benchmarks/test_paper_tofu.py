@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.baselines import tofu_recursive
 from benchmarks.paper.tofu import table_2
 from benchmarks.paper.tofu_traffic import Traffic, step_bytes
 from benchmarks.search.tofu_alternatives import (
@@ -21,7 +22,6 @@ from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, Ten
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
-from tensoropt.search.baselines import tofu_recursive
 from tensoropt.search.baselines.nearest import leader_assignments
 from tensoropt.search.pareto.frontier import Frontier
 

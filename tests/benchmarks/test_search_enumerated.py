@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.baselines.brute_force import brute_force
 from benchmarks.search.enumerated import FAMILIES, LIMITS, problem_of, what_is_wrong
-from tensoropt.search import brute_force, frontier_tracking
+from tensoropt.search import frontier_tracking
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensoropt as tf
-from tensoropt.search.solvers import SOLVERS
+from tensoropt.search.solvers import REPRODUCED, SOLVERS
 
 Regression = tuple[Any, Any, Any, Any]
 
@@ -66,4 +66,4 @@ def test_an_unknown_algorithm_is_refused_with_the_names(regression: Regression) 
         tf.errors.OptionError, match=r"an algorithm is one of ft, .*Got 'mesh'"
     ) as e:
         tf.find_strategy(batch_size=8, algorithm="mesh")
-    assert all(name in str(e.value) for name in SOLVERS)
+    assert all(name in str(e.value) for name in (*SOLVERS, *REPRODUCED))

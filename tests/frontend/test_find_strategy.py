@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import tensoropt as tf
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.errors import InfeasibleError, OptionError, PlanError
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import problem_of
-from tensoropt.search.baselines.brute_force import brute_force
 
 Regression = tuple[Any, Any, Any, Any]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError
@@ -16,7 +17,6 @@ from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search import frontier_tracking
-from tensoropt.search.baselines.brute_force import brute_force
 from tensoropt.search.pareto.frontier import Frontier
 
 KB = 1024

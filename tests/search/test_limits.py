@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.baselines.brute_force import brute_force
 from benchmarks.search.enumerated import SMALL
 from tensoropt.errors import OptionError
-from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
+from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 
 Maker = Callable[[int], Problem]

@@ -10,11 +10,12 @@ from itertools import count
 import numpy as np
 import pytest
 
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches import frontier_search
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
+from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.exact.through_edge import through_edge

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.errors import SearchSizeError
-from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
+from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.limits import SearchLimits
 
 Maker = Callable[[int], Problem]

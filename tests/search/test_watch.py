@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.report.progress_bar import delayed_progress_bar
-from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
+from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull

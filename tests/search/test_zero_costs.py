@@ -11,14 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tensoropt.search import (
-    Edge,
-    Frontier,
-    Node,
-    Problem,
-    brute_force,
-    frontier_tracking,
-)
+from benchmarks.baselines.brute_force import brute_force
+from tensoropt.search import Edge, Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.supported.supported_frontier import supported_frontier

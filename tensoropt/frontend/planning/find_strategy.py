@@ -144,7 +144,8 @@ def find_strategy(
         algorithm: which strategies are looked at: "ft", all of them, by frontier tracking; those of
             other systems (section 5.1), "data_parallel", "optcnn", "tofu" (every tensor split over
             all devices), "tofu_recursive" (Tofu's own search), "mesh_tensorflow"; "brute_force",
-            all of them one by one, for graphs of a few operators.
+            all of them one by one, for graphs of a few operators. All but the first two are in
+            the repository, and not in the installed package.
         epsilon: for "ft", how far from exact the frontier may be: for every strategy it has a
             point of at most 1 + ``epsilon`` times its memory and its time, and the search ends as
             soon as that is proven. 0.01 is one per cent. A plan's ``within`` is the proven gap.

@@ -1,1 +1,1 @@
-"""Strategies of other systems to compare with, and enumeration."""
+"""Single strategies: data parallelism, the fastest one, and every operator whole."""

@@ -8,13 +8,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from benchmarks.baselines.mesh_tensorflow import meshes, solve
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
-from tensoropt.search.baselines.mesh_tensorflow import meshes, solve
 from tensoropt.search.baselines.named_dimensions import named_dimensions
-from tensoropt.search.limits import SearchLimits
 
 Of = Callable[..., GraphProblem]
 
@@ -96,7 +95,7 @@ def test_data_parallelism_is_such_a_program(graph_problem_of: Of) -> None:
 
 def test_too_many_layouts_are_thinned_out_and_it_is_said(graph_problem_of: Of) -> None:
     problem = graph_problem_of("residual", 6)
-    whole, few = solve(problem), solve(problem, SearchLimits(mesh_tensorflow_layouts=2))
+    whole, few = solve(problem), solve(problem, 2)
     assert not few.exact
     assert whole.dominates(few)
     memory, time = problem.problem.costs(few.strategies)

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.baselines import solvers as reproduced
+from benchmarks.baselines.brute_force import brute_force
+from benchmarks.baselines.tofu import fully_split
 from tensoropt.errors import OptionError
 from tensoropt.parallel.configuration import divisible, output_slot
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.problem.model import Problem
 from tensoropt.problem.restrict import restrict
-from tensoropt.search import brute_force, frontier_tracking
+from tensoropt.search import frontier_tracking, solvers
 from tensoropt.search.baselines.least_time import least_time
-from tensoropt.search.baselines.tofu import fully_split
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.scalar.bucket_elimination import fastest
-from tensoropt.search.solvers import SOLVERS, solver
+from tensoropt.search.solvers import REPRODUCED, solver
 
 Of = Callable[[str, int], GraphProblem]
 
@@ -35,7 +38,7 @@ def test_strategies_cost_what_is_said_and_none_beats_the_frontier(
     graph_problem_of: Of, name: str, devices: int, script: str
 ) -> None:
     problem = graph_problem_of(script, devices)
-    found = SOLVERS[name](problem).found
+    found = solver(name)(problem).found
     for memory, time, strategy in found:
         assert problem.problem.cost(strategy.tolist()) == (memory, time)
         assert len(problem.configurations(strategy.tolist())) == len(problem.graph)
@@ -55,7 +58,7 @@ def test_data_parallel_splits_the_batch_and_no_variable(
     graph_problem_of: Of, devices: int, script: str
 ) -> None:
     problem = graph_problem_of(script, devices)
-    found = SOLVERS["data_parallel"](problem).found
+    found = solver("data_parallel")(problem).found
     axes = tuple(range(len(problem.mesh.axes)))
     for name, configuration in problem.configurations(found.strategies[0].tolist()).items():
         operator = problem.graph[name]
@@ -70,7 +73,7 @@ def test_data_parallel_splits_the_batch_and_no_variable(
 @pytest.mark.parametrize("devices", DEVICES)
 def test_optcnn_is_the_fastest_point(graph_problem_of: Of, devices: int, script: str) -> None:
     problem = graph_problem_of(script, devices)
-    found = SOLVERS["optcnn"](problem).found
+    found = solver("optcnn")(problem).found
     assert found.time[0] == frontier_tracking(problem.problem).time[-1]
 
 
@@ -78,7 +81,7 @@ def test_optcnn_is_the_fastest_point(graph_problem_of: Of, devices: int, script:
 @pytest.mark.parametrize("devices", DEVICES)
 def test_tofu_holds_no_tensor_twice(graph_problem_of: Of, devices: int, script: str) -> None:
     problem = graph_problem_of(script, devices)
-    strategy = SOLVERS["tofu"](problem).found.strategies[0].tolist()
+    strategy = solver("tofu")(problem).found.strategies[0].tolist()
     for name, configuration in problem.configurations(strategy).items():
         if problem.graph[name].gradient is not None:
             continue
@@ -93,7 +96,7 @@ def test_tofu_is_the_fastest_of_its_strategies(graph_problem_of: Of) -> None:
     kept = [fully_split(problem, node) for node in range(len(problem.choices))]
     every = np.array(list(product(*kept)))
     _, time = problem.problem.costs(every)
-    assert SOLVERS["tofu"](problem).found.time[0] == time.min()
+    assert solver("tofu")(problem).found.time[0] == time.min()
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -102,7 +105,7 @@ def test_tofu_s_recursion_computes_nothing_twice(
     graph_problem_of: Of, devices: int, script: str
 ) -> None:
     problem = graph_problem_of(script, devices)
-    strategy = SOLVERS["tofu_recursive"](problem).found.strategies[0].tolist()
+    strategy = solver("tofu_recursive")(problem).found.strategies[0].tolist()
     for name, configuration in problem.configurations(strategy).items():
         derivation = problem.derivations[name]
         if prod(divisible(derivation)) > 1 and problem.graph[name].gradient is None:
@@ -111,7 +114,7 @@ def test_tofu_s_recursion_computes_nothing_twice(
 
 def test_tofu_s_recursion_is_the_best_at_every_axis(graph_problem_of: Of) -> None:
     problem = graph_problem_of("layers", 4)
-    chosen = SOLVERS["tofu_recursive"](problem).found.strategies[0].tolist()
+    chosen = solver("tofu_recursive")(problem).found.strategies[0].tolist()
     configurations = problem.configurations(chosen)
     first = {
         name: tuple(tuple(axis for axis in axes if axis == 0) for axes in configuration.splits)
@@ -136,6 +139,29 @@ def test_tofu_s_recursion_is_the_best_at_every_axis(graph_problem_of: Of) -> Non
 def test_an_unknown_algorithm_is_refused_with_the_names() -> None:
     with pytest.raises(OptionError, match=r"ft, data_parallel, .*Got 'toffu'.*mean 'tofu'"):
         solver("toffu")
+
+
+def test_without_the_repository_its_algorithms_are_refused_and_where_they_are_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert set(REPRODUCED) == set(reproduced.SOLVERS)
+    monkeypatch.setattr(solvers, "_REPRODUCTION", "nowhere.baselines.solvers")
+    for name in REPRODUCED:
+        with pytest.raises(OptionError, match=rf"ft, data_parallel\. Got '{name}', .*clone"):
+            solver(name)
+    with pytest.raises(OptionError, match=r"ft, data_parallel, .*Got 'toffu'.*mean 'tofu'"):
+        solver("toffu")
+    assert solver("data_parallel") is solvers.SOLVERS["data_parallel"]
+
+
+def test_what_the_repository_itself_lacks_is_no_missing_repository(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "half_a_repository.py").write_text("import a_module_that_is_nowhere")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(solvers, "_REPRODUCTION", "half_a_repository")
+    with pytest.raises(ModuleNotFoundError, match="a_module_that_is_nowhere"):
+        solver("tofu")
 
 
 def test_the_fastest_strategy_is_that_of_enumeration(

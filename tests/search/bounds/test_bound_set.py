@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tensoropt.search import Frontier, Problem, brute_force
+from benchmarks.baselines.brute_force import brute_force
+from tensoropt.search import Frontier, Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.exact.ft_ldp import solve_graph
 from tensoropt.search.exact.search_graph import SearchGraph

@@ -9,14 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.errors import OptionError
-from tensoropt.search import (
-    Frontier,
-    Node,
-    Problem,
-    brute_force,
-    frontier_tracking,
-)
+from tensoropt.search import Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.bounds.proven_gap import proven_gap

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.arrays import BoolArray
 from tensoropt.problem.restrict import restrict
-from tensoropt.search import Problem, brute_force
+from tensoropt.search import Problem
 from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 

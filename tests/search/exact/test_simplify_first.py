@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.errors import SearchSizeError
-from tensoropt.search import Edge, Frontier, Node, Problem, brute_force, frontier_tracking
+from tensoropt.search import Edge, Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.bounds.weights import first_weights
 from tensoropt.search.exact.ft_ldp import ft_ldp, solve_graph
 from tensoropt.search.exact.linearise import simplify

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.baselines.brute_force import brute_force
 from tensoropt.arrays import BoolArray, Int32Array
 from tensoropt.problem.restrict import restrict
-from tensoropt.search import Frontier, Problem, brute_force
+from tensoropt.search import Frontier, Problem
 from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.exact.ft_ldp import solve_graph
 from tensoropt.search.exact.linearise import simplify

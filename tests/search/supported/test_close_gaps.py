@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tensoropt.search import Frontier, Problem, brute_force
+from benchmarks.baselines.brute_force import brute_force
+from tensoropt.search import Frontier, Problem
 from tensoropt.search.bounds.message_passing import WeightedBounds, warm_bounds
 from tensoropt.search.bounds.weights import wide_runs, widest_gaps
 from tensoropt.search.limits import DEFAULT_LIMITS

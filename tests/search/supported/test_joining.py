@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tensoropt.search import Frontier, Problem, brute_force
+from benchmarks.baselines.brute_force import brute_force
+from tensoropt.search import Frontier, Problem
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.supported.joining import recombine

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
+from benchmarks.baselines.brute_force import brute_force
+from tensoropt.search import Edge, Frontier, Node, Problem
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.hull import between

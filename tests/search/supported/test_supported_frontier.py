@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
+from benchmarks.baselines.brute_force import brute_force
+from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.supported.supported_frontier import supported_frontier
 

@@ -6,27 +6,27 @@ import numpy as np
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
-from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.reduce import reduce_points
 
 __all__ = ["brute_force"]
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 18  # strategies that are priced at once
+_MOST_STRATEGIES = 5_000_000  # some ten seconds
 
 
-def brute_force(problem: Problem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
+def brute_force(problem: Problem, most_strategies: int = _MOST_STRATEGIES) -> Frontier:
     """The cost frontier of all strategies of ``problem``, by equation 3 and Algorithm 1.
 
     Of strategies with equal costs the lexicographically first is kept.
 
     Raises:
-        OptionError: if there are more strategies than ``limits.brute_force_strategies``.
+        OptionError: if there are more strategies than ``most_strategies``.
     """
-    count, most = problem.strategies, limits.brute_force_strategies
-    if count > most:
+    count = problem.strategies
+    if count > most_strategies:
         raise OptionError(
-            f"brute force tries at most {most:,} strategies. Got {count:,}; use "
+            f"brute force tries at most {most_strategies:,} strategies. Got {count:,}; use "
             "frontier tracking, algorithm='ft'."
         )
     radices = [node.configurations for node in problem.nodes]

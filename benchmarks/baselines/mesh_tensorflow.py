@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from benchmarks.baselines.layout_factors import LayoutFactors, Names
 from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search.baselines.layout_factors import LayoutFactors, Names
 from tensoropt.search.baselines.named_dimensions import named_dimensions
-from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.reduce import reduce_points, reduce_rows
 
 __all__ = ["meshes", "solve"]
 
+_MOST_LAYOUTS = 400_000  # the four models of the paper need fewer
 
-def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
+
+def solve(problem: GraphProblem, most_layouts: int = _MOST_LAYOUTS) -> Frontier:
     """The frontier of all Mesh-TensorFlow programs for a graph (section 5.1; Shazeer et al., 2018).
 
     A program has one mesh, whose dimensions are groups of the devices' axes, and a layout: for each
@@ -30,14 +31,14 @@ def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Front
 
     Args:
         problem: what is planned.
-        limits: how many layouts may be kept; of more, those evenly spread over each frontier stay,
-            and the result says that it is not exact.
+        most_layouts: how many layouts may be kept. Of more, those evenly spread over each frontier
+            stay, and the result says that it is not exact.
     """
     dimensions = named_dimensions(problem)
     strategies, exact = [], True
     for mesh in meshes(len(problem.mesh.axes)):
         factors = LayoutFactors(problem, dimensions, mesh)
-        kept, is_whole = _layouts(factors, dimensions.count, limits.mesh_tensorflow_layouts)
+        kept, is_whole = _layouts(factors, dimensions.count, most_layouts)
         strategies.append(factors.strategies(kept))
         exact = exact and is_whole
     every = np.unique(np.concatenate(strategies), axis=0)

@@ -1,0 +1,1 @@
+"""Strategies of other systems to compare with, and enumeration."""
