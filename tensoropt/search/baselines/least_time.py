@@ -12,6 +12,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.branching.least_cost import least_cost
+from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.bucket_elimination import fastest
@@ -72,7 +73,7 @@ def least_time(
             best = fastest(left, limits.bucket_cells)
         exact, least = best is not None, bounds.least
         if best is None:
-            elimination = weighted_elimination(left, limits.closing_additions)
+            elimination = weighted_elimination(FlatGraph.of(left), limits.closing_additions)
             if elimination is not None:
                 least, best, _ = elimination.least(1.0, 0.0)
         if best is not None:

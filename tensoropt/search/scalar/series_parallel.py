@@ -23,17 +23,19 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int32Array, Int64Array
-from tensoropt.problem.model import CostTable, Node, Problem
+from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.search.bounds.passes import whole_units
 from tensoropt.search.elimination_queue import EliminationQueue
+from tensoropt.search.flat.flat_graph import Cells, FlatGraph
 from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Numbering
 from tensoropt.search.scalar.least_sums import least_sums, table_units
 from tensoropt.search.watch import look_at_clock
 
-__all__ = ["LeastCost", "WeightedElimination", "weighted_elimination"]
+__all__ = ["LeastCost", "WeightedElimination", "is_series_parallel", "weighted_elimination"]
 
+
+_GONE: set[int] = set()  # the neighbours of a node that has been eliminated
 
 _Constants: TypeAlias = tuple[int | Int64Array, ...]
 
@@ -72,7 +74,7 @@ class LeastCost(NamedTuple):
 
     Attributes:
         cost: the least, or less by some 2**-30 of it, as tables are rounded down.
-        strategy: int32[nodes], one that has it, to within as much.
+        strategy: int32[nodes], the states of a strategy that has it, to within as much.
         additions: that it took.
     """
 
@@ -82,15 +84,43 @@ class LeastCost(NamedTuple):
 
 
 def weighted_elimination(
-    problem: Problem, most_work: float = inf, kept: Sequence[Int64Array] | None = None
+    graph: FlatGraph, most_work: float = inf, alive: BoolArray | None = None
 ) -> WeightedElimination | None:
-    """The eliminations of a problem, with some configurations of each node where these are given.
+    """The eliminations of a graph's nodes, see `WeightedElimination`.
 
-    None where the graph is not series-parallel, or a pair of weights would take more than
-    ``most_work`` additions.
+    Returns:
+        None where the graph is not series-parallel, or a pair of weights would take more than
+        ``most_work`` additions.
     """
-    found = WeightedElimination(problem, kept)
+    found = WeightedElimination(graph, alive)
     return found if found.work <= most_work and found.work < inf else None
+
+
+def is_series_parallel(nodes: int, source: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether eliminations of nodes with one neighbour or two reduce a graph to nothing.
+
+    Args:
+        nodes: how many there are.
+        source, target: of each edge, the nodes that it joins.
+    """
+    beside: list[set[int]] = [set() for _ in range(nodes)]
+    for one, other in zip(source, target, strict=True):
+        beside[one].add(other)
+        beside[other].add(one)
+    waiting = [node for node in range(nodes) if len(beside[node]) < 3]
+    left = nodes
+    while waiting:
+        node = waiting.pop()
+        if beside[node] is _GONE:
+            continue
+        neighbours, beside[node] = beside[node], _GONE
+        left -= 1
+        for neighbour in neighbours:
+            beside[neighbour].discard(node)
+            beside[neighbour].update(neighbours - {neighbour})
+            if len(beside[neighbour]) < 3:
+                waiting.append(neighbour)
+    return left == 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,41 +141,44 @@ class _Link:
 
 
 class WeightedElimination:
-    """The eliminations of all nodes of a problem, to be evaluated for any weights.
+    """The eliminations of all nodes of a graph, to be evaluated for any weights.
 
     Args:
-        problem: whose costs are weighted.
-        kept: for each node, int64[any], the configurations that it may have; all where not given.
+        graph: whose costs are weighted.
+        alive: bool[states of all nodes], those that a strategy may have; all where not given.
 
     Attributes:
         work: additions for one pair of weights at most, in products, which leave out most;
             infinite where the graph is not series-parallel.
     """
 
-    def __init__(self, problem: Problem, kept: Sequence[Int64Array] | None = None) -> None:
-        self._problem = problem
-        self._kept = kept or [np.arange(node.configurations) for node in problem.nodes]
+    def __init__(self, graph: FlatGraph, alive: BoolArray | None = None) -> None:
+        start = graph.ends.start
+        marks = np.ones(graph.time.size, dtype=np.bool_) if alive is None else alive
+        self._kept = [np.flatnonzero(own) for own in np.split(marks, start[1:-1])]
         self.work: float = 0
         self._numbers = Numbering()
-        # By number: what the problem costs, and what follows, of which earlier numbers.
-        self._given: dict[int, Node | CostTable] = {}
+        # By number: memory and time of a node's states, cells of edges, and what follows from
+        # earlier numbers.
+        self._states: dict[int, tuple[Int64Array, Int64Array]] = {}
+        self._cells: dict[int, Cells] = {}
         self._made: dict[int, _Formula] = {}
         # In the order of elimination: a node, its costs by then and the links that it has left.
         self._steps: list[tuple[int, int, list[_Link]]] = []
-        costs = [self._numbers.of("node", node.time, node.memory) for node in problem.nodes]
-        self._given.update(zip(costs, problem.nodes, strict=True))
-        self._costs = [
-            self._value(_some, (cost,), own) for cost, own in zip(costs, self._kept, strict=True)
-        ]
-        self._beside: list[dict[int, _Link]] = [{} for _ in problem.nodes]
-        for edge in problem.edges:
-            table = self._numbers.of("edge", edge.costs)
-            self._given[table] = edge.costs
-            ends = edge.source, edge.target
-            maps = zip(edge.kind.maps, ends, strict=True)
-            self._join(_link(ends, [own.slots[self._kept[node]] for own, node in maps], table))
+        of_nodes = (np.split(own, start[1:-1]) for own in (graph.memory, graph.time))
+        self._costs = []
+        for memory, time, own in zip(*of_nodes, self._kept, strict=True):
+            number = self._numbers.of("node", memory, time)
+            self._states[number] = memory, time
+            self._costs.append(self._value(_some, (number,), own))
+        self._beside: list[dict[int, _Link]] = [{} for _ in self._kept]
+        for edge in graph.edges():
+            table = self._numbers.of("edge", edge.kind)
+            self._cells[table] = graph.cells[edge.kind]
+            sides = zip(edge.slots, edge.nodes, strict=True)
+            self._join(_link(edge.nodes, [own[self._kept[node]] for own, node in sides], table))
         queue: EliminationQueue[int] = EliminationQueue()
-        for node in range(len(problem.nodes)):
+        for node in range(len(self._kept)):
             queue.set(node, self._additions(node))
         while (best := queue.pop()) is not None:
             if best[1] == inf:
@@ -157,16 +190,16 @@ class WeightedElimination:
     def least(self, per_nanosecond: float, per_byte: float) -> LeastCost:
         """The least of ``per_nanosecond`` * time + ``per_byte`` * memory, and whose it is."""
         values: dict[int, _Costs] = {}
-        for number, part in self._given.items():
-            costs = per_nanosecond * part.time
-            if isinstance(part, Node) or self._problem.edges_take_memory:
-                costs += per_byte * part.memory
-            values[number] = _Costs(costs)
+        for number, (memory, time) in self._states.items():
+            values[number] = _Costs(per_nanosecond * time + per_byte * memory)
+        for number, cells in self._cells.items():
+            costs = np.asarray(cells.least((per_nanosecond, per_byte)), np.float64)
+            values[number] = _Costs(costs.reshape(cells.rows, cells.columns))
         for number, (function, inputs, constants) in self._made.items():
             values[number] = function(*(values[each] for each in inputs), *constants)
         last = (cost for _, cost, links in self._steps if not links)
         total = sum(values[cost].extremes[0] for cost in last)
-        found = np.zeros(len(self._problem.nodes), dtype=np.int32)
+        found = np.zeros(len(self._kept), dtype=np.int32)
         for node, cost, links in reversed(self._steps):  # others are decided that are left by then
             own = values[cost].array.copy()
             for link in links:

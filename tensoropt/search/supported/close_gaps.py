@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tensoropt.arrays import Int32Array, Int64Array
+from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.proven_gap import narrowest, proven_gap_of_lines
@@ -67,7 +67,7 @@ def close_gaps(
         before = incumbent.within
         tell("least of all strategies", number, limits.closing_weights)
         lines = warm_bounds(table, weights, _SWEEPS, bounds)
-        found = in_threads(partial(_least, problem, table.start, incumbent), lines)
+        found = in_threads(partial(_least, table, incumbent), lines)
         bounds = [*bounds, *(line for line, _, _ in found)]
         spent += sum(additions for _, _, additions in found)
         best = np.stack([strategy for _, strategy, _ in found])
@@ -108,15 +108,14 @@ def _proven_by_lines(known: Frontier, bounds: Sequence[Bounds]) -> Frontier:
 
 
 def _least(
-    problem: Problem, start: Int64Array, incumbent: Frontier, bounds: Bounds
+    table: WeightedBounds, incumbent: Frontier, bounds: Bounds
 ) -> tuple[Bounds, Int32Array, float]:
     """Better bounds for the same weights, a strategy that costs as little, and the additions that
     it took. Only configurations are searched whose bound is at most a known strategy's cost."""
     best, cost = incumbent.least(bounds.weights)
     left = bounds.min_marginals <= cost * (1 + ROUNDING)
-    left[start[:-1] + incumbent.strategies[best]] = True  # bounded by its cost, but for roundings
-    kept = [np.flatnonzero(own) for own in np.split(left, start[1:-1])]
-    elimination = weighted_elimination(problem, kept=kept)
+    left[table.start[:-1] + incumbent.strategies[best]] = True  # but for roundings, by its cost
+    elimination = weighted_elimination(table.graph, alive=left)
     assert elimination is not None  # as of the whole problem
     least, strategy, additions = elimination.least(*bounds.weights)
     min_marginals = np.maximum(bounds.min_marginals, least)

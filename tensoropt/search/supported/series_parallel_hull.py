@@ -16,6 +16,7 @@ import numpy as np
 from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.proven_gap import narrowest, proven_gap_of_lines
+from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
@@ -55,7 +56,7 @@ def series_parallel_hull(
         An approximate frontier; too large where the graph is not series-parallel, or one pair of
         weights would take too many additions.
     """
-    elimination = weighted_elimination(problem, limits.hull_additions_each)
+    elimination = weighted_elimination(FlatGraph.of(problem), limits.hull_additions_each)
     if elimination is None:
         return Outcome(incumbent, is_too_large=True)
     lines: list[tuple[Weights, float]] = []  # that no strategy is below

@@ -89,7 +89,7 @@ def supported_frontier(
         keep(incumbent, last_resort=incumbent.within is None)
     bounds: Sequence[Bounds] = () if look is None else (look.bounds,)
     table = WeightedBounds(problem) if look is None else look.table
-    has_eliminations = weighted_elimination(problem, limits.closing_additions) is not None
+    has_eliminations = weighted_elimination(table.graph, limits.closing_additions) is not None
     rounds = limits.supported_rounds[: 1 if has_eliminations else None]
     for number, size in enumerate(rounds):
         tell("bounds", number, len(rounds))

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.baselines.brute_force import brute_force
 from tensoropt.search import Edge, Frontier, Node, Problem
+from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.hull import between
@@ -40,7 +41,7 @@ def largest(problem: Problem) -> tuple[int, int]:
 def test_least_sums_are_those_of_enumeration(random_problem: Maker) -> None:
     for seed in range(80):
         problem = random_problem(seed)
-        elimination = weighted_elimination(problem)
+        elimination = weighted_elimination(FlatGraph.of(problem))
         if elimination is None:
             assert seed % 10 not in SERIES_PARALLEL
             continue
@@ -60,17 +61,17 @@ def test_four_nodes_that_are_all_joined_do_not_come_down_to_nothing() -> None:
     table = np.ones((2, 2), dtype=np.int64)
     pairs = [(one, other) for other in range(4) for one in range(other)]
     edges = [Edge.of(*pair, costs, costs, table, table) for pair in pairs]
-    assert weighted_elimination(Problem(nodes, tuple(edges))) is None
+    assert weighted_elimination(FlatGraph.of(Problem(nodes, tuple(edges)))) is None
     assert search(Problem(nodes, tuple(edges))).is_too_large
-    assert weighted_elimination(Problem(nodes, tuple(edges[:-1]))) is not None
+    assert weighted_elimination(FlatGraph.of(Problem(nodes, tuple(edges[:-1])))) is not None
 
 
 def test_too_much_work_is_not_begun(random_problem: Maker) -> None:
-    found = weighted_elimination(random_problem(1))
+    found = weighted_elimination(FlatGraph.of(random_problem(1)))
     assert found is not None
     assert found.work > 0
-    assert weighted_elimination(random_problem(1), found.work - 1) is None
-    assert weighted_elimination(random_problem(1), found.work) is not None
+    assert weighted_elimination(FlatGraph.of(random_problem(1)), found.work - 1) is None
+    assert weighted_elimination(FlatGraph.of(random_problem(1)), found.work) is not None
 
 
 def layers(random: np.random.Generator, *, alike: bool) -> Problem:
@@ -105,7 +106,7 @@ def test_blocks_that_are_alike_are_eliminated_once() -> None:
         for alike in (False, True):
             problem = layers(random, alike=alike)
             truth = brute_force(problem)
-            elimination = weighted_elimination(problem)
+            elimination = weighted_elimination(FlatGraph.of(problem))
             assert elimination is not None
             work[alike] = elimination.work
             for per_nanosecond, per_byte in WEIGHTS:
