@@ -149,7 +149,7 @@ class Market:
             self.known.fits |= bool(offer.fitting)
 
     def _ask_for_demanded_stages(self) -> None:
-        self.offers.append(stages.demanded(self.request))
+        self.offers += stages.demanded(self.request)
         look = partial(self._add, partial(rewritten.in_stages, self.request, self.known))
         looked_at(rewritten.NAME, look, None, self.known.notes)
 

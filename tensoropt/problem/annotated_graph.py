@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tensoropt.cost.model import CostModel
@@ -58,6 +58,7 @@ class AnnotatedGraph:
         space: Space = PLAIN,
         repeats: Mapping[str, int] | None = None,
         leader_of: Mapping[str, str] | None = None,
+        choosing: Collection[str] | None = None,
     ) -> AnnotatedGraph:
         """What follows from a graph.
 
@@ -72,13 +73,15 @@ class AnnotatedGraph:
             repeats: how often operators run that run for each of several microbatches.
             leader_of: per operator the one that it shares its configuration with;
                 `tensoropt.graph.coarsen.leaders` if left out.
+            choosing: names of the operators that may keep less; those of ``repeats`` if left out.
         """
         kinds = Kinds(graph, partial_operands=space.partial_operands)
         derivations = kinds.derivations
         leader_of = leaders(graph) if leader_of is None else leader_of
         same = same_steps(graph, kinds.derivation_numbers, leader_of)
+        only = choosing if choosing is not None else repeats or None
         saved = SavedTensors(
-            graph, derivations, reads or BackwardReads(), space, mesh.size, same, repeats or None
+            graph, derivations, reads or BackwardReads(), space, mesh.size, same, only
         )
         as_read = {} if space.sharded_storage else readings(graph, leader_of, derivations)
         return cls(

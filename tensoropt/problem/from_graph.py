@@ -21,7 +21,7 @@ from tensoropt.problem.operators.operator_costs import ConfigurationCosts
 from tensoropt.problem.parallel_edges import merged_edges
 from tensoropt.tdl import Derivation
 
-__all__ = ["GraphProblem", "graph_problem", "least_memory_bytes", "moved_reads"]
+__all__ = ["GraphProblem", "graph_problem", "least_memory_bytes", "moved_reads", "simplest"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,30 +49,41 @@ class GraphProblem:
         return configurations_of(self.choices, self.simplest(strategy))
 
     def simplest(self, strategy: Sequence[int]) -> list[int]:
-        """Configuration numbers of the same costs that save all copies wherever that is as cheap:
-        what is saved of a tensor that is not resharded, or not read, makes no difference."""
-        numbers = list(strategy)
-        incident: dict[int, list[Edge]] = {}
-        for edge in self.problem.edges:
-            incident.setdefault(edge.source, []).append(edge)
-            incident.setdefault(edge.target, []).append(edge)
+        """See `simplest`."""
+        return simplest(self.problem, self.choices, strategy)
 
-        def cost(node: int, number: int) -> tuple[int, int]:
-            chosen = self.problem.nodes[node]
-            memory, time = int(chosen.memory[number]), int(chosen.time[number])
-            for edge in incident.get(node, ()):
-                cell = (
-                    edge.source_slots[number if edge.source == node else numbers[edge.source]],
-                    edge.target_slots[number if edge.target == node else numbers[edge.target]],
-                )
-                memory, time = memory + int(edge.memory[cell]), time + int(edge.time[cell])
-            return memory, time
 
-        for node, group in enumerate(self.choices):
-            plain = numbers[node] % (len(group.options) // len(group.options.kept))
-            if plain != numbers[node] and cost(node, plain) == cost(node, numbers[node]):
-                numbers[node] = plain
-        return numbers
+def simplest(problem: Problem, choices: Sequence[Choices], strategy: Sequence[int]) -> list[int]:
+    """Configuration numbers of the same costs that save all copies wherever that is as cheap: what
+    is saved of a tensor that is not resharded, or not read, makes no difference.
+
+    Args:
+        problem: whose nodes are groups of operators.
+        choices: of each node.
+        strategy: a configuration number of each node.
+    """
+    numbers = list(strategy)
+    incident: dict[int, list[Edge]] = {}
+    for edge in problem.edges:
+        incident.setdefault(edge.source, []).append(edge)
+        incident.setdefault(edge.target, []).append(edge)
+
+    def cost(node: int, number: int) -> tuple[int, int]:
+        chosen = problem.nodes[node]
+        memory, time = int(chosen.memory[number]), int(chosen.time[number])
+        for edge in incident.get(node, ()):
+            cell = (
+                edge.source_slots[number if edge.source == node else numbers[edge.source]],
+                edge.target_slots[number if edge.target == node else numbers[edge.target]],
+            )
+            memory, time = memory + int(edge.memory[cell]), time + int(edge.time[cell])
+        return memory, time
+
+    for node, group in enumerate(choices):
+        plain = numbers[node] % (len(group.options) // len(group.options.kept))
+        if plain != numbers[node] and cost(node, plain) == cost(node, numbers[node]):
+            numbers[node] = plain
+    return numbers
 
 
 def graph_problem(annotated: AnnotatedGraph) -> GraphProblem:

@@ -117,9 +117,16 @@ def test_a_stage_computes_again_what_does_not_fit(
     plans = [tf.find_strategy(**options)]
     assert not any(stage.recompute for stage in plans[0].stages)
     limit = int(1.3 * plans[0].frontier[0][0])
-    plans.append(tf.find_strategy(memory_limit_bytes=limit, **options))
+    for save_memory in (False, None):
+        options["save_memory"] = save_memory
+        plans.append(tf.find_strategy(memory_limit_bytes=limit, **options))
     assert {plan.schedule for plan in plans} == {"gpipe"}
     assert any(stage.recompute for stage in plans[1].stages)
+    assert not any(operator.kept != "both" for operator in plans[1].operators)
+    assert {operator.kept for operator in plans[2].operators} == {"both", "recomputed"}
+    assert plans[2].looked_at == "searched: stages, stages with less kept"
+    assert plans[2].time_nanoseconds < plans[1].time_nanoseconds
+    assert (plans[2].peak_bytes or 0) <= limit
     assert plans[1].memory_bytes < plans[0].memory_bytes
     assert (plans[1].peak_bytes or 0) < (plans[0].peak_bytes or 0)
     assert plans[1].time_nanoseconds > plans[0].time_nanoseconds
@@ -136,6 +143,7 @@ def test_a_stage_computes_again_what_does_not_fit(
         losses.append([float(tf.run([loss, train], fed)[0]) for _ in range(2)])
         tf.run(tf.global_variables_initializer())
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,11 @@ from tensoropt.pipeline.split.costs import SampleCosts
 from tensoropt.pipeline.split.profile import Search, SplitProfile
 from tensoropt.pipeline.split.repeats import repeats
 from tensoropt.pipeline.split.sample import Sample
+from tensoropt.pipeline.split.strategies import PricedStrategies
 from tensoropt.pipeline.stages.frontier import merged_frontier, pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import PipelineProblem
 from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN, Space
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.problem.model import Problem
 from tensoropt.search.baselines import data_parallel
@@ -93,14 +95,18 @@ def _by_data_parallelism(_: Problem, annotated: AnnotatedGraph) -> Frontier:
     return data_parallel.solve(graph_problem(annotated))
 
 
-def test_the_stage_of_the_whole_step_is_searched_as_the_step_is(case: Case) -> None:
+@pytest.mark.parametrize("space", [PLAIN, FRUGAL])
+def test_the_stage_of_the_whole_step_is_searched_as_the_step_is(case: Case, space: Space) -> None:
     cost, mesh = case.priced(2)
     batched = case.step.batch_placeholders
     sample = Sample.of(case.costs, case.step.reads)
     assert sample.repeats.count == 0
-    stage = SampleCosts(sample, BATCH, cost, mesh, batched).problem(1, 1)
-    graph = case.step.graph
-    whole = graph_problem(AnnotatedGraph.of(graph, mesh, cost, batched, case.step.reads)).problem
+    stage = SampleCosts(sample, BATCH, cost, mesh, batched, space).problem(1, 1)
+    graph, reads = case.step.graph, case.step.reads
+    choosing = [atom.operator for atom in case.costs.atoms.atoms]
+    whole = graph_problem(
+        AnnotatedGraph.of(graph, mesh, cost, batched, reads, space, choosing=choosing)
+    ).problem
     generator = np.random.default_rng(1)
     counts = [node.configurations for node in whole.nodes]
     strategies = generator.integers(0, counts, (50, len(counts)))
@@ -125,6 +131,32 @@ def test_replicated_configurations_cost_what_replicated_stages_do(deep: Case) ->
         assert len(others) == 1
         # Times are rounded to whole nanoseconds in other places.
         assert others[0].tolist() == pytest.approx(expected.tolist(), abs=2)
+
+
+def test_what_is_kept_changes_no_forward_pass(case: Case) -> None:
+    """And strategies that keep all take the same time in both spaces."""
+    cost, mesh = case.priced(4)
+    sample = Sample.of(case.costs, case.step.reads)
+    plain, frugal = (
+        SampleCosts(sample, 8, cost, mesh, case.step.batch_placeholders, space)
+        for space in (PLAIN, FRUGAL)
+    )
+    counts = np.array([len(group.options) for group in plain.annotated.choices])
+    ways = np.array([len(group.options.kept) for group in frugal.annotated.choices])
+    assert set(ways.tolist()) > {1, 3}
+    generator = np.random.default_rng(2)
+    keeping_all = generator.integers(0, counts, (30, len(counts)))
+    less = keeping_all + counts * generator.integers(0, ways, (30, len(counts)))
+    expected, same, found = (
+        PricedStrategies(sample, costs, cost, strategies).passes
+        for costs, strategies in ((plain, keeping_all), (frugal, keeping_all), (frugal, less))
+    )
+    again = np.zeros(30, np.int64)
+    for name, passes in expected.items():
+        assert (same[name][:2] == passes[:2]).all()
+        assert (found[name][0] == passes[0]).all()
+        again += found[name][1] - passes[1]
+    assert again.min() > 0
 
 
 def test_components_may_be_gradients() -> None:

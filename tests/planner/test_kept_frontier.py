@@ -72,10 +72,23 @@ SHORT: dict[str, Any] = {
         ),
         (layers, 4096, SHORT, {"whole batch", "microbatches", "less kept"}),
         (layers, 64, {"pipeline": PipelineNumbers(2)}, {"2 stages"}),
+        (
+            layers,
+            4096,
+            {
+                "pipeline": PipelineNumbers(2, 4),
+                "keep_less": True,
+                "memory_limit_bytes": 12 * 2**20,
+            },
+            {"2 stages, 4 microbatches, less kept"},
+        ),
         (branches, 3, {"pipeline": PipelineNumbers(None)}, {"2 branches side by side"}),
         (layers, 4096, {"algorithm": "tofu"}, {"whole batch"}),
     ],
-    ids=["rewritten", "rewritten stages", "short memory", "stages", "branches", "tofu"],
+    ids=[
+        *("rewritten", "rewritten stages", "short memory", "stages", "stages that keep less"),
+        *("branches", "tofu"),
+    ],
 )
 def test_a_taken_point_has_the_plan_of_the_market(
     build: Callable[[], None], batch: int, fields: dict[str, Any], ways: set[str]

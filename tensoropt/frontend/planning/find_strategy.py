@@ -165,8 +165,8 @@ def find_strategy(
         save_memory: whether strategies keep less for the backward pass: a tensor only before or
             only after resharding (section 4.2), or not at all, its operator being computed again.
             None, the default, searches such strategies, too, where memory is short. True searches
-            them everywhere, which takes longer. False forbids them. A stage of a ``pipeline`` keeps
-            all or recomputes all, whatever this says.
+            them everywhere, which takes longer. False forbids them, in stages of a ``pipeline``,
+            too, which may still recompute as a whole.
         validate: how many points of the frontier are measured before one is adopted, and data
             parallelism beside them: they run a few steps each, in turns, on variables of their
             own; the fastest on the slowest rank is returned, with what was measured in its

@@ -18,6 +18,7 @@ from tensoropt.pipeline.split.sample import Sample
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.edge_kinds import EdgeKinds
 from tensoropt.problem.edges.slots import GraphSlots
+from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import moved_reads
 from tensoropt.problem.model import CostTable, EdgeKind, Node, Problem
 from tensoropt.problem.operators.node_costs import NodeCosts
@@ -74,12 +75,16 @@ class SampleCosts:
     as updates come then; one that is scattered to where its variable is stored is scattered after
     every microbatch, as gradients that are accumulated whole would take what that saves.
 
+    Where operators may keep less, forward passes cost what they do where all is kept: what is made
+    again is made in the backward pass.
+
     Args:
         sample: of a step.
         examples: of a microbatch, for all devices together.
         cost: the prices.
         mesh: the devices.
         batched: placeholders of the batch.
+        space: what is searched. Components may keep less, as only they run for each microbatch.
 
     Attributes:
         annotated: the sample at so many examples.
@@ -90,11 +95,24 @@ class SampleCosts:
     """
 
     def __init__(
-        self, sample: Sample, examples: int, cost: CostModel, mesh: Mesh, batched: frozenset[str]
+        self,
+        sample: Sample,
+        examples: int,
+        cost: CostModel,
+        mesh: Mesh,
+        batched: frozenset[str],
+        space: Space = PLAIN,
     ) -> None:
         self._sample, self._cost = sample, cost
         self.annotated = annotated = AnnotatedGraph.of(
-            sample.at(examples), mesh, cost, batched, sample.reads, leader_of=sample.leader_of
+            sample.at(examples),
+            mesh,
+            cost,
+            batched,
+            sample.reads,
+            space,
+            leader_of=sample.leader_of,
+            choosing=frozenset(atom.operator for atom in sample.costs.atoms.atoms),
         )
         self.slots = GraphSlots(annotated)
         self._ahead = replace(annotated, differentiated={}, sparse=frozenset())
@@ -152,12 +170,18 @@ class SampleCosts:
             if key not in known:
                 parts = known[key] = np.zeros((len(PARTS), both.time.size), np.int64)
                 if name in self.forward:
-                    parts[0], parts[1] = first.time, both.time - first.time
+                    ways = self._ways(self.slots.node_of[name])
+                    parts[0] = np.tile(first.time[: first.time.size // ways], ways)
+                    parts[1] = both.time - parts[0]
                 else:
                     parts[2] = both.time
                 parts[3 if self._is_fixed(operator) else 4] = both.memory
             found[name] = known[key]
         return found
+
+    def _ways(self, node: int) -> int:
+        """How many blocks of configurations of a node differ in what is kept; first all is."""
+        return len(self.annotated.choices[node].options.kept)
 
     def _is_fixed(self, operator: Operator) -> bool:
         gradient = operator.gradient is not None and operator.name not in self.forward
@@ -185,18 +209,26 @@ class SampleCosts:
             here, there = node_of[operator.inputs[number].operator], node_of[operator.name]
             weighs = operator.inputs[number].operator in self._variables
             forward = operator.name in self.forward
-            key = kind, weighs, forward
+            ends = min(here, there), max(here, there)
+            ways = self._ways(ends[0]), self._ways(ends[1])
+            key = kind, weighs, forward, ways
             if key not in self._kinds:
                 first = ahead.of(operator, number, here <= there)
-                self._kinds[key] = self._priced(operator, number, kind, first, weighs)
-            ends = min(here, there), max(here, there)
+                self._kinds[key] = self._priced(operator, number, kind, first, weighs, ways)
             found.append(Moved(operator, number, *ends, kind, *self._kinds[key], weighs))
         return found
 
     def _priced(
-        self, operator: Operator, number: int, kind: EdgeKind, first: EdgeKind, weighs: bool
+        self,
+        operator: Operator,
+        number: int,
+        kind: EdgeKind,
+        first: EdgeKind,
+        weighs: bool,
+        ways: tuple[int, int],
     ) -> _Priced:
-        """The parts of an edge; ``first`` is without gradients, and has other slots."""
+        """The parts of an edge; ``first`` is without gradients, and has other slots; ``ways`` are
+        those of the nodes at both ends."""
         costs = np.zeros((len(PARTS), *kind.costs.time.shape), np.int64)
         added = np.zeros(kind.costs.time.shape, np.bool_)
         costs[4] = kind.costs.memory
@@ -204,10 +236,10 @@ class SampleCosts:
             costs[2] = kind.costs.time
             return _Priced(costs, added)
         cells, others = [], []
-        for own, other in zip(kind.maps, first.maps, strict=True):
+        for own, other, several in zip(kind.maps, first.maps, ways, strict=True):
             slots, option = np.unique(own.slots, return_index=True)
             cells.append(slots)
-            others.append(other.slots[option])
+            others.append(other.slots[option % (other.slots.size // several)])
         costs[0][np.ix_(*cells)] = first.costs.time[np.ix_(*others)]
         back = kind.costs.time - costs[0]
         if weighs and number in self.annotated.differentiated.get(operator.name, ()):
@@ -217,6 +249,8 @@ class SampleCosts:
             node_of = self.slots.node_of
             if node_of[operator.inputs[number].operator] > node_of[operator.name]:
                 added = added.T
+            blocks = [all_ // some for all_, some in zip(back.shape, added.shape, strict=True)]
+            added = np.tile(added, blocks)
         costs[1], costs[2] = np.where(added, 0, back), np.where(added, back, 0)
         return _Priced(costs, added)
 

@@ -24,6 +24,8 @@ from tensoropt.pipeline.split.strategies import PricedState, PricedStrategies
 from tensoropt.pipeline.stages.pipeline import Stage
 from tensoropt.pipeline.stages.points import COLUMNS, StagePoints
 from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
+from tensoropt.problem.from_graph import simplest
 from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
 from tensoropt.search.pareto.frontier import Frontier
@@ -90,6 +92,9 @@ class SplitProfile:
             stages of several machines, and copies, have examples that divide.
         known: strategies that stand for searches, int64[S, nodes] as `strategies_for` has them, by
             the devices of a machine and the examples.
+        space: what is searched.
+        plain: the profile of stages that keep all for the backward pass, where these may keep less:
+            a stage has its strategies, too.
 
     Attributes:
         sample: of the step, for which strategies are searched.
@@ -110,12 +115,16 @@ class SplitProfile:
         points: int = 6,
         replicas: bool = True,
         known: Mapping[tuple[int, int], Int64Array] | None = None,
+        space: Space = PLAIN,
+        plain: SplitProfile | None = None,
     ) -> None:
         self._costs, self._batched, self._links = costs, batched, links
         self._block, self._blocks = block, int(block.max()) + 1
         self._priced, self.replicated = priced, replicated
         self._devices, self._search, self._points = devices, search or tracked, points
         self._replicas, self._known = replicas, dict(known or {})
+        self._space, self._plain = space, plain
+        self._keeps_less = space.reuse or space.recompute
         self.sample = Sample.of(costs, reads)
         self._found: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
         self._sent = sent(costs, block)
@@ -131,14 +140,14 @@ class SplitProfile:
         whole = self.replicated(first, last, devices, microbatch, copies)
         machine = self._links.machine
         group, groups = min(devices, machine), -(-devices // machine)
-        searched = group > 1 and group * groups == devices and microbatch >= groups
+        searched = self._is_searched(group) and group * groups == devices and microbatch >= groups
         if self._replicas:
             searched = searched and machine % group == 0
         else:
             examples = self._costs.growth.examples
             if examples % (microbatch * copies) or microbatch % groups:
                 return None
-            whole = whole if group == 1 else None
+            whole = None if self._is_searched(group) else whole
         if not searched:
             return whole
         values = self._values(devices, microbatch, copies)[first, last]
@@ -156,7 +165,7 @@ class SplitProfile:
             part: the first and last of them.
             devices, microbatch: of the stage, which runs so.
         """
-        if min(devices, self._links.machine) == 1:
+        if not self._is_searched(min(devices, self._links.machine)):
             found = self.replicated(*part, devices, microbatch, 1)
             assert found is not None, "the stage runs so"
             return found
@@ -181,19 +190,23 @@ class SplitProfile:
             return priced, np.zeros(len(priced.annotated.choices), np.int64)
         values = self._values(stage.devices, microbatch, copies)[stage.first, stage.last]
         chosen = self._chosen(values, stage.devices, microbatch, copies)
-        priced, every = self._found[searched]
+        priced, every = self._searched(*searched)
         return priced, every[chosen[stage.point]]
 
     def searched_for(self, stage: Stage, microbatch: int) -> tuple[int, int] | None:
-        """The devices of a machine and the examples of a stage's search; None where the stage has
-        one device of each machine, for which nothing is searched."""
+        """The devices of a machine and the examples of a stage's search; None where nothing is
+        searched."""
         group = min(stage.devices, self._links.machine)
         groups = -(-stage.devices // group)
-        return None if group == 1 else (group, -(-microbatch // groups))
+        return (group, -(-microbatch // groups)) if self._is_searched(group) else None
+
+    def _is_searched(self, group: int) -> bool:
+        """Whether stages of so many devices of a machine differ: one device splits nothing."""
+        return group > 1 or self._keeps_less
 
     def strategies_for(self, searched: tuple[int, int]) -> Int64Array:
         """int64[S, nodes]: the strategies of a search, by `searched_for`."""
-        return self._found[searched][1]
+        return self._searched(*searched)[1]
 
     def _values(self, devices: int, microbatch: int, copies: int) -> Int64Array:
         """`_all_stages` on so many devices, found once."""
@@ -215,13 +228,11 @@ class SplitProfile:
             stays = column["inputs"] if again else column["saved"]
             memory = column["fixed"] + held * stays + (column["saved"] if again else 0)
             took = time + (column["forward"] * microbatches if again else 0)
-            below = np.inf
-            kept = []
-            for place in reduce_points(memory, took)[::-1].tolist():
-                if memory[place] * _APART < below:
-                    kept.append(place)
-                    below = memory[place]
-            found += kept[: self._points]
+            best = reduce_points(memory, took)[::-1]
+            found += _apart(best, memory[best], _APART)[: self._points]
+            if self._keeps_less:  # memories are further apart in all
+                apart = (memory[best[0]] / max(1, memory[best[-1]])) ** (1 / self._points)
+                found += _apart(best, memory[best], max(_APART, apart))
         return np.array(sorted(set(found)), dtype=np.int64)
 
     def _all_stages(self, group: int, groups: int, microbatch: int, copies: int) -> Int64Array:
@@ -229,7 +240,7 @@ class SplitProfile:
         costs, links = self._costs, self._links
         examples = -(-microbatch // groups)
         if (group, examples) not in self._ranges:
-            self._ranges[group, examples] = self._searched(group, examples)
+            self._ranges[group, examples] = self._summed(*self._searched(group, examples), group)
         ranges = self._ranges[group, examples]
         backward = ranges.backward
         if microbatch * copies < costs.growth.examples:
@@ -268,22 +279,36 @@ class SplitProfile:
         times = np.array([self._accumulating[size] for size in sizes.tolist()], np.int64)
         return times[which].reshape(gradients.shape)
 
-    def _searched(self, group: int, examples: int) -> _Ranges:
-        cost, mesh = self._priced(group)
-        sample = self.sample
-        priced = SampleCosts(sample, examples, cost, mesh, self._batched)
-        every = self._known.get((group, examples))
-        if every is None:
-            microbatches = max(1, self._costs.growth.examples // examples)
-            # Half as many in flight as the first of equal stages holds.
-            held = max(1, min(microbatches, self._devices // group // 2))
-            found = self._search(priced.problem(microbatches, held), priced.annotated)
-            every = _few(found).astype(np.int64)
-        self._found[group, examples] = priced, every
-        return self._summed(PricedStrategies(sample, priced, cost, every), len(every))
+    def _searched(self, group: int, examples: int) -> tuple[SampleCosts, Int64Array]:
+        """The strategies of stages on some devices of a machine, found once, and their costs."""
+        key = group, examples
+        if key not in self._found:
+            cost, mesh = self._priced(group)
+            priced = SampleCosts(self.sample, examples, cost, mesh, self._batched, self._space)
+            every = self._known.get(key)
+            if every is None:
+                every = self._strategies(priced, group, examples)
+                if self._plain is not None:
+                    # Numbers of configurations that keep all are the same in both spaces.
+                    every = np.concatenate([self._plain.strategies_for(key), every])
+            self._found[key] = priced, every
+        return self._found[key]
 
-    def _summed(self, priced: PricedStrategies, count: int) -> _Ranges:
+    def _strategies(self, priced: SampleCosts, group: int, examples: int) -> Int64Array:
+        """int64[S, nodes]: a search's strategies."""
+        microbatches = max(1, self._costs.growth.examples // examples)
+        # Half as many in flight as the first of equal stages holds.
+        held = max(1, min(microbatches, self._devices // group // 2))
+        problem = priced.problem(microbatches, held)
+        found = _few(self._search(problem, priced.annotated))
+        choices = priced.annotated.choices
+        return np.array([simplest(problem, choices, each) for each in found.tolist()], np.int64)
+
+    def _summed(self, own: SampleCosts, every: Int64Array, group: int) -> _Ranges:
+        """What all stages cost under each strategy."""
         costs, sample, blocks = self._costs, self.sample, self._blocks
+        cost, _ = self._priced(group)
+        priced, count = PricedStrategies(sample, own, cost, every), len(every)
         names = [sample.stands_for(atom.operator) for atom in costs.atoms.atoms]
         passes = np.stack([priced.passes[name] for name in names])
         forward, backward, saved = np.moveaxis(range_sums(passes[:, :3], self._block, blocks), 2, 0)
@@ -349,6 +374,16 @@ class SplitProfile:
 
     def _at(self, places: tuple[int, ...] | list[int]) -> tuple[int, ...]:
         return tuple(sorted({int(self._block[place]) for place in places}))
+
+
+def _apart(places: Int64Array, memory: Int64Array, factor: float) -> list[int]:
+    """Places, the first among them, whose memories, which descend, are apart by a factor."""
+    below, found = np.inf, []
+    for place, size in zip(places.tolist(), memory.tolist(), strict=True):
+        if size * factor < below:
+            found.append(place)
+            below = size
+    return found
 
 
 def tracked(problem: Problem, _: AnnotatedGraph) -> Frontier:

@@ -16,7 +16,7 @@ from tensoropt.graph.backward_reads import VIEWS
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.assignments import decode
 from tensoropt.parallel.layout import Layout
-from tensoropt.pipeline.split.costs import PARTS, SampleCosts
+from tensoropt.pipeline.split.costs import PARTS, Moved, SampleCosts
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.problem.edges.slots import LayoutCodes, TensorSlots
 
@@ -70,7 +70,9 @@ class PricedStrategies:
         }
         for moved in costs.moved:
             source, target = moved.cells(strategies)
-            parts[moved.reader.name] += moved.costs[:, source, target]
+            more = moved.costs[:, source, target]
+            parts[moved.reader.name] += more
+            self._count_at_maker(parts, moved, more[PARTS.index("saved")])
         self._parts = parts
         self._count_at_makers()
         self.passes: dict[str, Int64Array] = {}
@@ -139,6 +141,18 @@ class PricedStrategies:
                 shards = own[number]
                 shards[layout.partial] = max(bytes_, shards.get(layout.partial, 0))
         return found
+
+    def _count_at_maker(
+        self, parts: Mapping[str, Int64Array], moved: Moved, saved: Int64Array
+    ) -> None:
+        """Count the one copy of a tensor that is saved on an edge at its producer, as stages are
+        counted; copies beside it stay with the reader."""
+        tensors = self._annotated.saved
+        tensor = moved.reader.inputs[moved.number]
+        root = tensors.root(tensor).operator
+        if tensors.role(tensor) in ("edge", "") and root in parts and not moved.weighs:
+            parts[moved.reader.name][PARTS.index("saved")] -= saved
+            parts[root][PARTS.index("saved")] += saved
 
     def _count_at_makers(self) -> None:
         """Count what a reader saves of a tensor at its producer, as stages are counted."""

@@ -51,9 +51,11 @@ class Pipelines(Offer):
 
     def way_of(self, number: int) -> str:
         """See `Offer`."""
-        pipeline = self.found[number][1]
+        search, pipeline = self.found[number]
         stages, count = len(pipeline.stages), pipeline.microbatches
-        return way(self.request.substitutions, count, stages, pipeline.schedule)
+        less = self.request.keeps_less and search.keeps_less(pipeline)
+        names = self.request.substitutions
+        return way(names, count, stages, pipeline.schedule, keeps_less=less)
 
     @property
     def is_staged(self) -> bool:

@@ -22,6 +22,7 @@ from tensoropt.planner.meshes import meshes_of
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.step_parts import StepParts
 from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.edges.tensor_reuse import PLAIN
 from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
 from tensoropt.search.pareto.frontier import EndedBy, Frontier
@@ -69,6 +70,8 @@ class PipelineSearch:
         microbatches: how many, each of which divides the batch.
         within: bytes of a device, and nanoseconds of a step (or None), which a pipeline is to
             undercut, the faster the better; None for all of the frontier.
+        plain: the same search of stages that keep all for the backward pass, where those of the
+            request may keep less: a stage has its strategies, too.
         parts: of the request's step, if they are known.
         block: int64[components], the block of each; by default balanced ones are made.
         known: strategies of stages that stand for searches, see `SplitProfile`.
@@ -84,13 +87,16 @@ class PipelineSearch:
         stages: tuple[int, int],
         microbatches: Sequence[int],
         within: tuple[int, int | None] | None = None,
+        plain: PipelineSearch | None = None,
         parts: StepParts | None = None,
         block: Int64Array | None = None,
         known: Mapping[tuple[int, int], Int64Array] | None = None,
     ) -> None:
         self._request, self._devices = request, devices
         self._stages, self._microbatches = stages, tuple(microbatches)
-        self._within = within
+        self._within, self._plain = within, plain
+        if plain is not None:
+            parts, block = plain.parts, plain.block
         self._parts, self._given, self._known = parts, block, known
         self._cuts: dict[int, BatchCut] = {}
         self.ended_by: EndedBy = ""
@@ -218,6 +224,16 @@ class PipelineSearch:
         keys = [self.profile.searched_for(stage, examples) for stage in pipeline.stages]
         return {key: self.profile.strategies_for(key) for key in keys if key is not None}
 
+    def keeps_less(self, pipeline: Pipeline) -> bool:
+        """Whether some operator of a pipeline keeps less for the backward pass."""
+        examples = self.examples // pipeline.copies // pipeline.microbatches
+        for stage in pipeline.stages:
+            costs, chosen = self.profile.strategy(stage, examples, pipeline.copies)
+            for group, number in zip(costs.annotated.choices, chosen.tolist(), strict=True):
+                if number >= len(group.options) // len(group.options.kept):
+                    return True
+        return False
+
     def cut(self, microbatches: int) -> BatchCut:
         """How the step falls into microbatches."""
         if microbatches not in self._cuts:
@@ -264,6 +280,8 @@ class PipelineSearch:
             self._searched,
             replicas=False,
             known=self._known,
+            space=request.space if request.keeps_less else PLAIN,
+            plain=None if self._plain is None else self._plain.profile,
         )
 
     def priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
@@ -280,7 +298,8 @@ class PipelineSearch:
         """The strategies of stages of one size: all such searches share the request's seconds."""
         seconds = self._request.search_seconds
         if seconds is not None:
-            seconds /= len(self._microbatches) * max(1, sum(size > 1 for size in self.sizes))
+            sizes = [size for size in self.sizes if size > 1 or self._request.keeps_less]
+            seconds /= len(self._microbatches) * max(1, len(sizes))
         with Watch(seconds=seconds) as watch:
             found = frontier_tracking(problem, epsilon=_STAGE_GAP)
         self.ended_by = watch.ended_by or self.ended_by

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.pipelines import Pipelines
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.branch_search import branches_side_by_side
 from tensoropt.planner.spaces.known import Known
-from tensoropt.planner.spaces.stages import is_wanted
+from tensoropt.planner.spaces.stages import is_wanted, keeping_all, may_keep_less
+from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.transformations.staged.schedule import SCHEDULES
 
 __all__ = ["NAME", "offers"]
@@ -23,6 +25,10 @@ def offers(request: Request, known: Known) -> Iterator[Offer]:
     if wanted is None or wanted.microbatches is not None or request.microbatches > 1:
         return
     if wanted.schedules == SCHEDULES and is_wanted(request, known, NAME):
-        found = branches_side_by_side(request, known.limit)
-        if found:
-            yield Pipelines(NAME, request, found)
+        steps = [keeping_all(request)]
+        if may_keep_less(request, known):
+            steps.append(replace(request, space=FRUGAL))
+        for step in steps:
+            found = branches_side_by_side(step, known.limit)
+            if found:
+                yield Pipelines(NAME, step, found)

@@ -66,4 +66,4 @@ def in_stages(request: Request, known: Known) -> Iterator[Offer]:
     near = near_candidates(request, devices, share=1 - SAME_TIME)
     for candidate in islice(near, _IN_STAGES):
         if known.has_time(NAME):
-            yield stages.demanded(request.of_rewritten(candidate.rewrites, candidate.graph))
+            yield from stages.demanded(request.of_rewritten(candidate.rewrites, candidate.graph))

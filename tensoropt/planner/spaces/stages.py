@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tensoropt.errors import GraphError, OptionError
 from tensoropt.plan.amounts import devices_of
@@ -13,8 +14,19 @@ from tensoropt.planner.searches.microbatch_counts import microbatch_counts
 from tensoropt.planner.searches.pipeline_bound import PipelineBound
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.planner.spaces.known import Known
+from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 
-__all__ = ["DO_NOT_FIT", "MOST_GAIN", "NAME", "demanded", "is_wanted", "least_held", "offers"]
+__all__ = [
+    "DO_NOT_FIT",
+    "MOST_GAIN",
+    "NAME",
+    "demanded",
+    "is_wanted",
+    "keeping_all",
+    "least_held",
+    "may_keep_less",
+    "offers",
+]
 
 NAME = PIPELINE
 DO_NOT_FIT = "variables and their gradients alone do not fit, however they are divided"
@@ -81,25 +93,44 @@ def offers(request: Request, known: Known) -> Iterator[Offer]:
 
 
 def _divided(request: Request, known: Known, counts: Sequence[int]) -> Iterator[Offer]:
-    """Unasked, pipelines that fit the memory and are fast enough; else all of the frontier."""
+    """Unasked, pipelines that fit the memory and are fast enough; else all of the frontier. Where
+    memory is short, those whose stages keep less, too."""
     wanted, devices, within = request.pipeline, request.devices, None
     assert wanted is not None, "stages are left open, or asked for"
     if not wanted.is_asked:
         start = request.cost_model(devices).step_nanoseconds()
         time = None if known.limit is None else known.limit - start
         within = request.usable_bytes(devices), time
-    search = PipelineSearch(request, devices, (2, devices), counts, within)
+    plain = keeping_all(request)
+    search = PipelineSearch(plain, devices, (2, devices), counts, within)
     try:
         found = search.frontier
     except GraphError as error:  # fewer operators than stages
         known.skipped[NAME] = str(error)
         return
     if found:
-        yield Pipelines(NAME, request, [(search, each) for each in found])
+        yield Pipelines(NAME, plain, [(search, each) for each in found])
+    if may_keep_less(request, known) and known.has_time(NAME):
+        less = replace(request, space=FRUGAL)
+        search = PipelineSearch(less, devices, (2, devices), counts, within, search)
+        found = search.frontier
+        if found:
+            yield Pipelines(NAME, less, [(search, each) for each in found])
 
 
-def demanded(request: Request) -> Offer:
-    """Pipelines of the number of stages that a script demands.
+def keeping_all(request: Request) -> Request:
+    """The request for strategies that keep all for the backward pass."""
+    return replace(request, space=PLAIN) if request.keeps_less else request
+
+
+def may_keep_less(request: Request, known: Known) -> bool:
+    """Whether strategies are looked at whose stages keep less: asked, or where memory is short."""
+    return request.keeps_less or (request.keep_less and known.is_memory_short)
+
+
+def demanded(request: Request) -> Iterator[Offer]:
+    """Pipelines of the number of stages that a script demands; where memory is short, those whose
+    stages keep less, too.
 
     Raises:
         OptionError: more stages than devices.
@@ -116,8 +147,15 @@ def demanded(request: Request) -> Offer:
             f"pipeline={wanted.stages} on {devices_of(devices)}; ask for at most {devices} stages."
         )
     counts = microbatch_counts(request, wanted.microbatches, wanted.stages)
-    search = PipelineSearch(request, devices, (wanted.stages, wanted.stages), counts)
-    return Pipelines(NAME, request, [(search, each) for each in search.frontier])
+    numbers, plain = (wanted.stages, wanted.stages), keeping_all(request)
+    search = PipelineSearch(plain, devices, numbers, counts)
+    offer = Pipelines(NAME, plain, [(search, each) for each in search.frontier])
+    yield offer
+    time = offer.points[offer.fitting[0]][1] if offer.fitting else None
+    if may_keep_less(request, Known(None, time, min(each for _, each in offer.points))):
+        less = replace(request, space=FRUGAL)
+        search = PipelineSearch(less, devices, numbers, counts, None, search)
+        yield Pipelines(NAME, less, [(search, each) for each in search.frontier])
 
 
 def least_held(request: Request) -> int:
