@@ -15,7 +15,7 @@ _STATE = ("Var", "ResourceApply", "Apply", "Assign")
 _SCHEDULES = {
     "1f1b": "1F1B: a stage goes back with a microbatch as soon as it can",
     "gpipe": "GPipe: all microbatches go forward before the first goes back",
-    "side_by_side": "side by side: the last one has a branch of its own, too, and what joins them",
+    "side_by_side": "side by side: each stage waits for others only where it reads them",
 }
 
 

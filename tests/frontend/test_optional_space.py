@@ -44,7 +44,7 @@ class Unbounded:
     [
         (f"{OFFERED}.branches.branches_side_by_side", "branches side by side", LayoutError("why")),
         (
-            "tensoropt.planner.searches.branch_search.find_fork",
+            "tensoropt.planner.searches.branch_search.forked",
             "branches side by side",
             KeyError("why"),
         ),

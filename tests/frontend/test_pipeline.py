@@ -417,7 +417,7 @@ def test_branches_run_side_by_side(
     capsys.readouterr()
     assert main(["show", str(tmp_path / "plan.json")]) == 0
     shown = capsys.readouterr().out
-    assert "side by side: the last one has a branch of its own, too, and what joins them" in shown
+    assert "side by side: each stage waits for others only where it reads them" in shown
     found = []
     for each in (tf.Plan.load(tmp_path / "plan.json"), alone):
         tf.build_execution_graph(plan=each)

@@ -1,128 +1,123 @@
-"""Where a step has branches that need nothing of each other, and how two sides are made of them.
+"""Where a step has branches that need nothing of each other (Unity, section 5.2).
 
-Unity splits a graph at post-dominators, and where what is left falls apart, in parallel (section
-5.2). Here the forward pass is split at one join: what depends on it is the *rest*, and the parts
-that what is left falls into are *branches*. They become two sides, by quantities of devices.
+Among parts in sequence the one in parallel with most work beside its largest branch is a *fork*;
+the parts before are its *stem*, those behind and its small branches its *rest*. Branches may fork
+in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-import numpy as np
 from scipy.cluster.hierarchy import DisjointSet
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from tensoropt.arrays import BoolArray, Int64Array
+from tensoropt.pipeline.branches.decomposition import Parallel, Series, Tree, Whole, places_of
 
-__all__ = ["REST", "Fork", "find_fork", "two_sides"]
+__all__ = ["Fork", "forked", "sharing_together"]
 
-REST = 2
-"""The block of the rest; the sides are blocks 0 and 1."""
-_JOINS = 8  # that are looked at, those that join most work
-_SMALL = 0.01  # of all work: branches that need no devices of their own
+_SMALL = 0.01
+"""Share of a fork's work below which a branch needs no devices of its own."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Fork:
-    """Branches and what joins them.
+    """Components of a step, of which branches can run at once.
 
     Attributes:
-        branch: int64[components], the branch of each, by descending work; -1 for the rest.
-        count: how many branches there are.
+        places: the components, ascending.
+        stem: those that branches read, before all of them.
+        branches: at least two, by descending work; or none.
+        rest: those after the branches, and branches that are not worth devices of their own.
     """
 
-    branch: Int64Array
-    count: int
+    places: tuple[int, ...]
+    stem: tuple[int, ...] = ()
+    branches: tuple[Fork, ...] = ()
+    rest: tuple[int, ...] = ()
 
 
-def find_fork(work: Sequence[float], edges: Sequence[tuple[int, int]]) -> Fork | None:
-    """The fork with most work beside its largest branch; None where nothing falls apart.
-
-    Of what joins branches (an operator that is the first to read two of them) those are looked at
-    that bring most together.
+def forked(tree: Tree, work: Sequence[float]) -> Fork:
+    """The fork with most work beside its largest branch, and those in its branches.
 
     Args:
-        work: of each component, in topological order.
-        edges: (from, to) between them.
+        tree: the components.
+        work: of each.
     """
-    count = len(work)
-    readers: list[list[int]] = [[] for _ in range(count)]
-    for source, target in edges:
-        readers[source].append(target)
-    everywhere = _branches(np.zeros(count, bool), edges, work)
-    found, most = everywhere, _beside_the_largest(everywhere, work)
-    for join in _joins(work, edges):
-        is_rest = np.zeros(count, bool)
-        is_rest[join] = True
-        for place in range(join, count):
-            if is_rest[place]:
-                is_rest[readers[place]] = True
-        split = _branches(is_rest, edges, work)
-        beside = _beside_the_largest(split, work)
-        if beside > most:
-            found, most = split, beside
-    return found if most > _SMALL * sum(work) else None
+    return _Forks(work).of(tree)
 
 
-def two_sides(fork: Fork, work: Sequence[float], shares: tuple[int, int]) -> Int64Array | None:
-    """int64[components]: the side of each, 0 or 1, or `REST`; None where one side has it all.
+def sharing_together(fork: Fork, states: Iterable[Collection[int]]) -> Fork | None:
+    """The fork with branches that share a state as one branch, which forks into these in turn.
 
-    Branches are placed by descending work, each where it is finished first; small ones are on the
-    side of the rest, the second.
+    On devices of their own such branches add up their gradients over all of these. None where no
+    branches share any, or all do.
 
     Args:
-        fork: the branches.
-        work: of each component.
-        shares: devices of each side.
+        fork: at least two branches.
+        states: the components that hold each.
     """
-    totals = np.bincount(fork.branch[fork.branch >= 0], np.asarray(work)[fork.branch >= 0])
-    large = np.flatnonzero(totals > _SMALL * totals.sum())
-    sides, busy = np.ones(fork.count, np.int64), [0.0, 0.0]
-    for number in large.tolist():
-        ends = [(busy[side] + totals[number]) / shares[side] for side in (0, 1)]
-        sides[number] = int(ends[1] < ends[0])
-        busy[sides[number]] += totals[number]
-    if not all(busy):
+    number = {place: n for n, branch in enumerate(fork.branches) for place in branch.places}
+    together = DisjointSet(range(len(fork.branches)))
+    for holders in states:
+        own = [number[place] for place in holders if place in number]
+        for first, second in pairwise(own):
+            together.merge(first, second)
+    groups = [sorted(group) for group in together.subsets()]
+    if len(groups) in (1, len(fork.branches)):
         return None
-    return np.where(fork.branch < 0, REST, sides[np.maximum(fork.branch, 0)])
+    branches = []
+    for group in sorted(groups):
+        own_branches = tuple(fork.branches[n] for n in group)
+        places = tuple(sorted(place for branch in own_branches for place in branch.places))
+        joined = Fork(places, branches=own_branches)
+        branches.append(joined if len(group) > 1 else own_branches[0])
+    return Fork(fork.places, fork.stem, tuple(branches), fork.rest)
 
 
-def _joins(work: Sequence[float], edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Components at which parts come together, those first that join most work beside the
-    largest part."""
-    inputs: dict[int, list[int]] = {}
-    for source, target in edges:
-        inputs.setdefault(target, []).append(source)
-    parts, total = DisjointSet(range(len(work))), dict(enumerate(work))
-    found = []
-    for place in range(len(work)):
-        joined = {parts[each] for each in inputs.get(place, ())}
-        sizes = [total[each] for each in joined]
-        if len(joined) > 1:
-            found.append((sum(sizes) - max(sizes), place))
-        for each in joined:
-            parts.merge(each, place)
-        total[parts[place]] = work[place] + sum(sizes)
-    return [place for _, place in sorted(found, reverse=True)[:_JOINS]]
+class _Forks:
+    def __init__(self, work: Sequence[float]) -> None:
+        self._work = work
 
+    def of(self, tree: Tree) -> Fork:
+        """See `forked`."""
+        places = tuple(places_of(tree))
+        if not self._beside(tree):
+            return Fork(places)
+        parts: Sequence[Tree] = tree.parts if isinstance(tree, Series) else [tree]
+        chosen = max(range(len(parts)), key=lambda number: self._beside(parts[number]))
+        stem = [place for part in parts[:chosen] for place in places_of(part)]
+        rest = [place for part in parts[chosen + 1 :] for place in places_of(part)]
+        part = parts[chosen]
+        assert isinstance(part, Parallel), "others have nothing beside another"
+        large, small = self._by_size(part)
+        rest += [place for branch in small for place in places_of(branch)]
+        if len(large) == 1:
+            inner = self.of(large[0])
+            stem, branches, rest = [*stem, *inner.stem], inner.branches, [*inner.rest, *rest]
+        else:
+            branches = tuple(map(self.of, large))
+        return Fork(places, tuple(stem), branches, tuple(sorted(rest)))
 
-def _branches(is_rest: BoolArray, edges: Sequence[tuple[int, int]], work: Sequence[float]) -> Fork:
-    """What all but the rest falls into."""
-    count = len(work)
-    kept = [edge for edge in edges if not is_rest[edge[1]]]  # the rest is all behind its join
-    source, target = np.array(kept, np.int64).reshape(-1, 2).T
-    links = coo_array((np.ones(len(kept)), (source, target)), (count, count))
-    _, part = connected_components(links, directed=False)
-    totals = np.bincount(part[~is_rest], np.asarray(work)[~is_rest], int(part.max()) + 1)
-    present = np.unique(part[~is_rest])
-    order = present[np.argsort(-totals[present], kind="stable")]
-    number = np.full(int(part.max()) + 1, -1, np.int64)
-    number[order] = np.arange(len(order))
-    return Fork(np.where(is_rest, -1, number[part]), len(order))
+    def _beside(self, tree: Tree) -> float:
+        """Work beside the largest branch, of the fork that `of` takes."""
+        if isinstance(tree, Whole):
+            return 0.0
+        if isinstance(tree, Series):
+            return max(map(self._beside, tree.parts))
+        large, _ = self._by_size(tree)
+        if len(large) == 1:
+            return self._beside(large[0])
+        return sum(map(self._sum, large[1:]))
 
+    def _by_size(self, tree: Parallel) -> tuple[list[Tree], list[Tree]]:
+        """Branches by descending work: those that may have devices of their own, at least one, and
+        those that run with the rest."""
+        branches = sorted(tree.branches, key=lambda branch: -self._sum(branch))
+        least = _SMALL * sum(map(self._sum, branches))
+        count = max(1, sum(self._sum(branch) > least for branch in branches))
+        return branches[:count], branches[count:]
 
-def _beside_the_largest(fork: Fork, work: Sequence[float]) -> float:
-    return float(np.asarray(work)[fork.branch > 0].sum())
+    def _sum(self, tree: Tree) -> float:
+        return sum(self._work[place] for place in places_of(tree))

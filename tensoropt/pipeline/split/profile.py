@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,7 +128,25 @@ class SplitProfile:
         self._keeps_less = space.reuse or space.recompute
         self.sample = Sample.of(costs, reads)
         self._found: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
-        self._sent = sent(costs, block)
+        self._strategies_priced: dict[tuple[int, int], PricedStrategies] = {}
+        self._of_blocks()
+
+    def of_blocks(self, block: Int64Array, replicated: ReplicatedProfile) -> SplitProfile:
+        """The profile of other blocks of the step, with the same searches.
+
+        Args:
+            block: int64[atoms], as the profile's.
+            replicated: the profile of the same blocks.
+        """
+        other = copy(self)
+        other._block, other._blocks = block, int(block.max()) + 1
+        other.replicated = replicated
+        other._of_blocks()
+        return other
+
+    def _of_blocks(self) -> None:
+        """Begin with the blocks."""
+        self._sent = sent(self._costs, self._block)
         self._ranges: dict[tuple[int, int], _Ranges] = {}
         self._stages: dict[tuple[int, int, int], Int64Array] = {}
         self._accumulating: dict[int, int] = {}
@@ -240,7 +259,7 @@ class SplitProfile:
         costs, links = self._costs, self._links
         examples = -(-microbatch // groups)
         if (group, examples) not in self._ranges:
-            self._ranges[group, examples] = self._summed(*self._searched(group, examples), group)
+            self._ranges[group, examples] = self._summed(group, examples)
         ranges = self._ranges[group, examples]
         backward = ranges.backward
         if microbatch * copies < costs.growth.examples:
@@ -304,11 +323,15 @@ class SplitProfile:
         choices = priced.annotated.choices
         return np.array([simplest(problem, choices, each) for each in found.tolist()], np.int64)
 
-    def _summed(self, own: SampleCosts, every: Int64Array, group: int) -> _Ranges:
+    def _summed(self, group: int, examples: int) -> _Ranges:
         """What all stages cost under each strategy."""
         costs, sample, blocks = self._costs, self.sample, self._blocks
-        cost, _ = self._priced(group)
-        priced, count = PricedStrategies(sample, own, cost, every), len(every)
+        own, every = self._searched(group, examples)
+        key, count = (group, examples), len(every)
+        if key not in self._strategies_priced:
+            cost, _ = self._priced(group)
+            self._strategies_priced[key] = PricedStrategies(sample, own, cost, every)
+        priced = self._strategies_priced[key]
         names = [sample.stands_for(atom.operator) for atom in costs.atoms.atoms]
         passes = np.stack([priced.passes[name] for name in names])
         forward, backward, saved = np.moveaxis(range_sums(passes[:, :3], self._block, blocks), 2, 0)

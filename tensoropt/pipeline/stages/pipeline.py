@@ -9,8 +9,10 @@ from tensoropt.errors import OptionError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.points import Profile
 from tensoropt.transformations.staged.schedule import (
+    Part,
     Schedule,
     SharedCores,
+    simulated_side_by_side,
     simulated_step,
     step_nanoseconds,
 )
@@ -88,8 +90,7 @@ class Pipeline:
         schedule: of their passes.
         time: nanoseconds of a step, `step_nanoseconds`.
         memory: bytes of the device that holds most.
-        beside: nanoseconds of the last stage's forward and backward pass that stages side by side
-            do not wait for.
+        parts: of each stage, where stages run side by side; else none.
     """
 
     stages: tuple[Stage, ...]
@@ -98,7 +99,7 @@ class Pipeline:
     schedule: Schedule
     time: int
     memory: int
-    beside: tuple[int, int] = (0, 0)
+    parts: tuple[tuple[Part, ...], ...] = ()
 
     @classmethod
     def of(
@@ -111,17 +112,17 @@ class Pipeline:
         return cls(tuple(stages), copies, microbatches, schedule, time, memory)
 
     @classmethod
-    def side_by_side(cls, stages: Sequence[Stage], forward: int, backward: int) -> Pipeline:
-        """Stages of which all but the last run at once, beside a part of that one.
+    def side_by_side(cls, stages: Sequence[Stage], parts: Sequence[Sequence[Part]]) -> Pipeline:
+        """Stages that run at once, as far as their parts need nothing of each other.
 
         Args:
-            stages: the last has what reads the others, too.
-            forward, backward: nanoseconds of the part of its passes that runs beside them.
+            stages: each reads earlier ones alone.
+            parts: of each stage.
         """
-        beside = forward, backward
-        time = simulated_step("side_by_side", 1, *_times(stages), beside=beside)
+        every = tuple(tuple(own) for own in parts)
+        time = simulated_side_by_side(every, [stage.once for stage in stages])
         memory = max(stage.memory for stage in stages)
-        return cls(tuple(stages), 1, 1, "side_by_side", time, memory, beside)
+        return cls(tuple(stages), 1, 1, "side_by_side", time, memory, every)
 
     def simulated_time(self, shared: SharedCores | None = None) -> int:
         """Nanoseconds of a step, task by task.
@@ -130,8 +131,10 @@ class Pipeline:
             shared: the machine, where devices are processes that share its cores; by default each
                 device has its own.
         """
-        times = _times(self.stages)
-        return simulated_step(self.schedule, self.microbatches, *times, shared, self.beside)
+        forward, backward, once = _times(self.stages)
+        if self.schedule == "side_by_side":
+            return simulated_side_by_side(self.parts, once, shared)
+        return simulated_step(self.schedule, self.microbatches, forward, backward, once, shared)
 
     def __str__(self) -> str:
         parts = " ".join(

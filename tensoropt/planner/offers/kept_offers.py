@@ -25,6 +25,7 @@ from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.transformations.rewritten.application import Rewrite, rewritten
+from tensoropt.transformations.staged.schedule import Part
 
 __all__ = ["kept_offer", "offer_of"]
 
@@ -151,12 +152,17 @@ def _pipelines_of(request: Request, values: Mapping[str, Any]) -> Pipelines:
                 each["schedule"],
                 each["time"],
                 each["memory"],
-                (each["beside"][0], each["beside"][1]),
+                tuple(tuple(map(_part_of, parts)) for parts in each["parts"]),
             ),
         )
         for each in values["pipelines"]
     ]
     return Pipelines(values["kind"], request, found)
+
+
+def _part_of(values: Mapping[str, Any]) -> Part:
+    needs = tuple((stage, number) for stage, number in values["needs"])
+    return Part(values["forward"], values["backward"], needs)
 
 
 def _search_of(request: Request, values: Mapping[str, Any]) -> PipelineSearch:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.errors import GraphError
-from tensoropt.pipeline.branches.forks import REST, find_fork, two_sides
-from tensoropt.pipeline.branches.side_by_side import pipelines_side_by_side
+from tensoropt.pipeline.branches.decomposition import decomposed
+from tensoropt.pipeline.branches.divisions import Divisions, Side, Work
+from tensoropt.pipeline.branches.forks import forked
+from tensoropt.pipeline.branches.side_by_side import blocks_of, in_order, pipelines_side_by_side
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
@@ -17,16 +21,20 @@ from tensoropt.transformations.microbatches.cut import cut_along_batch
 
 __all__ = ["branches_side_by_side"]
 
+_MOST_PRICED = 24
+"""Divisions of devices that are priced, those with the least bounds; CANDLE-Uno on 192 devices has
+hundreds, of which the fastest was among the first ten."""
+
 
 def branches_side_by_side(
     request: Request, limit: int | None
 ) -> list[tuple[PipelineSearch, Pipeline]]:
-    """What undercuts a time, each with the search that knows its stages; the rest is not searched.
+    """The pipelines that undercut a time, each with the search that knows its stages.
 
-    Quantities of devices are looked at in the order of a bound: sides and rest whose devices share
-    all work evenly, without sums or resharding. Once one fits the memory, the others have to be
-    faster. Where nothing falls apart, or no stages can have the sides, there are none. The search
-    ends where the current `Watch` does.
+    Divisions of devices are priced in the order of a bound: sides whose devices share all work
+    evenly, without sums or resharding. Once one fits the memory, the others have to be faster.
+    Where nothing falls apart, or no stages can have the sides, there are none. The search ends
+    where the current `Watch` does.
 
     Args:
         request: the step, on all of its devices.
@@ -35,81 +43,92 @@ def branches_side_by_side(
     if request.devices == 1:
         return []
     try:
-        parts = StepParts.of(request, request.devices)
+        return _BranchSearch(request).within(limit)
     except GraphError:  # nothing of the step depends on a batch
         return []
-    searches: dict[bytes, PipelineSearch | None] = {}
-    found: list[tuple[PipelineSearch, Pipeline]] = []
-    start, usable = parts.cost.step_nanoseconds(), request.usable_bytes(request.devices)
-    for least, devices, block in _divided(request, parts):
-        if (limit is not None and least + start >= limit) or not seconds_left():
-            break
-        key = block.tobytes()
-        if key not in searches:
-            searches[key] = _search(request, parts, block)
-        search = searches[key]
-        if search is None:
-            continue
-        made = pipelines_side_by_side(search.problem(search.profile), search.profile, devices)
-        found += [(search, each) for each in made if limit is None or each.time + start < limit]
-        fitting = [each.time + start for _, each in found if each.memory <= usable]
-        if fitting and limit is not None:
-            limit = min(fitting)
-    return found
 
 
-def _divided(request: Request, parts: StepParts) -> list[tuple[float, tuple[int, int], Int64Array]]:
-    """Two sides for each quantity of devices, by the nanoseconds that a step takes at least: that,
-    the devices of each side, and int64[components], the side of each or the rest."""
-    work = _Work.of(parts, request)
-    alone = work.on(1).tolist()
-    fork = find_fork(alone, [(maker, reader) for maker, reader, _ in parts.costs.atoms.edges])
-    if fork is None or cut_along_batch(request.graph, request.batch_placeholders, 1).refusals:
+class _BranchSearch:
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._parts = StepParts.of(request, request.devices)
+        self._edges = [(maker, reader) for maker, reader, _ in self._parts.costs.atoms.edges]
+        self._work = _work_of(self._parts, request)
+        self._first: PipelineSearch | None = None
+
+    def within(self, limit: int | None) -> list[tuple[PipelineSearch, Pipeline]]:
+        """See `branches_side_by_side`."""
+        start = self._parts.cost.step_nanoseconds()
+        usable = self._request.usable_bytes(self._request.devices)
+        found: list[tuple[PipelineSearch, Pipeline]] = []
+        for bound, sides in self._promising():
+            if (limit is not None and bound + start >= limit) or not seconds_left():
+                break
+            for search, each in self._priced(sides, None if limit is None else limit - start):
+                found.append((search, each))
+                if each.memory <= usable and limit is not None:
+                    limit = min(limit, each.time + start)
+        return found
+
+    def _promising(self) -> Iterator[tuple[float, tuple[Side, ...]]]:
+        """Divisions that have an order of stages, by their bounds."""
+        request, parts = self._request, self._parts
+        count = len(parts.costs.atoms)
+        fork = forked(decomposed(range(count), self._edges), self._work.on(1).tolist())
+        if not fork.branches:
+            return
+        if cut_along_batch(request.graph, request.batch_placeholders, 1).refusals:
+            return
+        states = [state.atoms for state in parts.costs.atoms.states.values() if state.shared]
+        divisions = Divisions(self._work, self._sizes(), states)
+        left = _MOST_PRICED
+        for division in divisions.of(fork, request.devices):
+            sides = in_order(division.sides, self._edges, parts.links.machine)
+            if sides is not None and left:
+                left -= 1
+                yield division.bound, sides
+
+    def _sizes(self) -> list[int]:
+        """Numbers of devices that a side may have: of a machine, or of whole machines that divide
+        the examples."""
+        links, examples = self._parts.links, self._parts.costs.growth.examples
+        whole = range(links.machine, self._request.devices, links.machine)
+        search = PipelineSearch(
+            self._request, self._request.devices, (2, 2), (1,), parts=self._parts
+        )
+        sizes = {*search.sizes, *whole}
+        return sorted(
+            size for size in sizes if size <= examples and examples % -(-size // links.machine) == 0
+        )
+
+    def _priced(
+        self, sides: tuple[Side, ...], limit: int | None
+    ) -> list[tuple[PipelineSearch, Pipeline]]:
+        """Pipelines of some sides that undercut a time and can be executed."""
+        request, parts = self._request, self._parts
+        block = blocks_of(sides, len(parts.costs.atoms))
+        search = PipelineSearch(
+            request, request.devices, (2, 2), (1,), parts=parts, block=block, like=self._first
+        )
+        self._first = self._first or search
+        edges = {(int(block[source]), int(block[target])) for source, target in self._edges}
+        made = pipelines_side_by_side(
+            search.problem(search.profile), search.profile, sides, sorted(edges)
+        )
+        search.ended_by = self._first.ended_by
+        found = [(search, each) for each in made if limit is None or each.time < limit]
+        with suppress(GraphError):  # no stages can have these sides
+            for _, each in found[:1]:
+                search.stage_of(each)
+            return found
         return []
-    found = []
-    sizes = PipelineSearch(request, request.devices, (2, 2), (1,), parts=parts).sizes
-    for first in sizes:
-        devices = first, request.devices - first
-        block = two_sides(fork, alone, devices) if devices[1] in sizes else None
-        if block is not None:
-            found.append((work.least(block, devices), devices, block))
-    return sorted(found, key=lambda each: each[0])
 
 
-def _search(request: Request, parts: StepParts, block: Int64Array) -> PipelineSearch | None:
-    """The prices of these sides; None if no stages can have them."""
-    search = PipelineSearch(request, request.devices, (2, 2), (1,), parts=parts, block=block)
-    try:
-        search.stages_by_blocks([0, int(block.max())])
-    except GraphError:
-        return None
-    return search
-
-
-class _Work:
-    """Nanoseconds of components, of which devices share all but the start of kernels."""
-
-    def __init__(self, starting: Float64Array, shared: Float64Array) -> None:
-        self._starting, self._shared = starting, shared
-
-    @classmethod
-    def of(cls, parts: StepParts, request: Request) -> _Work:
-        costs = parts.costs
-        forward, backward, _ = costs.at(costs.growth.examples)
-        device = request.cluster_at(request.devices).device
-        kernels = [
-            1 + len(costs.differentiated.get(atom.operator, ())) for atom in costs.atoms.atoms
-        ]
-        time = (forward + backward).astype(np.float64)
-        starting = np.minimum(time, np.array(kernels) * device.operator_overhead_seconds * 1e9)
-        return cls(starting, time - starting)
-
-    def on(self, devices: int) -> Float64Array:
-        """float64[components], on so many devices."""
-        return self._starting + self._shared / devices
-
-    def least(self, block: Int64Array, devices: tuple[int, int]) -> float:
-        """What a step takes at least."""
-        first, _, _ = np.bincount(block, self.on(devices[0]), REST + 1).tolist()
-        _, second, rest = np.bincount(block, self.on(devices[1]), REST + 1).tolist()
-        return float(max(first, second) + rest)
+def _work_of(parts: StepParts, request: Request) -> Work:
+    costs = parts.costs
+    forward, backward, _ = costs.at(costs.growth.examples)
+    device = request.cluster_at(request.devices).device
+    kernels = [1 + len(costs.differentiated.get(atom.operator, ())) for atom in costs.atoms.atoms]
+    time = (forward + backward).astype(np.float64)
+    starting = np.minimum(time, np.array(kernels) * device.operator_overhead_seconds * 1e9)
+    return Work(starting, time - starting)

@@ -75,6 +75,7 @@ class PipelineSearch:
         parts: of the request's step, if they are known.
         block: int64[components], the block of each; by default balanced ones are made.
         known: strategies of stages that stand for searches, see `SplitProfile`.
+        like: a search of the same step, devices and microbatches, whose searches of stages count.
 
     Attributes:
         ended_by: what has ended a search of stages' strategies, if it did not end by itself.
@@ -91,8 +92,9 @@ class PipelineSearch:
         parts: StepParts | None = None,
         block: Int64Array | None = None,
         known: Mapping[tuple[int, int], Int64Array] | None = None,
+        like: PipelineSearch | None = None,
     ) -> None:
-        self._request, self._devices = request, devices
+        self._request, self._devices, self._like = request, devices, like
         self._stages, self._microbatches = stages, tuple(microbatches)
         self._within, self._plain = within, plain
         if plain is not None:
@@ -268,6 +270,9 @@ class PipelineSearch:
     def profile(self) -> SplitProfile:
         """What stages cost."""
         request, parts = self._request, self.parts
+        replicated = ReplicatedProfile(parts.costs, self.block, parts.cost, parts.links)
+        if self._like is not None:
+            return self._like.profile.of_blocks(self.block, replicated)
         return SplitProfile(
             parts.costs,
             request.reads,
@@ -276,7 +281,7 @@ class PipelineSearch:
             self.priced,
             parts.links,
             self._devices,
-            ReplicatedProfile(parts.costs, self.block, parts.cost, parts.links),
+            replicated,
             self._searched,
             replicas=False,
             known=self._known,

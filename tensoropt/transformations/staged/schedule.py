@@ -3,13 +3,13 @@
 With S stages and M microbatches, GPipe (Huang et al. 2019) runs all forward passes, then all
 backward passes, and holds M microbatches; 1F1B (Narayanan et al. 2019, PipeDream's schedule with a
 flush) runs a backward pass as soon as there is one, and stage s of S holds at most S - s. With
-stages side by side there is one microbatch: the last stage begins and ends with what the others do
-not wait for.
+stages side by side there is one microbatch: a stage is parts, each of which waits for the parts of
+other stages that it reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,9 +17,11 @@ from tensoropt.errors import OptionError
 
 __all__ = [
     "SCHEDULES",
+    "Part",
     "Schedule",
     "SharedCores",
     "in_flight",
+    "simulated_side_by_side",
     "simulated_step",
     "step_nanoseconds",
 ]
@@ -27,6 +29,8 @@ __all__ = [
 Schedule = Literal["1f1b", "gpipe", "side_by_side"]
 SCHEDULES: tuple[Schedule, ...] = ("1f1b", "gpipe")
 """Of pipelines, whose stages follow each other."""
+_Task = tuple[str, int, int]
+"""A kind, a stage, and the number of a microbatch or part."""
 _ROUNDING = 1e-3
 """Nanoseconds that are nothing."""
 
@@ -86,6 +90,20 @@ class SharedCores:
         return max(1.0, every / max(self.cores, busy))
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Operators of a stage that runs beside others, one after the other.
+
+    Attributes:
+        forward, backward: nanoseconds of its passes, with sending.
+        needs: the parts of other stages that it reads, each by stage and number.
+    """
+
+    forward: int
+    backward: int
+    needs: tuple[tuple[int, int], ...] = ()
+
+
 def simulated_step(
     schedule: Schedule,
     microbatches: int,
@@ -93,35 +111,83 @@ def simulated_step(
     backward: Sequence[int],
     once: Sequence[int],
     shared: SharedCores | None = None,
-    beside: tuple[int, int] = (0, 0),
 ) -> int:
     """How long a step takes when every stage does its tasks in the schedule's order, each as soon
     as what it needs is there.
 
     Args:
-        schedule, microbatches: see `in_flight`.
+        schedule, microbatches: see `in_flight`; stages follow each other.
         forward, backward, once: nanoseconds of each stage's tasks; where devices share cores,
             while all of them compute.
         shared: these cores; by default each device has its own.
-        beside: of the last stage's forward and backward pass what runs beside the other stages.
     """
     stages = range(len(forward))
-    orders = [_order(schedule, stage, len(stages), microbatches) for stage in stages]
     takes = {"forward": forward, "backward": backward, "once": once}
-    if schedule == "side_by_side":
-        for kind, part in zip(("forward", "backward"), beside, strict=True):
-            takes[kind] = [*takes[kind][:-1], takes[kind][-1] - part]
-            takes[f"beside_{kind}"] = [part] * len(stages)
-    left = [float(takes[orders[stage][0][0]][stage]) for stage in stages]
-    done: set[tuple[str, int, int]] = set()
+    orders = [
+        [(kind, stage, n) for kind, n in _order(schedule, stage, len(stages), microbatches)]
+        for stage in stages
+    ]
+    return _simulated(
+        orders,
+        lambda task: takes[task[0]][task[1]],
+        lambda task: _needs(*task, len(stages)),
+        shared,
+    )
+
+
+def simulated_side_by_side(
+    parts: Sequence[Sequence[Part]], once: Sequence[int], shared: SharedCores | None = None
+) -> int:
+    """How long a step of one microbatch takes whose stages wait for parts of each other alone.
+
+    A stage goes forward through its parts in order, and back in the inverse order.
+
+    Args:
+        parts: of each stage.
+        once: nanoseconds of each stage that come once.
+        shared: as of `simulated_step`.
+    """
+    readers: dict[tuple[int, int], set[_Task]] = {}
+    for stage, own in enumerate(parts):
+        for number, part in enumerate(own):
+            for needed in part.needs:
+                readers.setdefault(needed, set()).add(("backward", stage, number))
+    orders: list[list[_Task]] = [
+        [
+            *(("forward", stage, number) for number in range(len(own))),
+            *(("backward", stage, number) for number in reversed(range(len(own)))),
+            ("once", stage, 0),
+        ]
+        for stage, own in enumerate(parts)
+    ]
+
+    def takes(task: _Task) -> int:
+        kind, stage, number = task
+        part = parts[stage][number]
+        return {"forward": part.forward, "backward": part.backward, "once": once[stage]}[kind]
+
+    def needs(task: _Task) -> set[_Task]:
+        kind, stage, number = task
+        if kind == "forward":
+            return {("forward", *needed) for needed in parts[stage][number].needs}
+        return readers.get((stage, number), set()) if kind == "backward" else set()
+
+    return _simulated(orders, takes, needs, shared)
+
+
+def _simulated(
+    orders: Sequence[Sequence[_Task]],
+    takes: Callable[[_Task], int],
+    needs: Callable[[_Task], set[_Task]],
+    shared: SharedCores | None,
+) -> int:
+    """Nanoseconds until each stage has done its tasks in order."""
+    stages = range(len(orders))
+    left = [float(takes(order[0])) for order in orders]
+    done: set[_Task] = set()
     place, now = [0] * len(stages), 0.0
-
-    def can_run(stage: int) -> bool:
-        kind, microbatch = orders[stage][place[stage]]
-        return _needs(schedule, kind, stage, len(stages), microbatch) <= done
-
     while waiting := [stage for stage in stages if place[stage] < len(orders[stage])]:
-        running = [stage for stage in waiting if can_run(stage)]
+        running = [stage for stage in waiting if needs(orders[stage][place[stage]]) <= done]
         speed = 1.0 if shared is None else shared.speed(running)
         first = min(running, key=lambda stage: left[stage])
         passed = left[first] / speed
@@ -129,22 +195,16 @@ def simulated_step(
         for stage in running:
             left[stage] = max(0.0, left[stage] - passed * speed)
             if stage == first or left[stage] < _ROUNDING:
-                kind, microbatch = orders[stage][place[stage]]
-                done.add((kind, stage, microbatch))
+                done.add(orders[stage][place[stage]])
                 place[stage] += 1
                 if place[stage] < len(orders[stage]):
-                    left[stage] = takes[orders[stage][place[stage]][0]][stage]
+                    left[stage] = takes(orders[stage][place[stage]])
     return round(now)
 
 
 def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
     """One stage's tasks: forward passes until as many are in flight as may be, then in turns; last
     what comes once."""
-    if schedule == "side_by_side":
-        passes = ["forward", "backward", "once"]
-        if stage == stages - 1:
-            passes = ["beside_forward", "forward", "backward", "beside_backward", "once"]
-        return [(kind, 0) for kind in passes]
     if schedule not in SCHEDULES:
         raise OptionError.one_of("a schedule", schedule, SCHEDULES)
     ahead = in_flight(schedule, stage, stages, microbatches)
@@ -156,17 +216,10 @@ def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> li
     return [*order, ("once", 0)]
 
 
-def _needs(
-    schedule: Schedule, kind: str, stage: int, stages: int, microbatch: int
-) -> set[tuple[str, int, int]]:
+def _needs(kind: str, stage: int, microbatch: int, stages: int) -> set[_Task]:
     """The tasks of other stages that one waits for."""
-    last = stages - 1
-    if schedule == "side_by_side" and kind == "forward":
-        return {("forward", other, 0) for other in range(last)} if stage == last else set()
-    if schedule == "side_by_side" and kind == "backward":
-        return {("backward", last, 0)} if stage < last else set()
     if kind == "forward" and stage:
         return {("forward", stage - 1, microbatch)}
-    if kind == "backward" and stage < last:
+    if kind == "backward" and stage < stages - 1:
         return {("backward", stage + 1, microbatch)}
     return set()
