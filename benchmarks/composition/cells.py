@@ -13,6 +13,7 @@ from benchmarks.composition.shared import shared_dry_runs, shared_searches
 from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.errors import InfeasibleError
 from tensoropt.garbage import collected_later
+from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.choose import choose
@@ -125,12 +126,18 @@ def cells_of(
 
 
 def data_parallel_bytes(request: Request) -> int:
-    """The least memory with which data parallelism fits a device, by an estimate of its peak."""
+    """The least memory with which data parallelism fits a device, by an estimate of its peak.
+
+    Of a step with gradients of gradients there is no estimate: the sum of the search is taken.
+    """
     problem = problem_of(request, request.devices)
     (point,) = data_parallel.solve(problem)
     strategy = request.strategy(problem, point.strategy.tolist())
     factor = request.cluster_at(request.devices).safety_factor
-    return max(int(point.memory * factor) + 1, peak_memory(strategy, request.reads).bytes)
+    held = int(point.memory * factor) + 1
+    if differentiates_gradients(request.graph):
+        return held
+    return max(held, peak_memory(strategy, request.reads).bytes)
 
 
 def summary(cells: Sequence[Cell]) -> dict[str, Any]:

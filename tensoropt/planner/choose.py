@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
@@ -222,6 +222,7 @@ def _first_that_works(market: Market, option: str) -> tuple[Plan | None, list[Ex
     """The plan of the simplest offer that fits, and is within 3 % of the fastest (`SAME_TIME`).
 
     An offer whose plan cannot be executed, or has too high a peak of memory, gives way to others.
+    Its price may rise twice: once its peak is known, and once its plan is made.
 
     Returns:
         The plan, None where no offer fits, and what making the plans of other offers has raised.
@@ -229,30 +230,54 @@ def _first_that_works(market: Market, option: str) -> tuple[Plan | None, list[Ex
     Raises:
         Exception: what making the plan of the only offer that fits has raised.
     """
-    waiting = [offer for offer in market.offers if offer.price is not None]
-    made: list[tuple[Plan, Offer]] = []
+    every = [_Priced(each, each.price) for each in market.offers if each.price is not None]
     reasons: list[str] = []
     errors: list[Exception] = []
-    while waiting or made:
-        every: list[tuple[int, Offer, Plan | None]] = []
-        every += [(offer.price or 0, offer, None) for offer in waiting]
-        every += [(plan.predicted_nanoseconds, offer, plan) for plan, offer in made]
-        close = (1 + SAME_TIME) * min(price for price, *_ in every)
-        near = [each for each in every if each[0] <= close]
-        _, offer, plan = min(near, key=lambda each: (each[1].complexity, each[0]))
-        if plan is not None:
-            notes = [*plan.notes, *market.known.notes, *map(left_out, reasons)]
-            found = replace(plan, notes=tuple(dict.fromkeys(notes)))
+    while every:
+        close = (1 + SAME_TIME) * min(each.price for each in every)
+        near = [each for each in every if each.price <= close]
+        best = min(near, key=lambda each: (each.offer.complexity, each.price))
+        if best.plan is not None:
+            notes = [*best.plan.notes, *market.known.notes, *map(left_out, reasons)]
+            found = replace(best.plan, notes=tuple(dict.fromkeys(notes)))
             return _with_market(found, market), errors
-        waiting.remove(offer)
+        every.remove(best)
         try:
-            made.append((_executable(market, offer, option), offer))
+            every.append(_priced_again(market, best, option))
         except Exception as error:
             errors.append(error)
-            reasons.append(f"{offer.kind}: {first_line(error)}")
+            reasons.append(f"{best.offer.kind}: {first_line(error)}")
     if len(errors) == 1 and not isinstance(errors[0], InfeasibleError):
         raise errors[0]
     return None, errors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Priced:
+    """An offer, and what is known of its price.
+
+    Attributes:
+        price: nanoseconds of a step.
+        is_allowed: whether the peak of memory fits.
+        plan: if it is made.
+    """
+
+    offer: Offer
+    price: int
+    is_allowed: bool = False
+    plan: Plan | None = None
+
+
+def _priced_again(market: Market, known: _Priced, option: str) -> _Priced:
+    """An offer with the price that its peak allows, or that of its plan.
+
+    Raises:
+        Exception: no peak fits, or no plan can be executed.
+    """
+    if not known.is_allowed:
+        return replace(known, price=known.offer.allowed_price, is_allowed=True)
+    plan = _executable(market, known.offer, option)
+    return replace(known, price=plan.predicted_nanoseconds, plan=plan)
 
 
 def _executable(market: Market, offer: Offer, option: str) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.amounts import bytes_of, devices_of
+from tensoropt.plan.peak_margin import ESTIMATE
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Choice, Strategies
 from tensoropt.planner.request import Request
@@ -105,14 +106,16 @@ def _too_high(choice: Choice, keeps_less: bool) -> str:
     request = choice.request
     frugal = "" if keeps_less else "find_strategy(save_memory=True), "
     factor = request.cluster_at(request.devices).safety_factor
-    kept = int(choice.frontier.memory[choice.point])
-    enough = max(choice.peak.bytes, _limit_for(kept, factor))
+    kept, peak = int(choice.frontier.memory[choice.point]), choice.peak
+    is_near = peak.from_dry_run or peak.note
+    needed = peak.bytes if is_near else math.ceil(ESTIMATE * peak.bytes)
+    told = f"{'a' if is_near else 'an estimated'} peak of {bytes_of(peak.bytes)}"
+    enough = max(needed, _limit_for(kept, factor))
     return (
         "a step's peak memory is at most the memory limit of a device, "
-        f"{bytes_of(request.limit_bytes(request.devices))}. Got a peak of "
-        f"{bytes_of(choice.peak.bytes)}, the least of the strategies that were tried on "
-        f"{devices_of(request.devices)}. Try {frugal}more devices, a smaller batch, or a limit of "
-        f"{enough:,} bytes."
+        f"{bytes_of(request.limit_bytes(request.devices))}. Got {told}, the least of the "
+        f"strategies that were tried on {devices_of(request.devices)}. Try {frugal}more devices, "
+        f"a smaller batch, or a limit of {enough:,} bytes."
     )
 
 

@@ -29,7 +29,7 @@ SPACES: Mapping[str, Space] = {
 """What a step can be besides the batch at once, in the order in which they are asked. A new space
 is a module of `tensoropt.planner.spaces` and a line here."""
 
-_UNDERCUTTING = (branches.NAME, stages.NAME)
+_UNDERCUTTING = (keeping_less.NAME, branches.NAME, stages.NAME)
 """Spaces whose steps are searched only as far as they can be faster than what is known to fit."""
 _EMITTED_OPERATORS = 4_000
 """Operators of a dry run, up to which it is made to bound other searches: some seconds."""
@@ -51,7 +51,7 @@ class Market:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.offers: list[Offer] = []
-        self.known = Known(None, None, 0)
+        self.known = Known()
         if request.pipeline is not None and request.pipeline.stages is not None:
             self._ask_for_demanded_stages()
             return
@@ -103,9 +103,9 @@ class Market:
 
     def _know(self, whole: Strategies) -> None:
         """What the batch at once tells other spaces."""
-        self.known.unlimited = whole.points[-1][1]
+        self.known.searched(whole.request, whole.points)
         if whole.fitting and not whole.choice.excess_bytes:
-            self.known.price, self.known.time = whole.price, whole.points[whole.choice.point][1]
+            self._note(whole)
 
     def _know_fastest(self) -> None:
         """The fastest strategy whose peak fits, of all offers without stages.
@@ -123,9 +123,15 @@ class Market:
                 continue
             if known.price is not None and (offer.price or 0) >= known.price:
                 return
-            if not offer.choice.excess_bytes:
-                known.price, known.time = offer.price, offer.points[offer.choice.point][1]
-                return
+            choice = offer.choice
+            if not choice.excess_bytes and (known.price is None or choice.price < known.price):
+                self._note(offer)
+
+    def _note(self, fastest: Strategies) -> None:
+        """The price of what is planned of an offer, and the time of the point in place of which it
+        is: times of points are compared with each other."""
+        choice = fastest.choice
+        self.known.price, self.known.time = choice.price, fastest.points[choice.point][1]
 
     def _steps(self, whole: Strategies) -> Iterator[Request]:
         """The steps for which spaces are asked: the script's, and the fastest rewritten one, where
@@ -136,12 +142,14 @@ class Market:
         look = partial(self._add, partial(rewritten.offers, whole, known))
         before = len(self.offers)
         looked_at(rewritten.NAME, look, None, known.notes)
-        most = known.unlimited
+        most = whole.points[-1][1]
         if known.price is not None:
             most = round((1 - SAME_TIME) * most)
         found = [each for each in self.offers[before:] if each.points[-1][1] <= most]
         if found:
-            yield min(found, key=lambda each: each.points[-1][1]).request
+            fastest = min(found, key=lambda each: each.points[-1][1])
+            known.searched(fastest.request, fastest.points)
+            yield fastest.request
 
     def _add(self, offers: Callable[[], Iterable[Offer]]) -> None:
         for offer in offers():

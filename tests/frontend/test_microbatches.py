@@ -11,7 +11,6 @@ import pytest
 
 import tensoropt as tf
 from tensoropt.errors import GraphError, OptionError
-from tensoropt.planner.prices.peak import evenly
 
 BATCH, WIDTH = 256, 16
 EXAMPLES = np.random.default_rng(0).normal(size=(BATCH, WIDTH)).astype(np.float32)
@@ -51,12 +50,12 @@ def test_a_plan_of_microbatches_trains_as_one_of_the_batch(
     assert plan.peak_bytes is not None
     assert plain.peak_bytes is not None
     assert plan.peak_bytes < plain.peak_bytes
-    assert [peak for _, peak in plan.frontier_peaks] in ([], [plan.peak_bytes])
-    limit = 2 * plan.frontier[-1][0]  # so near that points along the frontier are rehearsed
+    assert plan.peak_is_estimated  # far below the limit
+    limit = int(1.2 * plan.peak_bytes)
     near = tf.find_strategy(batch_size=BATCH, microbatches=8, memory_limit_bytes=limit)
-    rehearsed = [plan.frontier[number][0] for number in evenly(len(plan.frontier), 3)]
-    assert [memory for memory, _ in near.frontier_peaks] == rehearsed
-    assert near.peak_bytes == plan.peak_bytes
+    assert not near.peak_is_estimated
+    assert near.peak_bytes == pytest.approx(plan.peak_bytes, rel=0.1)
+    assert len(near.frontier_peaks) == len(plan.frontier_peaks) > 2
     assert plan.time_nanoseconds > plain.time_nanoseconds  # as many operators eight times
     plan.save(tmp_path / "plan.json")
     loaded = tf.Plan.load(tmp_path / "plan.json")

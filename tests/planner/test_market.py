@@ -69,7 +69,7 @@ class Made(Offer):
 def chosen(monkeypatch: pytest.MonkeyPatch, *offers: Offer) -> tuple[str, ...]:
     market = object.__new__(Market)
     market.request, market.offers = REQUEST, list(offers)
-    market.known = Known(None, None, 0)
+    market.known = Known()
     monkeypatch.setattr(choosing, "fewer_devices", lambda *_: ((1, 5),))
     return choosing._planned(market, "mini_time").notes
 
@@ -127,6 +127,21 @@ def test_a_profile_has_what_is_planned_on_each_number_of_devices(request_: Reque
         plan = choose(replace(request_, devices=point.devices), "mini_time")
         assert point.time_seconds == plan.predicted_step_seconds
         assert point.memory_bytes == plan.memory_bytes
+
+
+def test_less_kept_in_microbatches_is_searched_though_all_kept_fits(request_: Request) -> None:
+    """Fewer microbatches that keep less may be faster than more that keep all."""
+    least = Market(request_).offers[0].points[0][0]
+    limit = int(0.3 * least * CLUSTER.safety_factor)
+    offers = Market(replace(request_, memory_limit_bytes=limit)).offers
+    counts = {
+        keeps_less: [
+            each.request.microbatches for each in offers if each.request.keeps_less == keeps_less
+        ]
+        for keeps_less in (False, True)
+    }
+    assert any(each.fitting for each in offers if not each.request.keeps_less)
+    assert 1 < max(counts[True]) < max(counts[False])
 
 
 def test_less_memory_brings_more_kinds_of_offers_and_a_frontier_that_has_them(

@@ -114,6 +114,20 @@ def test_a_plan_far_below_the_limit_is_not_rehearsed() -> None:
     assert not near.peak_is_estimated
 
 
+def test_a_strategy_far_above_the_limit_is_not_rehearsed() -> None:
+    """The estimate may be 1.5 times what a dry run finds; the search's sum fits."""
+    dry_runs = DryRuns()
+    wanted = request(dry_runs)
+    problem, frontier = search_frontier(wanted, wanted.devices)
+    strategy = frontier.strategies[-1].tolist()
+    estimated = predicted_peak(replace(wanted, dry_run_peak=None), problem, strategy).bytes
+    for limit, count in ((math.ceil(estimated / 1.5) - 1, 0), (math.ceil(estimated / 1.5), 1)):
+        peak = predicted_peak(replace(wanted, memory_limit_bytes=limit), problem, strategy)
+        assert len(dry_runs.asked) == count
+        assert peak.from_dry_run == bool(count)
+        assert count or peak.excess_bytes(limit) == estimated - limit
+
+
 def test_without_a_dry_run_the_peak_is_estimated_and_the_plan_says_why_one_failed() -> None:
     estimated = choose(request(None), "mini_time")
     failed = choose(request(DryRuns(refused="ValueError: no kernel")), "mini_time")

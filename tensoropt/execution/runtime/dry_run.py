@@ -312,6 +312,8 @@ def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:
         found.add(operation.name)
         waiting += [tensor.op for tensor in operation.inputs]
         waiting += operation.control_inputs
+    if not targets:  # a stage without variables has no first values
+        return []
     graph = targets[0].graph
     made = [operation for operation in graph.get_operations() if operation.name in found]
     return in_order_of_data(made)

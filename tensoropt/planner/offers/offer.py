@@ -76,6 +76,17 @@ class Offer(ABC):
         return self.price_of(fitting[0]) if fitting else None
 
     @property
+    def allowed_price(self) -> int:
+        """The price of what its peak of memory allows, too, which may take dry runs; some point
+        fits. Where peaks are known of plans alone, it is `price`.
+
+        Raises:
+            InfeasibleError: no peak fits.
+        """
+        assert self.price is not None, "some point fits"
+        return self.price
+
+    @property
     def complexity(self) -> tuple[bool, ...]:
         """Of offers that are as fast, the one is planned that compares as least."""
         return (

@@ -15,14 +15,10 @@ from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.optional_space import looked_at
 from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_frontiers
 from tensoropt.planner.plans.from_frontier import plan_for
+from tensoropt.planner.prices.estimates import can_be_estimated
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.prices.frontier_peaks import frontier_peaks
-from tensoropt.planner.prices.peak import (
-    PredictedPeak,
-    can_be_estimated,
-    fitting_point,
-    predicted_peak,
-)
+from tensoropt.planner.prices.peak import PredictedPeak, fitting_point, predicted_peak
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import search_frontier
@@ -75,6 +71,11 @@ class Choice:
     def planned(self) -> FrontierPoint:
         """The point, or what is preferred to it."""
         return self.preferred or self.frontier[self.point]
+
+    @property
+    def price(self) -> int:
+        """Nanoseconds of a step of what is planned, as it is executed."""
+        return executed_step(self.request, self.problem, self.planned)
 
     def plan(self) -> Plan:
         """The plan of the point, or of what is preferred to it."""
@@ -211,22 +212,29 @@ class Strategies(Offer):
 
     @cached_property
     def price(self) -> int | None:
-        """The price of the fastest point that fits, or of what is preferred to it."""
+        """The price of the fastest point whose memory fits, or of what is preferred to it."""
         if self.frontier.memory[0] > self.request.usable_bytes(self.request.devices):
             return None
-        if "choice" in vars(self) and not self.choice.excess_bytes:
-            return executed_step(self.request, self.problem, self.choice.planned)
         look = partial(preferred, self.request, self.problem, self.frontier)
         point = looked_at("data parallelism", look, None, [])  # the choice notes a failure
         point = self.frontier[self.fitting[0]] if point is None else point
         return executed_step(self.request, self.problem, point)
 
+    @cached_property
+    def allowed_price(self) -> int:
+        """See `Offer`: that of the choice."""
+        return self._allowed.price
+
     def plan(self, option: str) -> Plan:
         """See `Offer`."""
-        choice = self.choice
-        if choice.excess_bytes:
+        return replace(self._allowed, option=option).plan()
+
+    @property
+    def _allowed(self) -> Choice:
+        """The choice, whose peak fits."""
+        if self.choice.excess_bytes:
             raise InfeasibleError("its peak of memory is too high")
-        return replace(choice, option=option).plan()
+        return self.choice
 
     def plan_of(self, number: int, option: str) -> Plan:
         """See `Offer`."""

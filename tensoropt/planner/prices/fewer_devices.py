@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.errors import LayoutError
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices.kinds import Kinds
@@ -13,6 +12,7 @@ from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.optional_space import looked_at
+from tensoropt.planner.prices.estimates import estimated_bytes
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
@@ -80,7 +80,7 @@ def _times_at(
         strategy = Strategy(graph, cost.mesh, configurations, request.batch_placeholders)
         steps = ReshardSteps(cost.mesh, cost.collective_nanoseconds)
         limit = request.limit_bytes(devices)
-        fits = most <= limit or peak_memory(strategy, request.reads, steps).bytes <= limit
+        fits = most <= limit or estimated_bytes(request, strategy, steps) <= limit
         time = step_time(strategy, cost, steps, request.reads, request.repeats).total
         yield devices, time if fits else None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.plan.peak_margin import SUM
-from tensoropt.planner.prices.peak import PredictedPeak, can_be_estimated, evenly, predicted_peak
+from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
+from tensoropt.planner.prices.peak import PredictedPeak, evenly, predicted_peak
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
@@ -36,9 +36,9 @@ def frontier_peaks(
     """Memory, as the search adds it up, and peak of some points, spread evenly.
 
     Estimates follow the script's operators (`tensoropt.cost.peak.estimated_peak`) and take a tenth
-    of a dry run's time. Steps in several microbatches, and steps that differentiate gradients, have
-    no estimates: three of their points have the peaks of dry runs, unless these would take long,
-    fail, or the request saves dry runs and all points are far below the limit.
+    of a dry run's time. Steps that differentiate gradients have no estimates: three of their points
+    have the peaks of dry runs, unless these would take long, fail, or the request saves dry runs
+    and all points are far below the limit.
 
     Args:
         request: what was searched for.
@@ -56,7 +56,7 @@ def frontier_peaks(
     found = []
     for number in evenly(len(frontier), most):
         strategy = request.strategy(problem, frontier.strategies[number].tolist())
-        peak = peak_memory(strategy, request.reads, steps).bytes
+        peak = estimated_bytes(request, strategy, steps)
         found.append((int(frontier.memory[number]), peak))
     return tuple(found)
 

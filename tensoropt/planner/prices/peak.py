@@ -7,22 +7,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tensoropt.cost.peak.estimated_peak import peak_memory
-from tensoropt.parallel.keeping import differentiates_gradients
-from tensoropt.plan.peak_margin import ESTIMATE, SUM
+from tensoropt.plan.peak_margin import ESTIMATE, OVER, SUM
+from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["PredictedPeak", "can_be_estimated", "evenly", "fitting_point", "predicted_peak"]
+__all__ = ["PredictedPeak", "evenly", "fitting_point", "predicted_peak"]
 
 _LEAST_DRY_RUNS, _MOST_DRY_RUNS = 2, 6
 _DRY_RUN_OPERATORS = 8000
 """Operators emitted in all dry runs of a request, roughly; TensorFlow takes some milliseconds for
 each. No clock is asked, so that the same request has the same plan on any machine."""
 _MOST_ESTIMATES = 12
-"""Points that are estimated after a dry run with too high a peak, together in about its time."""
+"""Points that are estimated after a point with too high a peak, in about the time of a dry run."""
 _UNTOLD = 1.1
 """Factor by which estimates of two points may be wrong relative to each other."""
 
@@ -37,22 +36,19 @@ class PredictedPeak:
             the script's operators were, which is some per cent off.
         steps: of the reshardings in it.
         note: why a dry run failed, where one was tried.
+        has_to_fit: whether the memory limit holds for it. Where a request has no dry runs, the sum
+            of the search alone has to fit.
     """
 
     bytes: int
     from_dry_run: bool
     steps: ReshardSteps = field(compare=False)
     note: str = ""
+    has_to_fit: bool = True
 
     def excess_bytes(self, limit_bytes: int) -> int:
-        """By how much it is above a limit; 0 where no dry run was asked for or needed. Where one
-        failed, the estimate counts: a plan fits by what is known of its peak."""
-        return max(0, self.bytes - limit_bytes) if self.from_dry_run or self.note else 0
-
-
-def can_be_estimated(request: Request) -> bool:
-    """Whether there are estimates of a step: of one microbatch, without gradients of gradients."""
-    return request.microbatches == 1 and not differentiates_gradients(request.graph)
+        """By how much it is above a limit that holds for it."""
+        return max(0, self.bytes - limit_bytes) if self.has_to_fit else 0
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -67,27 +63,26 @@ def predicted_peak(
 ) -> PredictedPeak:
     """The peak of one strategy of a problem, by its configurations' numbers.
 
-    The request may save dry runs. The estimate then comes first, and a dry run follows only where
-    the estimate times its margin is above the memory limit.
+    The estimate comes first. No dry run follows where the estimate is far above the memory limit,
+    or far below it and the request saves dry runs.
     """
     configurations = problem.configurations(strategy)
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
-    note = ""
-    if request.dry_run_peak is not None:
-        if request.saves_dry_runs and can_be_estimated(request):
-            planned = request.strategy(problem, strategy)
-            estimated = peak_memory(planned, request.reads, steps).bytes
-            if ESTIMATE * estimated <= request.limit_bytes(problem.mesh.size):
-                return PredictedPeak(estimated, False, steps)
-        found = request.dry_run_peak(
-            problem.mesh, configurations, steps, request.microbatches, request.rewrites
-        )
-        if not isinstance(found, str):
-            return PredictedPeak(found.bytes, True, steps)
-        note = f"peak memory is estimated, within about 10 %: its dry run failed ({found})"
-    estimated = peak_memory(request.strategy(problem, strategy), request.reads, steps).bytes
-    return PredictedPeak(estimated, False, steps, note)
+    planned, dry_run = request.strategy(problem, strategy), request.dry_run_peak
+    if dry_run is None:
+        return PredictedPeak(estimated_bytes(request, planned, steps), False, steps, "", False)
+    if can_be_estimated(request):
+        estimated = estimated_bytes(request, planned, steps)
+        limit = request.limit_bytes(problem.mesh.size)
+        is_far_below = request.saves_dry_runs and ESTIMATE * estimated <= limit
+        if is_far_below or estimated > OVER * limit:
+            return PredictedPeak(estimated, False, steps)
+    found = dry_run(problem.mesh, configurations, steps, request.microbatches, request.rewrites)
+    if not isinstance(found, str):
+        return PredictedPeak(found.bytes, True, steps)
+    note = f"peak memory is estimated, within about 10 %: its dry run failed ({found})"
+    return PredictedPeak(estimated_bytes(request, planned, steps), False, steps, note)
 
 
 def fitting_point(
@@ -100,8 +95,8 @@ def fitting_point(
     estimated peak fits, scaled as the first dry run tells. Without estimates the next point keeps
     less memory by as much as the peak was too high, but passes over no more than its share of the
     points that are left. A peak falls by at most a few times what memory falls (`SUM`): where that
-    cannot suffice, no other point is tried. Each peak takes a dry run, about as long as building
-    the execution graph.
+    cannot suffice, no other point is tried. A peak near the limit takes a dry run, about as long
+    as building the execution graph; few dry runs are made.
 
     Args:
         request: has the limit.
@@ -115,12 +110,13 @@ def fitting_point(
     point = frontier.fastest(request.usable_bytes(problem.mesh.size))
     tried: list[tuple[int, PredictedPeak]] = []
     emitted = max(len(request.graph) * request.microbatches, 1)
-    several = min(_MOST_DRY_RUNS, _DRY_RUN_OPERATORS // emitted)
+    left = max(_LEAST_DRY_RUNS, min(_MOST_DRY_RUNS, _DRY_RUN_OPERATORS // emitted))
     estimates: dict[int, int] = {}
-    for left in reversed(range(max(_LEAST_DRY_RUNS, several))):
+    while left:
         peak = predicted_peak(request, problem, frontier.strategies[point].tolist())
         tried.append((point, peak))
         excess = peak.excess_bytes(limit)
+        left -= peak.from_dry_run or bool(peak.note)
         if not excess or excess > SUM * int(frontier.memory[point] - frontier.memory[0]):
             break  # or no peak of less memory is lower by as much
         if len(tried) == 1 and can_be_estimated(request):
@@ -147,7 +143,7 @@ def _estimates(
     found = {}
     for point in evenly(last + 1, _MOST_ESTIMATES):
         strategy = request.strategy(problem, frontier.strategies[point].tolist())
-        found[point] = peak_memory(strategy, request.reads, steps).bytes
+        found[point] = estimated_bytes(request, strategy, steps)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.request import Request
@@ -18,14 +19,13 @@ NAME = "keeping less"
 
 
 def offers(request: Request, known: Known) -> Iterator[Offer]:
-    """Where memory is short, the frontier of the batch at once; where still nothing fits, those of
-    more and more microbatches."""
+    """Frontiers of the batch at once and of more and more microbatches, as far as they can be
+    faster than what is known to fit."""
     if not request.keep_less or request.keeps_less:
         return
-    if known.is_memory_short:
-        frugal = replace(request, space=FRUGAL)
-        yield from searched_in_order(iter([frugal]), known, NAME)
-        if not known.fits:
-            yield from searched_in_order(accumulated(frugal, known), known, NAME)
-    else:
+    if not known.could_be_faster(request):
         known.skipped[NAME] = known.ENOUGH_MEMORY
+        return
+    frugal = replace(request, space=FRUGAL)
+    wanted = filter(known.could_be_faster, chain([frugal], accumulated(frugal, known)))
+    yield from searched_in_order(wanted, known, NAME)

@@ -19,7 +19,9 @@ NAME = "microbatches"
 
 def offers(request: Request, known: Known) -> Iterator[Offer]:
     """Frontiers of more and more microbatches, where memory is short: they take no less time."""
-    yield from searched_in_order(accumulated(request, known), known, NAME)
+    for offer in searched_in_order(accumulated(request, known), known, NAME):
+        known.searched(offer.request, offer.points)
+        yield offer
 
 
 def accumulated(request: Request, known: Known) -> Iterator[Request]:
@@ -27,7 +29,7 @@ def accumulated(request: Request, known: Known) -> Iterator[Request]:
     open; what excludes microbatches is the reason why they are skipped."""
     if not request.accumulate or request.microbatches > 1:
         return
-    if not known.is_memory_short:
+    if not known.could_be_faster(request):
         known.skipped[NAME] = known.ENOUGH_MEMORY
         return
     try:

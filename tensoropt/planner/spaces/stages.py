@@ -125,7 +125,9 @@ def keeping_all(request: Request) -> Request:
 
 def may_keep_less(request: Request, known: Known) -> bool:
     """Whether strategies are looked at whose stages keep less: asked, or where memory is short."""
-    return request.keeps_less or (request.keep_less and known.is_memory_short)
+    if request.keeps_less:
+        return True
+    return request.keep_less and known.could_be_faster(request)
 
 
 def demanded(request: Request) -> Iterator[Offer]:
@@ -151,8 +153,9 @@ def demanded(request: Request) -> Iterator[Offer]:
     search = PipelineSearch(plain, devices, numbers, counts)
     offer = Pipelines(NAME, plain, [(search, each) for each in search.frontier])
     yield offer
-    time = offer.points[offer.fitting[0]][1] if offer.fitting else None
-    if may_keep_less(request, Known(None, time, min(each for _, each in offer.points))):
+    known = Known(time=offer.points[offer.fitting[0]][1] if offer.fitting else None)
+    known.searched(request, offer.points)
+    if may_keep_less(request, known):
         less = replace(request, space=FRUGAL)
         search = PipelineSearch(less, devices, numbers, counts, None, search)
         yield Pipelines(NAME, less, [(search, each) for each in search.frontier])

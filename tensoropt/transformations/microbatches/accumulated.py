@@ -178,6 +178,8 @@ class Accumulation:
             if t.operator in self._cut.indices
         ]
         after = [named(n, microbatch) for n in call.tag.after if n in self._cut.indices]
+        # The gradient of a mean needs no value: it would be there for all microbatches at once.
+        after += [named(end.operator, microbatch) for end in call.ends]
         found = []
         for boundary in boundaries:
             x = TensorName(boundary, 0)

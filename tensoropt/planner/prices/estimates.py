@@ -1,0 +1,81 @@
+"""The estimated peak of memory of a step, computed at once or in microbatches."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tensoropt.cost.peak.estimated_peak import peak_memory
+from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
+from tensoropt.graph.operator import TensorName
+from tensoropt.parallel.buckets import path_to_variable
+from tensoropt.parallel.keeping import differentiates_gradients
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.sparse import known_shape, looks_up_rows
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tensoropt.planner.request import Request
+
+__all__ = ["can_be_estimated", "estimated_bytes"]
+
+_AT_ENDS = 2
+"""Tensors of the whole batch for each tensor at which microbatches end: its gradient, and the zeros
+at which that is taken."""
+
+
+def can_be_estimated(request: Request) -> bool:
+    """Whether the peak of a step can be estimated: not with gradients of gradients."""
+    return not differentiates_gradients(request.graph)
+
+
+def estimated_bytes(request: Request, strategy: Strategy, steps: ReshardSteps) -> int:
+    """The most memory that a step takes on one device, see `tensoropt.cost.peak.estimated_peak`.
+
+    A step in microbatches takes the peak of one microbatch and, throughout, the sums of gradients
+    over the microbatches, the examples of the other microbatches as they are fed and as they are
+    read, and the whole batch at the ends of microbatches.
+
+    Args:
+        request: the step.
+        strategy: of the step's graph, or of one microbatch's.
+        steps: plans reshardings.
+    """
+    peak = peak_memory(strategy, request.reads, steps).bytes
+    if request.cut is None or request.cut.microbatches == 1:
+        return peak
+    count, calls = request.cut.microbatches, request.cut.calls.values()
+    fed = [TensorName(name, 0) for name in request.batch_placeholders]
+    ends = [end for call in calls for end in call.ends if end in request.cut.dims]
+    peak += sum((count - 1) * size for tensor in fed for size in _copies(strategy, tensor).values())
+    peak += sum(_AT_ENDS * count * max(_copies(strategy, tensor).values()) for tensor in ends)
+    return peak + _summed_bytes(strategy, count)
+
+
+def _summed_bytes(strategy: Strategy, microbatches: int) -> int:
+    """The sums of weights' gradients, and the slices of looked-up tables' gradients."""
+    sparse = frozenset[TensorName]().union(*sparse_tensors(strategy.graph).values())
+    sums: dict[tuple[TensorName, Layout], int] = {}
+    slices = 0
+    for name, numbers in differentiated_inputs(strategy.graph).items():
+        operator = strategy.graph[name]
+        for number in numbers:
+            tensor, spec = operator.inputs[number], operator.input_specs[number]
+            layout, shape = strategy.input_slot(operator, number).gradient, known_shape(spec.shape)
+            if tensor in sparse and looks_up_rows(operator, number):
+                rows = prod(known_shape(operator.input_specs[1].shape))
+                split = Layout((layout.partial, *layout.dims[1:]))
+                elements = split.local_elements((rows, *shape[1:]), strategy.mesh)
+                slices += (microbatches - 1) * elements * spec.itemsize
+            elif path_to_variable(strategy, tensor):
+                elements = layout.local_elements(shape, strategy.mesh)
+                sums[tensor, layout] = elements * spec.itemsize
+    return sum(sums.values()) + slices
+
+
+def _copies(strategy: Strategy, tensor: TensorName) -> dict[Layout, int]:
+    """Bytes of a tensor on one device, in each layout in which it is made or read."""
+    graph, mesh = strategy.graph, strategy.mesh
+    layouts = [strategy.output_slot(tensor).forward]
+    for reader, number in graph.consumers().get(tensor, ()):
+        layouts.append(strategy.input_slot(reader, number).forward)
+    shape, itemsize = known_shape(graph.spec(tensor).shape), graph.spec(tensor).itemsize
+    return {layout: layout.local_elements(shape, mesh) * itemsize for layout in layouts}
