@@ -129,3 +129,19 @@ def test_what_cannot_be_microbatches() -> None:
     trained(batch_norm=True)
     with pytest.raises(GraphError, match=r"'moments/\w+' \(SquaredDifference\) combines examples"):
         tf.find_strategy(batch_size=BATCH, microbatches=2)
+
+
+def test_a_stage_without_variables_has_a_dry_run() -> None:
+    tf.init(devices=2, cluster="2x8-v100")
+    values = tf.placeholder(tf.float32, [None, 64], name="examples")
+    values = tf.matmul(values, tf.get_variable("weights", [64, 64]))
+    for _ in range(4):
+        values = tf.tanh(values)
+    for _ in range(4):
+        values = tf.tanh(tf.concat([values, values], 1))
+    tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(values)))
+    plan = tf.find_strategy(batch_size=64, pipeline=2, microbatches=2)
+    last = max(plan.stages, key=lambda stage: stage.memory_bytes)
+    assert last.peak_bytes is not None
+    assert not any("dry run failed" in note for note in plan.notes)
+    assert last == plan.stages[1]
