@@ -147,11 +147,8 @@ def _by_horovod() -> None:
 
 
 EXCLUDED: dict[tuple[str, str], Callable[[], None]] = {
-    ("several microbatches", "what mixes the examples of a batch"): _mixes,
-    (
-        "several microbatches",
-        "a substitution that joins examples, as one product in place of two by one weight",
-    ): _joins_one_weight,
+    ("several microbatches", "operators that mix the examples of a batch"): _mixes,
+    ("several microbatches", "a substitution that joins examples"): _joins_one_weight,
     ("stages, branches", "a table with a sparse gradient that two stages look up"): (
         _looks_up_in_two_stages
     ),
