@@ -10,12 +10,12 @@ Reachability is kept as bits: O(n^2 / 64) for each level of nesting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy.cluster.hierarchy import DisjointSet
 
-__all__ = ["Parallel", "Series", "Tree", "Whole", "decomposed", "places_of"]
+__all__ = ["Parallel", "Series", "Tree", "Whole", "decomposed", "decomposed_by_work", "places_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,13 @@ class Parallel:
 Tree = Whole | Series | Parallel
 _JOINS = 8
 """Joins that are looked at in a graph in one piece: enough for the models of `benchmarks`."""
+_DEEPEST = 64
+"""Levels of nesting, below which parts stay whole: branches of fewer operators are seldom worth
+devices of their own."""
+_DEEPEST_JOINS = 2
+"""The same of splits at joins, of which each takes a pass over the part for each join."""
+_SMALL = 0.01
+"""Share of all work up to which an operator is with its reader."""
 
 
 def decomposed(places: Sequence[int], edges: Sequence[tuple[int, int]]) -> Tree:
@@ -67,7 +74,40 @@ def decomposed(places: Sequence[int], edges: Sequence[tuple[int, int]]) -> Tree:
     for source, target in edges:
         if source in sources and target in sources:
             sources[target].append(source)
-    return _split(list(places), sources)
+    return _split(list(places), sources, _DEEPEST, _DEEPEST_JOINS)
+
+
+def decomposed_by_work(work: Sequence[float], edges: Sequence[tuple[int, int]]) -> Tree:
+    """`decomposed`, of all operators. Small ones that need nothing and that one operator reads
+    (a cast of labels, a mask of dropout) are with their reader: each would nest all before it.
+
+    Args:
+        work: of each operator, in topological order.
+        edges: (from, to) between operators.
+    """
+    readers: list[set[int]] = [set() for _ in work]
+    sources: list[set[int]] = [set() for _ in work]
+    for source, target in edges:
+        readers[source].add(target)
+        sources[target].add(source)
+    most = _SMALL * sum(work)
+    held: dict[int, list[int]] = {place: [place] for place in range(len(work))}
+    for place in range(len(work)):
+        if sources[place] or len(readers[place]) != 1 or sum(work[n] for n in held[place]) > most:
+            continue
+        (reader,) = readers[place]
+        held[reader] += held.pop(place)
+        sources[reader].discard(place)
+    return _expanded(decomposed(list(held), edges), held)
+
+
+def _expanded(tree: Tree, held: Mapping[int, Sequence[int]]) -> Tree:
+    """A tree with what each operator holds in its place."""
+    if isinstance(tree, Whole):
+        return Whole(tuple(sorted(place for each in tree.places for place in held[each])))
+    if isinstance(tree, Series):
+        return Series(tuple(_expanded(part, held) for part in tree.parts))
+    return Parallel(tuple(_expanded(branch, held) for branch in tree.branches))
 
 
 def places_of(tree: Tree) -> list[int]:
@@ -83,18 +123,20 @@ def _walk(tree: Tree) -> Iterator[int]:
         yield from _walk(part)
 
 
-def _split(places: list[int], sources: dict[int, list[int]]) -> Tree:
+def _split(places: list[int], sources: dict[int, list[int]], deepest: int, joins: int) -> Tree:
+    if not deepest:
+        return Whole(tuple(places))
     apart = _apart(places, sources)
     if len(apart) > 1:
-        return Parallel(tuple(_split(piece, sources) for piece in apart))
+        return Parallel(tuple(_split(piece, sources, deepest - 1, joins) for piece in apart))
     passed = _passed_by_all(places, sources)
     parts: list[Tree] = []
     if not passed:
-        ahead, behind = _at_a_join(places, sources)
+        ahead, behind = _at_a_join(places, sources) if joins else (places, [])
         if not behind:
             return Whole(tuple(places))
         for each in (ahead, behind):
-            _append(parts, _split(each, sources))
+            _append(parts, _split(each, sources, deepest - 1, joins - 1))
         return Series(tuple(parts))
     between: list[int] = []
     for place in places:
@@ -102,11 +144,11 @@ def _split(places: list[int], sources: dict[int, list[int]]) -> Tree:
             between.append(place)
             continue
         if between:
-            _append(parts, _split(between, sources))
+            _append(parts, _split(between, sources, deepest - 1, joins))
             between = []
         _append(parts, Whole((place,)))
     if between:
-        _append(parts, _split(between, sources))
+        _append(parts, _split(between, sources, deepest - 1, joins))
     return parts[0] if len(parts) == 1 else Series(tuple(parts))
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 
 from tensoropt.errors import GraphError
-from tensoropt.pipeline.branches.decomposition import decomposed
+from tensoropt.pipeline.branches.decomposition import decomposed_by_work
 from tensoropt.pipeline.branches.divisions import Divisions, Side, Work
 from tensoropt.pipeline.branches.forks import forked
 from tensoropt.pipeline.branches.side_by_side import blocks_of, in_order, pipelines_side_by_side
@@ -73,8 +73,8 @@ class _BranchSearch:
     def _promising(self) -> Iterator[tuple[float, tuple[Side, ...]]]:
         """Divisions that have an order of stages, by their bounds."""
         request, parts = self._request, self._parts
-        count = len(parts.costs.atoms)
-        fork = forked(decomposed(range(count), self._edges), self._work.on(1).tolist())
+        alone = self._work.on(1).tolist()
+        fork = forked(decomposed_by_work(alone, self._edges), alone)
         if not fork.branches:
             return
         if cut_along_batch(request.graph, request.batch_placeholders, 1).refusals:
