@@ -31,8 +31,6 @@ is a module of `tensoropt.planner.spaces` and a line here."""
 
 _UNDERCUTTING = (keeping_less.NAME, branches.NAME, stages.NAME)
 """Spaces whose steps are searched only as far as they can be faster than what is known to fit."""
-_EMITTED_OPERATORS = 4_000
-"""Operators of a dry run, up to which it is made to bound other searches: some seconds."""
 _LONGEST_REASON = 90
 
 
@@ -118,8 +116,7 @@ class Market:
             (each for each in self.offers if isinstance(each, Strategies) and each.fitting),
             key=lambda each: each.price or 0,
         ):
-            emitted = len(offer.request.graph) * offer.request.microbatches
-            if emitted > _EMITTED_OPERATORS or not seconds_left():
+            if not offer.is_quick_to_emit or not seconds_left():
                 continue
             if known.price is not None and (offer.price or 0) >= known.price:
                 return

@@ -31,6 +31,8 @@ __all__ = ["Choice", "Strategies", "choice_of", "executed_step", "preferred"]
 
 _SLOWER_TRIED = 2
 """Points of the frontier that are tried where the dry run of the fastest fails."""
+_EMITTED_OPERATORS = 4_000
+"""Operators that are emitted in some seconds."""
 _PREFERRED = (
     "data parallelism is planned: steps of the frontier's fastest point are predicted to be at most"
     f" {SAME_TIME:.0%} faster, which is closer than predictions tell"
@@ -224,6 +226,11 @@ class Strategies(Offer):
     def allowed_price(self) -> int:
         """See `Offer`: that of the choice."""
         return self._allowed.price
+
+    @property
+    def is_quick_to_emit(self) -> bool:
+        """Whether a dry run takes at most some seconds, so that it may serve to bound searches."""
+        return len(self.request.graph) * self.request.microbatches <= _EMITTED_OPERATORS
 
     def plan(self, option: str) -> Plan:
         """See `Offer`."""

@@ -44,8 +44,9 @@ def accumulated(request: Request, known: Known) -> Iterator[Request]:
 def searched_in_order(requests: Iterator[Request], known: Known, name: str) -> Iterator[Offer]:
     """Search steps in order, each with a fastest strategy that is slower and takes less memory.
 
-    Passed over is a step of which no strategy can fit. The last one that is searched has no
-    strategy that is faster than the fastest known that fits: steps after it are slower still.
+    A step of which no strategy can fit is passed over. The last step that is searched has no
+    strategy that is faster than the fastest known that fits: steps after it are slower still. The
+    peak of memory has to fit, too, where that is quick to tell.
     """
     fastest = known.time
     for request in requests:
@@ -58,5 +59,7 @@ def searched_in_order(requests: Iterator[Request], known: Known, name: str) -> I
         yield offer
         if fastest is not None and offer.points[-1][1] >= fastest:
             return
-        if offer.fitting:
+        if offer.fitting and not offer.is_quick_to_emit:
             fastest = offer.points[offer.fitting[0]][1]
+        elif offer.fitting and not offer.choice.excess_bytes:
+            fastest = offer.points[offer.choice.point][1]
