@@ -8,6 +8,7 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array
 from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.corner_gaps import limits_of
 from tensoropt.search.bounds.message_passing import Bounds, nearest
 from tensoropt.search.bounds.proven_gap import gaps_of_lines
 from tensoropt.search.pareto.frontier import Frontier
@@ -45,8 +46,8 @@ def widest_gaps(
     then, or closed, until no gap is much wider than a quarter of ``epsilon``.
     """
     pairs, least = _lines(bounds)
-    region, share = gaps_of_lines(pairs, least, incumbent)
-    at_memory, at_time = region.upper_bounds
+    corners, share = gaps_of_lines(pairs, least, incumbent)
+    at_memory, at_time = corners
     costs = np.array([incumbent.least(pair)[1] for pair in pairs])
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = np.where(least > 0, costs / least, np.inf) - 1
@@ -69,15 +70,15 @@ def widest_gaps(
             continue
         found.append(pair)
         gap = gaps[nearest(pair, pairs)] / 2 if halved else 0.0
-        share = np.minimum(share, region.limits([pair])[:, 0] * (1 + gap) / cost - 1)
+        share = np.minimum(share, limits_of(corners, [pair])[:, 0] * (1 + gap) / cost - 1)
     return sorted(found, key=lambda pair: (pair[0] == 0, pair[1]))
 
 
 def wide_runs(incumbent: Frontier, bounds: Sequence[Bounds], epsilon: float) -> list[list[int]]:
     """Neighbours on the hull of a known frontier, by their numbers, as long as between each and the
     next a strategy may be better than known ones by more than ``epsilon``."""
-    region, share = gaps_of_lines(*_lines(bounds), incumbent)
-    wide = region.upper_bounds[0][share > epsilon]
+    (memory, _), share = gaps_of_lines(*_lines(bounds), incumbent)
+    wide = memory[share > epsilon]
     hull = hull_of(incumbent.memory, incumbent.time)
     ends = incumbent.memory[hull]
     after = np.unique(np.searchsorted(ends, wide[wide > ends[0]]))

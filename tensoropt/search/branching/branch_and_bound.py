@@ -24,7 +24,8 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
-from tensoropt.search.branching.corner_gaps import Corners, by_lines, by_nodes, limits_of
+from tensoropt.search.bounds.corner_gaps import Corners, by_lines, by_nodes, limits_of
+from tensoropt.search.bounds.proven_gap import WIDEST_GAP
 from tensoropt.search.branching.divide import Halves, at_hub, by_costs, sides
 from tensoropt.search.branching.exact_part import search_exactly
 from tensoropt.search.branching.known import Known, Points
@@ -58,8 +59,6 @@ _MIXED = 0.25
 _MIXED_EDGES = 4
 # Of a table of mixtures, points are apart by this share of that in time.
 _GRAIN = 0.1
-# A gap beyond it is no statement.
-_FARTHEST = 1e6
 # A part is made anew once so few of its configurations are left.
 _FEWER = 0.7
 # An exact search that took too much is tried again with so many fewer configurations.
@@ -201,7 +200,7 @@ class _Search:
         self._heap.clear()
 
     def _frontier(self, within: float) -> Frontier:
-        return self.known.frontier(within if within <= _FARTHEST else None)
+        return self.known.frontier(within if within <= WIDEST_GAP else None)
 
     @property
     def within(self) -> float:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int32Array, Int64Array
+from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.corner_gaps import Corners, corners_of
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.pareto.reduce import reduce_points
 
@@ -71,14 +72,9 @@ class Known:
             found[here] = self._blocks[number][wanted[here] - first[number]]
         return found
 
-    def corners(self) -> tuple[Float64Array, Float64Array]:
-        """float64[points + 1] memory and time of the local upper bounds: a strategy that no known
-        one is as good as in both costs takes less than one of them of both; infinite at the ends.
-        """
-        return (
-            np.append(self.memory.astype(np.float64), np.inf),
-            np.insert(self.time.astype(np.float64), 0, np.inf),
-        )
+    def corners(self) -> Corners:
+        """The corners of the region where a strategy is better than all known ones."""
+        return corners_of(self.memory, self.time)
 
     def frontier(self, within: float | None) -> Frontier:
         """All points, with a proven gap; their costs are worked out anew."""

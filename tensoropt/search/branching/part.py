@@ -10,9 +10,9 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.errors import SearchSizeError
+from tensoropt.search.bounds.corner_gaps import Corners
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.passes import sweep_additions
-from tensoropt.search.branching.corner_gaps import Corners
 from tensoropt.search.branching.known import Points
 from tensoropt.search.branching.least_cost import least_cost
 from tensoropt.search.exact.linearise import simplify

@@ -55,25 +55,6 @@ class SearchRegion:
         """Below some local upper bounds, infinite where they do not limit, by ascending memory."""
         return cls(np.minimum(memory, _UNLIMITED), np.minimum(time, _UNLIMITED))
 
-    @property
-    def upper_bounds(self) -> tuple[Float64Array, Float64Array]:
-        """float64[local upper bounds] memory and time, infinite where not limited."""
-        memory, time = (
-            np.where(bound >= _UNLIMITED, np.inf, bound) for bound in (self.memory, self.time)
-        )
-        return memory, time
-
-    def coarse(self, most: int) -> SearchRegion:
-        """A region that contains this one, of at most ``most`` local upper bounds: neighbours are
-        taken together."""
-        count = self.memory.size
-        if count <= most:
-            return self
-        starts = np.unique(np.linspace(0, count, most, endpoint=False).astype(np.int64))
-        return SearchRegion(
-            np.maximum.reduceat(self.memory, starts), np.maximum.reduceat(self.time, starts)
-        )
-
     def limits(self, weights: Sequence[Weights]) -> Float64Array:
         """float64[local upper bounds, weights], the weighted cost of each: what is below it costs
         less."""

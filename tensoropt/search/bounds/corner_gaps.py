@@ -1,5 +1,9 @@
-"""By how much a strategy can be better than all known ones: gaps at the corners of the search
-region, by what the configurations of one node after the other allow."""
+"""By how much a strategy can be better than all known ones, at each corner of the search region.
+
+A strategy that no known one is as good as lies below a corner: a pair of memory and time, both of
+which it undercuts. If it undercuts both by a factor, so does its weighted cost. A lower bound of
+weighted costs rules out all factors above the corner's cost divided by the bound.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,25 @@ from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.search.bounds.message_passing import ROUNDING
 from tensoropt.search.pareto.region import Weights
 
-__all__ = ["by_lines", "by_nodes", "limits_of"]
+__all__ = ["Corners", "by_lines", "by_nodes", "corners_of", "limits_of"]
 
 Corners = tuple[Float64Array, Float64Array]
 """Memory and time of local upper bounds, infinite where they do not limit."""
+
+
+def corners_of(memory: Int64Array, time: Int64Array) -> Corners:
+    """The corners of the region that the points of a frontier leave open.
+
+    Args:
+        memory, time: int64[points], along the frontier.
+
+    Returns:
+        float64[points + 1] each; see `tensoropt.search.pareto.region`.
+    """
+    return (
+        np.append(memory.astype(np.float64), np.inf),
+        np.insert(time.astype(np.float64), 0, np.inf),
+    )
 
 
 def limits_of(corners: Corners, weights: Sequence[Weights]) -> Float64Array:
@@ -37,7 +56,7 @@ def by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
         least: float64[W], below the weighted costs of all strategies.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        factors = np.where(least > 0, limits / least, np.inf)
+        factors = np.where(least > 0, limits / least, np.where(limits <= least, 1.0, np.inf))
     found: Float64Array = factors.min(axis=1) - 1.0
     return found
 
@@ -45,15 +64,16 @@ def by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
 def by_nodes(
     limits: Float64Array, min_marginals: Float64Array, start: Int64Array, shares: Float64Array
 ) -> Float64Array:
-    """The same by the nodes: every strategy has one configuration of each, so that the least
-    restrictive of a node's configurations says how much better one can be; of all nodes the least
-    counts.
+    """The shares that bounds on configurations prove.
+
+    Every strategy has one configuration of each node. So a node allows what its least restrictive
+    configuration allows, and the node that allows least decides.
 
     Args:
         limits: float64[corners, W].
         min_marginals: float64[configurations of all nodes, W], bounds on the strategies with each.
         start: int64[nodes + 1], where each node's configurations are.
-        shares: float64[corners], what is known without nodes.
+        shares: float64[corners], above 0: what is proven without nodes.
 
     Returns:
         float64[corners], shares.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensoropt.search.branching.corner_gaps import by_nodes
+from tensoropt.search.bounds.corner_gaps import by_nodes
 
 
 def test_gaps_by_nodes_are_those_of_every_configuration() -> None:
