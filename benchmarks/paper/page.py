@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from benchmarks.paper.claims.evidence import TITLES
 from benchmarks.paper.results import Result
 from benchmarks.paper.tasks import Task, all_tasks, searches
 
-__all__ = ["claims_table", "documented", "page"]
+__all__ = ["claims_list", "documented", "page"]
 
 _HEAD = """# The paper's figures, on the simulated test bed
 
@@ -44,7 +45,7 @@ def page(
 ) -> str:
     """The whole page, in Markdown; pictures lie beside it."""
     held = sum(claim.holds for claim in claims)
-    parts = [_HEAD, f"## Claims: {held} of {len(claims)} hold\n\n", claims_table(claims)]
+    parts = [_HEAD, f"## Claims: {held} of {len(claims)} hold\n\n", claims_list(claims)]
     parts += ["\n", sensitivity_lines(flips)]
     for name, title in _PICTURES.items():
         if name in pictures:
@@ -69,26 +70,43 @@ def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> 
     head, marker, _ = text.partition(_MARKER)
     held = sum(claim.holds for claim in claims)
     found = f"{held} of {len(claims)} claims hold. {basis}\n\n"
-    found += f"{sensitivity_lines(flips)}\n{claims_table(claims)}"
+    found += f"{sensitivity_lines(flips)}\n{claims_list(claims)}"
     return f"{head}{marker or _MARKER}\n\n{found}"
 
 
 def sensitivity_lines(flips: Flips) -> str:
-    """Which claims links decide: a line for each factor."""
-    lines = []
+    """The claims that the bandwidth of links decides: an item of a list for each factor."""
+    items = []
     for links, (judged, names) in flips.items():
         listed = "".join(f"; {name}" for name in names).replace("; ", ": ", 1)
-        lines.append(
-            f"- With {links:g} times the bandwidth of all links {len(names)} of {judged} claims "
-            f"that were judged again come out otherwise{listed}.\n"
+        items.append(
+            f"With {links:g} times the bandwidth of all links {len(names)} of {judged} claims "
+            f"that were judged again come out otherwise{listed}."
         )
-    return "".join(lines)
+    return "".join(map(_item, items))
 
 
-def claims_table(claims: Iterable[Claim]) -> str:
-    """Figure, claim, whether it holds, and why."""
-    rows = [(c.figure, c.claim, "yes" if c.holds else "**no**", c.why) for c in claims]
-    return _table(("figure", "claim", "holds", "why"), rows)
+def claims_list(claims: Sequence[Claim]) -> str:
+    """The claims of each figure in the order of the figures: whether it holds, and the reason."""
+    groups = []
+    for figure in dict.fromkeys(claim.figure for claim in claims):
+        of_figure = [claim for claim in claims if claim.figure == figure]
+        held = sum(claim.holds for claim in of_figure)
+        title = figure if figure.startswith("Table") else f"Figure {figure}"
+        items = [
+            _item(
+                f"{'Yes' if claim.holds else '**No**'}: *{claim.claim}*; "
+                f"{claim.why.removesuffix('.')}."
+            )
+            for claim in of_figure
+        ]
+        groups.append(f"**{title}**: {held} of {len(items)} hold.\n\n{''.join(items)}")
+    return "\n".join(groups)
+
+
+def _item(text: str) -> str:
+    """An item of a Markdown list, in lines of at most 118 characters."""
+    return textwrap.fill(text, 118, initial_indent="- ", subsequent_indent="  ") + "\n"
 
 
 def _table_3(evidence: Evidence) -> str:
