@@ -145,21 +145,21 @@ class Divisions:
                     yield (size, *others)
 
     def _placed(self, fork: Fork, sizes: Sequence[int]) -> Iterator[Division]:
-        """The branches on sides of these sizes: as finely divided as is fastest, and with the
-        largest side undivided; none where a side has no branch."""
+        """The branches on sides of these sizes: sides as finely divided as is fastest, the largest
+        one undivided, and all of them; none where a side has no branch."""
         placed = self._by_sides(fork, sizes)
         if not all(placed):
             return
         fastest, whole = [], []
-        for number, (branches, size) in enumerate(zip(placed, sizes, strict=True)):
+        for branches, size in zip(placed, sizes, strict=True):
             if len(branches) == 1:
                 best = self._best(branches[0], size)
             else:
                 places = tuple(place for branch in branches for place in branch.places)
                 best = [Division(self._work.of(places, size), (Side(size, (places,)),))]
             fastest.append(best[0])
-            whole.append(best[-1] if number == 0 else best[0])
-        for each in (fastest, whole) if fastest != whole else (fastest,):
+            whole.append(best[-1])
+        for each in (fastest, [*whole[:1], *fastest[1:]], whole):
             yield self._joined(fork, each)
 
     def _by_sides(self, fork: Fork, sizes: Sequence[int]) -> list[list[Fork]]:
