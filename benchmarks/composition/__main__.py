@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limits", nargs="+", type=_limit, default=list(LIMITS))
     parser.add_argument("--small", action="store_true", help="the fewest layers of the zoo")
     parser.add_argument("--search-seconds", type=float, default=30.0)
-    parser.add_argument("--steps", type=int, default=1000, help="that the job makes")
+    parser.add_argument("--steps", type=int, default=100_000, help="that the job makes")
     parser.add_argument("--results", type=Path, help="a file of cells, one a line")
     options = parser.parse_args(arguments)
     load_kernels()

@@ -37,7 +37,7 @@ from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, session_config
 from tensoropt.graph.batch_norm import BatchNorm
 
-__all__: list[str] = []
+__all__ = ["Way", "medians"]
 
 _WARM_UP, _TURNS, _STEPS = 5, 10, 4
 
@@ -79,7 +79,7 @@ def main(model: str, result: Path, rewrite: bool = False) -> None:
         ways["mini_time"] = _ours(model, "ft")
         if rewrite:
             ways["rewrite"] = _ours(model, "ft", rewrite=True)
-    found = _medians(group, ways)
+    found = medians(group, ways)
     if group.rank == 0:
         result.write_text(json.dumps(found))
 
@@ -143,7 +143,7 @@ def _ours(
     return Way(lambda: executor.run([], [step.train.name], feeds, draws))
 
 
-def _medians(group: Group, ways: dict[str, Way]) -> dict[str, float]:
+def medians(group: Group, ways: dict[str, Way]) -> dict[str, float]:
     """Milliseconds of a step by way."""
     for way in ways.values():
         with way.turn():

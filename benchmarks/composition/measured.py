@@ -1,0 +1,137 @@
+"""``python -m benchmarks.composition.measured``: a combination under a memory limit, run in turns.
+
+A small mixer is planned on 4 ranks of this machine with a limit of memory: by default, and with
+each option alone. The default's plan and that of the best option alone run in turns under
+``mpirun``. A step takes as long as on the slowest rank; the median counts. The last line is one
+JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tensoropt as tf
+from benchmarks.composition.options import combined
+from benchmarks.launcher import mpirun
+from benchmarks.speed.measure import Way, medians
+from tensoropt.errors import InfeasibleError
+from tensoropt.execution.draws import Draws
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
+from tensoropt.plan.plan import Plan
+
+__all__ = ["main"]
+
+_RANKS, _BATCH, _LAYERS, _TOKENS, _WIDTH, _HIDDEN = 4, 8, 3, 256, 128, 256
+_LIMIT_BYTES = 3_800_000
+_NONE: Mapping[str, Any] = {
+    "rewrite": False,
+    "pipeline": False,
+    "microbatches": 1,
+    "save_memory": False,
+}
+"""Options of `find_strategy` that allow the batch at once alone."""
+_ALONE: Mapping[str, Any] = {
+    "rewrite": True,
+    "pipeline": "auto",
+    "microbatches": None,
+    "save_memory": True,
+}
+"""What each option is alone, the others forbidden."""
+_SEARCH_SECONDS = 60.0
+
+
+def main() -> None:
+    """Start the ranks, and print what the first one says."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "found.json"
+        program = [sys.executable, "-m", __spec__.name, str(result)]
+        subprocess.run(
+            [mpirun(), "-np", str(_RANKS), *program], check=True, stdin=subprocess.DEVNULL
+        )
+        print(result.read_text())
+
+
+def measure(result: Path) -> None:
+    """Plan and run; every rank calls."""
+    tf.init()
+    train = _step()
+    default = _planned({})
+    assert default is not None, "the combination fits"
+    alone = {option: _planned({**_NONE, option: value}) for option, value in _ALONE.items()}
+    fitting = {option: plan for option, plan in alone.items() if plan is not None}
+    best = min(fitting, key=lambda option: fitting[option].predicted_nanoseconds)
+    plans = {"default": default, best: fitting[best]}
+    found = medians(current().group, {name: _way(plan, train) for name, plan in plans.items()})
+    if tf.rank() == 0:
+        told = {
+            "limit_bytes": _LIMIT_BYTES,
+            "combines": combined(default),
+            "predicted_ms": {
+                name: None if plan is None else round(plan.predicted_nanoseconds / 1e6, 2)
+                for name, plan in {"default": default, **alone}.items()
+            },
+            "measured_ms": {name: round(each, 2) for name, each in found.items()},
+            "peak_bytes": {name: plan.peak_bytes for name, plan in plans.items()},
+        }
+        result.write_text(json.dumps(told))
+
+
+def _step() -> str:
+    """Build the training step; returns the name of what trains."""
+
+    def gated(values: Any) -> Any:
+        return values * tf.sigmoid(1.702 * values)
+
+    def dense(values: Any, name: str, size: int) -> Any:
+        rows, width = values.shape[1:]
+        weights = tf.get_variable(name, [width, size])
+        made = tf.matmul(tf.reshape(values, [-1, width]), weights)
+        return tf.reshape(made, [-1, rows, size])
+
+    values = tf.placeholder(tf.float32, [None, _TOKENS, _WIDTH], name="examples")
+    for layer in range(_LAYERS):
+        mixed = dense(tf.transpose(values, [0, 2, 1]), f"tokens{layer}", _TOKENS)
+        values += tf.transpose(gated(mixed), [0, 2, 1])
+        values += dense(gated(dense(values, f"in{layer}", _HIDDEN)), f"out{layer}", _WIDTH)
+    loss = tf.reduce_mean(tf.reduce_mean(tf.square(values), [1, 2]))
+    return str(tf.train.GradientDescentOptimizer(0.01).minimize(loss).name)
+
+
+def _planned(options: Mapping[str, Any]) -> Plan | None:
+    """The plan by some options; None where nothing fits."""
+    try:
+        found: Plan = tf.find_strategy(
+            batch_size=_BATCH,
+            memory_limit_bytes=_LIMIT_BYTES,
+            search_seconds=_SEARCH_SECONDS,
+            **options,
+        )
+    except InfeasibleError:
+        return None
+    return found
+
+
+def _way(plan: Plan, train: str) -> Way:
+    job, script = current(), tf.get_default_graph()
+    world, _, agreement = ranks_of(job, plan)
+    assert world is not None, "a plan takes all ranks"
+    executor = plan_executor(job, script, plan, world, agreement)
+    examples = np.random.default_rng(0).normal(size=(_BATCH, _TOKENS, _WIDTH)).astype(np.float32)
+    draws = Draws()
+    return Way(lambda: executor.run([], [train], {"examples": examples}, draws))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        measure(Path(sys.argv[1]))
+    else:
+        main()
