@@ -21,7 +21,7 @@ _DRY_RUN_OPERATORS = 8000
 """Operators emitted in all dry runs of a request, roughly; TensorFlow takes some milliseconds for
 each. No clock is asked, so that the same request has the same plan on any machine."""
 _MOST_ESTIMATES = 12
-"""Points that are estimated after a point with too high a peak, in about the time of a dry run."""
+"""Points that are estimated at once, in about the time of a dry run."""
 _UNTOLD = 1.1
 """Factor by which estimates of two points may be wrong relative to each other."""
 
@@ -120,7 +120,13 @@ def fitting_point(
         if not excess or excess > SUM * int(frontier.memory[point] - frontier.memory[0]):
             break  # or no peak of less memory is lower by as much
         if len(tried) == 1 and can_be_estimated(request):
-            estimates = _estimates(request, problem, frontier, point)
+            spread = evenly(point + 1, _MOST_ESTIMATES)
+            estimates = _estimates(request, problem, frontier, spread)
+            near = _likely(estimates, point, limit / peak.bytes)
+            if near is not None:  # the fastest that fits is before the next one
+                after = min(number for number in estimates if number > near)
+                between = [near + 1 + n for n in evenly(after - near - 1, _MOST_ESTIMATES)]
+                estimates |= _estimates(request, problem, frontier, between)
         if estimates:
             found = _likely(estimates, point, limit / peak.bytes)
             if found is None:
@@ -135,13 +141,13 @@ def fitting_point(
 
 
 def _estimates(
-    request: Request, problem: GraphProblem, frontier: Frontier, last: int
+    request: Request, problem: GraphProblem, frontier: Frontier, points: Sequence[int]
 ) -> dict[int, int]:
-    """Estimated peaks of points up to one, spread evenly, by their numbers."""
+    """Estimated peaks of some points, by their numbers."""
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
     found = {}
-    for point in evenly(last + 1, _MOST_ESTIMATES):
+    for point in points:
         strategy = request.strategy(problem, frontier.strategies[point].tolist())
         found[point] = estimated_bytes(request, strategy, steps)
     return found
