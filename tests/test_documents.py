@@ -1,5 +1,5 @@
-"""Paths that documents name exist, the maps of the repository name every package, and sentences
-of comments and docstrings begin with their subject."""
+"""Paths and anchors that documents name exist, the maps of the repository name every package,
+lines and paragraphs are short, and sentences of the code begin with their subject."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PATH = re.compile(r"`([\w.-]+/[\w./-]*)`")
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCUMENTS]
+LINE, PARAGRAPH = 120, 6
+"""The most characters of a line, and the most lines of a paragraph, of a page."""
+
 BANNED = ("So many", "Such", "What is", "What a", "Of a", "Of which", "Nobody", "Whoever")
 """Openings of a sentence in a comment or docstring whose subject readers have to look for."""
 
@@ -56,6 +60,53 @@ def test_maps_name_every_package() -> None:
     assert packages <= set(re.findall(r"`tensoropt/(\w+)/`", readme))
     flow = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("## Words")[0]
     assert packages <= set(re.findall(r"\w+", flow))
+
+
+def _too_long(text: str) -> Iterator[tuple[int, str]]:
+    """Lines of more than `LINE` characters, and paragraphs and items of lists of more than
+    `PARAGRAPH` lines, each with its first line."""
+    code, lines = False, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > LINE:
+            yield number, f"{len(line)} characters"
+        words = line.lstrip()
+        code ^= words.startswith("```")
+        prose = words and not code and not words.startswith(("|", "#", "<", "```"))
+        begins = re.match(r"[-*] |\d+\. ", words)
+        lines = 0 if not prose else 1 if begins else lines + 1
+        if lines == PARAGRAPH + 1:
+            yield number - PARAGRAPH, f"a paragraph of more than {PARAGRAPH} lines"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_lines_and_paragraphs_of_pages_are_short(path: Path) -> None:
+    told = [f"{path.name}:{line}: {what}" for line, what in _too_long(path.read_text("utf-8"))]
+    assert not told
+
+
+def test_a_line_and_a_paragraph_that_are_too_long_are_found() -> None:
+    text = "\n".join(["# Title", "", *["word"] * 7, "", "- item", *["  word"] * 5, "", "x" * 121])
+    assert list(_too_long(text)) == [
+        (3, "a paragraph of more than 6 lines"),
+        (18, "121 characters"),
+    ]
+
+
+def _anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_anchors_that_a_page_links_exist(path: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text("utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", text)
+    targets = {page: (path.parent / page if page else path) for page, _ in links}
+    anchors = {page: _anchors(target.read_text("utf-8")) for page, target in targets.items()}
+    assert not [f"{page}#{anchor}" for page, anchor in links if anchor not in anchors[page]]
 
 
 def _texts(source: str) -> Iterator[tuple[int, str]]:
