@@ -23,7 +23,7 @@ from benchmarks.composition.options import combined
 from benchmarks.launcher import mpirun
 from benchmarks.speed.measure import Way, medians
 from tensoropt.errors import InfeasibleError
-from tensoropt.execution.draws import Draws
+from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
 from tensoropt.plan.plan import Plan
