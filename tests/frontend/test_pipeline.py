@@ -16,6 +16,8 @@ import tensoropt as tf
 from tensoropt.cli.main import main
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import GraphError, InfeasibleError, OptionError
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.planner.plans.from_pipeline import plan_for_pipeline
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
@@ -144,6 +146,42 @@ def test_a_stage_computes_again_what_does_not_fit(
         tf.run(tf.global_variables_initializer())
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
     assert losses[2] == pytest.approx(losses[0], rel=1e-6)
+
+
+def test_a_stage_divides_its_batch_and_stores_weights_in_pieces() -> None:
+    def script() -> tuple[Any, Any]:
+        tf.set_random_seed(1)
+        values = tf.placeholder(tf.float32, [512, 256], name="x")
+        for layer in range(4):
+            make = tf.glorot_uniform_initializer(seed=layer)
+            weights = tf.get_variable(f"w{layer}", [256, 256], initializer=make)
+            values = tf.tanh(tf.matmul(values, weights))
+        loss = tf.reduce_mean(tf.square(values - 0.1))
+        return loss, tf.train.AdamOptimizer(0.01).minimize(loss)
+
+    tf.init(devices=4, cluster="2x8-v100")
+    fetched = script()
+    request = replace(step_request(current(), batch_size=512), stage_peak=None)
+    search = PipelineSearch(request, 4, (2, 2), (4,))
+    for pipeline in search.frontier:
+        plan = plan_for_pipeline(request, search, pipeline, [(1, 1)], "mini_time")
+        found = {operator.name: operator.splits for operator in plan.operators}
+        if found["MatMul"][0] and not found["MatMul"][2] and found["w0"] != ((), ()):
+            break
+    else:
+        pytest.fail("no stage stores weights in pieces and divides its batch")
+    fed = {"x:0": np.random.default_rng(0).normal(size=(512, 256)).astype(np.float32)}
+    losses = []
+    for devices in (4, 1):
+        if devices == 1:
+            tf.shutdown()
+            tf.reset_default_graph()
+            tf.init(devices=1)
+            fetched = script()
+            plan = tf.find_strategy(batch_size=512)
+        tf.build_execution_graph(plan=plan)
+        losses.append([float(tf.run(list(fetched), fed)[0]) for _ in range(3)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,29 @@ def test_what_is_kept_changes_no_forward_pass(case: Case) -> None:
     assert again.min() > 0
 
 
+def test_weights_are_moved_once_a_step(case: Case) -> None:
+    """Storing them in pieces changes no pass of a microbatch, and nothing that each of them keeps;
+    sums of whole gradients take memory where there are several."""
+    cost, mesh = case.priced(4)
+    sample = Sample.of(case.costs, case.step.reads)
+    costs = SampleCosts(sample, 8, cost, mesh, case.step.batch_placeholders)
+    (replicated,) = data_parallel.solve(graph_problem(costs.annotated)).strategies
+    pieces = replicated.copy()
+    for node, group in enumerate(costs.annotated.choices):
+        if sample.graph[group.leader].is_variable:
+            pieces[node] = len(group.options) - 1
+    both = PricedStrategies(sample, costs, cost, np.stack([replicated, pieces]).astype(np.int64))
+    for passes in both.passes.values():
+        assert (passes[:, 0] == passes[:, 1]).all()
+    states = [state for _, state in both.states()]
+    late, fixed, summed = (
+        sum(getattr(state, name) for state in states) for name in ("late", "fixed", "summed")
+    )
+    assert late[0] < late[1]
+    assert fixed[0] > fixed[1]
+    assert summed[0] == 0 < summed[1]
+
+
 def test_components_may_be_gradients() -> None:
     case = Case(1, _penalised)
     last = int(case.block.max())

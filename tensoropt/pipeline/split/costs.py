@@ -11,8 +11,8 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Int64Array
 from tensoropt.cost.model import CostModel
-from tensoropt.graph.operator import Operator
-from tensoropt.parallel.assignments import only_added_up
+from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.parallel.assignments import decode, only_added_up
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.problem.annotated_graph import AnnotatedGraph
@@ -26,9 +26,9 @@ from tensoropt.problem.parallel_edges import merged_edges
 
 __all__ = ["PARTS", "Moved", "SampleCosts"]
 
-PARTS = ("forward", "backward", "late", "fixed", "saved")
+PARTS = ("forward", "backward", "late", "fixed", "saved", "summed")
 """Nanoseconds of the passes of a microbatch, and once per step; bytes whatever the number of
-microbatches, and of each of them."""
+microbatches, and of each of them; bytes where there are several."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class Moved:
         number: of its input.
         source, target: nodes, of which the first is the lower one.
         kind: of the edge; its slots are those of ``costs``.
-        costs: int64[5, L, R], `PARTS` by slots.
+        costs: int64[6, L, R], `PARTS` by slots.
         added: bool[L, R], of reads of variables: whether the gradient is only added up over
             devices, which comes once per step.
         weighs: whether the tensor is a variable's value, whose gradient is of a variable.
@@ -71,9 +71,9 @@ class _Priced(NamedTuple):
 class SampleCosts:
     """The costs of a sample for some examples.
 
-    Gradients of weights that are only added up over devices are added after the last microbatch,
-    as updates come then; one that is scattered to where its variable is stored is scattered after
-    every microbatch, as gradients that are accumulated whole would take what that saves.
+    Weights are moved once a step: what is gathered stays for all microbatches, and gradients are
+    summed over devices, or scattered to where their variable is stored, after the last microbatch.
+    Until then the sum of a gradient lies as the weight's reader makes it.
 
     Where operators may keep less, forward passes cost what they do where all is kept: what is made
     again is made in the backward pass.
@@ -90,7 +90,7 @@ class SampleCosts:
         annotated: the sample at so many examples.
         slots: of its tensors.
         forward: what belongs to components of the step; all else follows.
-        own: per operator int64[5, K], `PARTS` by the configurations of its node.
+        own: per operator int64[6, K], `PARTS` by the configurations of its node.
         moved: the reads that edges are for.
     """
 
@@ -231,9 +231,11 @@ class SampleCosts:
         those of the nodes at both ends."""
         costs = np.zeros((len(PARTS), *kind.costs.time.shape), np.int64)
         added = np.zeros(kind.costs.time.shape, np.bool_)
-        costs[4] = kind.costs.memory
-        if operator.name not in self.forward:
+        costs[3 if weighs else 4] = kind.costs.memory
+        if weighs or operator.name not in self.forward:
             costs[2] = kind.costs.time
+            if operator.name in self.forward:
+                self._set_gradient(operator, number, costs, added)
             return _Priced(costs, added)
         cells, others = [], []
         for own, other, several in zip(kind.maps, first.maps, ways, strict=True):
@@ -241,18 +243,38 @@ class SampleCosts:
             cells.append(slots)
             others.append(other.slots[option % (other.slots.size // several)])
         costs[0][np.ix_(*cells)] = first.costs.time[np.ix_(*others)]
-        back = kind.costs.time - costs[0]
-        if weighs and number in self.annotated.differentiated.get(operator.name, ()):
-            read = self.slots.read(operator, number, True).gradient.codes
-            made = self.slots.made(operator.inputs[number], True).gradient.codes
-            added = only_added_up(read, made, len(self.annotated.mesh.axes)).T
-            node_of = self.slots.node_of
-            if node_of[operator.inputs[number].operator] > node_of[operator.name]:
-                added = added.T
-            blocks = [all_ // some for all_, some in zip(back.shape, added.shape, strict=True)]
-            added = np.tile(added, blocks)
-        costs[1], costs[2] = np.where(added, 0, back), np.where(added, back, 0)
+        costs[1] = kind.costs.time - costs[0]
         return _Priced(costs, added)
+
+    def _set_gradient(
+        self, operator: Operator, number: int, costs: Int64Array, added: BoolArray
+    ) -> None:
+        """Whether the gradient of a weight is only added up over devices, and the bytes that its
+        sum over microbatches takes at a reader beyond the gradient itself."""
+        tensor = operator.inputs[number]
+        if number not in self.annotated.differentiated.get(operator.name, ()):
+            return
+        read = self.slots.read(operator, number, True).gradient.codes
+        made = self.slots.made(tensor, True).gradient.codes
+        more = np.maximum(self._bytes(tensor, read) - self._bytes(tensor, made)[:, None], 0)
+        if tensor in self.annotated.sparse:
+            more[:] = 0
+        sums = only_added_up(read, made, len(self.annotated.mesh.axes)).T
+        node_of = self.slots.node_of
+        if node_of[tensor.operator] > node_of[operator.name]:
+            sums, more = sums.T, more.T
+        blocks = [all_ // some for all_, some in zip(added.shape, sums.shape, strict=True)]
+        added[:], costs[5] = np.tile(sums, blocks), np.tile(more, blocks)
+
+    def _bytes(self, tensor: TensorName, codes: Int64Array) -> Int64Array:
+        """Of a tensor on one device, in each layout."""
+        spec, mesh = (
+            self.annotated.graph[tensor.operator].value_spec(tensor.index),
+            self.annotated.mesh,
+        )
+        layouts = [decode(code, len(spec.shape), mesh) for code in codes.tolist()]
+        elements = [layout.local_elements(spec.shape, mesh) for layout in layouts]
+        return np.array(elements, np.int64) * spec.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +284,6 @@ class _Weights:
 
     def of(self, parts: Int64Array) -> Int64Array:
         """int64[2, ...]: memory and time of `PARTS`."""
-        forward, backward, late, fixed, saved = parts
-        memory = fixed + self.held * saved
+        forward, backward, late, fixed, saved, summed = parts
+        memory = fixed + self.held * saved + (summed if self.microbatches > 1 else 0)
         return np.stack([memory, forward + backward + late // self.microbatches])

@@ -50,6 +50,7 @@ class _Ranges:
         forward, backward, saved, inputs, fixed, late: as `StagePoints.of` has them; ``fixed`` with
             workspace, ``late`` without sums of gradients.
         gradient: bytes of gradients on a device.
+        summed: more bytes where gradients of several microbatches are summed.
         sums, shared: bytes of gradients that several devices add up, by how many; ``shared`` is
             what other stages hold, too.
     """
@@ -61,6 +62,7 @@ class _Ranges:
     fixed: Int64Array
     late: Int64Array
     gradient: Int64Array
+    summed: Int64Array
     sums: Mapping[int, Int64Array]
     shared: Mapping[int, Int64Array]
 
@@ -261,9 +263,10 @@ class SplitProfile:
         if (group, examples) not in self._ranges:
             self._ranges[group, examples] = self._summed(group, examples)
         ranges = self._ranges[group, examples]
-        backward = ranges.backward
+        backward, fixed = ranges.backward, ranges.fixed
         if microbatch * copies < costs.growth.examples:
-            backward = backward + self._accumulated(ranges.gradient)
+            backward = backward + self._accumulated(ranges.gradient + ranges.summed)
+            fixed = fixed + ranges.summed
         once = ranges.late.copy()
         for members, bytes_ in ranges.sums.items():
             shared = ranges.shared[members]
@@ -280,7 +283,7 @@ class SplitProfile:
             ranges.forward,
             backward,
             once,
-            ranges.fixed,
+            fixed,
             ranges.saved + ranges.inputs,
             ranges.inputs,
             *moved,
@@ -346,7 +349,7 @@ class SplitProfile:
             for name, users in self._holders.items()
         ]
         several = [item for item in holding if len(item[0]) > 1]
-        each = 3 + len(members), count
+        each = 4 + len(members), count
         held = held_by(blocks, holding, each=each)
         shared = held_by(blocks, several, each=each) - held_alone(blocks, several, each=each)
         return _Ranges(
@@ -357,8 +360,9 @@ class SplitProfile:
             fixed + held[:, :, 0] + more[:, :, 2],
             held[:, :, 2],
             held[:, :, 1],
-            {number: held[:, :, 3 + place] for place, number in enumerate(members)},
-            {number: shared[:, :, 3 + place] for place, number in enumerate(members)},
+            held[:, :, 3],
+            {number: held[:, :, 4 + place] for place, number in enumerate(members)},
+            {number: shared[:, :, 4 + place] for place, number in enumerate(members)},
         )
 
     def _constants(
@@ -425,4 +429,4 @@ def _few(frontier: Frontier) -> Int32Array:
 def _stacked(state: PricedState, members: list[int], count: int) -> Int64Array:
     zeros = np.zeros(count, np.int64)
     sums = [state.sums.get(number, zeros) for number in members]
-    return np.stack([state.fixed, state.gradient, state.late, *sums])
+    return np.stack([state.fixed, state.gradient, state.late, state.summed, *sums])

@@ -30,7 +30,8 @@ class PricedState:
     Attributes:
         fixed: bytes of its variables and of its gradient on a device.
         gradient: of these, of its gradient.
-        late: nanoseconds of its updates.
+        late: nanoseconds of its updates, and of moving it to its readers and its gradients back.
+        summed: more bytes where gradients of several microbatches are summed.
         sums: bytes that a device adds up with others after the last microbatch, by how many
             devices hold parts of the same sum.
     """
@@ -38,6 +39,7 @@ class PricedState:
     fixed: Int64Array
     gradient: Int64Array
     late: Int64Array
+    summed: Int64Array
     sums: Mapping[int, Int64Array]
 
 
@@ -74,12 +76,17 @@ class PricedStrategies:
             parts[moved.reader.name] += more
             self._count_at_maker(parts, moved, more[PARTS.index("saved")])
         self._parts = parts
+        self._state_of = {
+            variable: name
+            for name, state in sample.costs.atoms.states.items()
+            for variable in state.variables
+        }
         self._count_at_makers()
         self.passes: dict[str, Int64Array] = {}
         for name, own in parts.items():
             operator = self._annotated.graph[name]
             if name in costs.forward and not operator.is_variable:
-                rows = own[PARTS.index("forward")], own[PARTS.index("backward")], own[-1]
+                rows = [own[PARTS.index(part)] for part in ("forward", "backward", "saved")]
                 self.passes[name] = np.stack([*rows, self._transient(operator)])
 
     def made_bytes(self, tensor: TensorName) -> Int64Array:
@@ -90,7 +97,7 @@ class PricedStrategies:
     def states(self) -> Iterator[tuple[str, PricedState]]:
         """The states of the sample."""
         late = PARTS.index("late")
-        adding = self._adding()
+        adding, moving = self._adding(), self._moving()
         for name, state in self._sample.costs.atoms.states.items():
             if name not in self._annotated.graph:
                 continue
@@ -108,7 +115,9 @@ class PricedStrategies:
                     members = prod(self._annotated.mesh.axes[axis] for axis in axes)
                     row = sums.setdefault(members, np.zeros_like(zeros))
                     row[number] += bytes_ * gradient // max(value, 1)
-            yield name, PricedState(held + own, own, updates, sums)
+            moved, gathered, summed = moving.get(name, (zeros, zeros, zeros))
+            fixed = held + own + gathered
+            yield name, PricedState(fixed, own, updates + moved, summed, sums)
 
     def _own_memory(self, name: str) -> Int64Array:
         """int64[S]: bytes of a variable on one device."""
@@ -118,15 +127,8 @@ class PricedStrategies:
     def _adding(self) -> dict[str, list[dict[tuple[int, ...], int]]]:
         """Per state and strategy the bytes of a gradient that is added up over mesh axes."""
         found: dict[str, list[dict[tuple[int, ...], int]]] = {}
-        states = {
-            variable: name
-            for name, state in self._sample.costs.atoms.states.items()
-            for variable in state.variables
-        }
         for moved in self._costs.moved:
-            tensor = moved.reader.inputs[moved.number]
-            root = self._annotated.saved.root(tensor).operator
-            name = states.get(root)
+            name = self._state_read(moved)
             if not moved.weighs or name is None or not moved.added.any():
                 continue
             waits = moved.added[moved.cells(self._strategies)]
@@ -141,6 +143,26 @@ class PricedStrategies:
                 shards = own[number]
                 shards[layout.partial] = max(bytes_, shards.get(layout.partial, 0))
         return found
+
+    def _moving(self) -> dict[str, Int64Array]:
+        """Per state int64[3, S]: nanoseconds of moving it and its gradients, without what `_adding`
+        has; bytes of copies for readers; bytes more of sums of gradients."""
+        found: dict[str, Int64Array] = {}
+        parts = [PARTS.index(part) for part in ("late", "fixed", "summed")]
+        for moved in self._costs.moved:
+            name = self._state_read(moved)
+            if not moved.weighs or name is None or moved.reader.name not in self._costs.forward:
+                continue
+            source, target = moved.cells(self._strategies)
+            costs = moved.costs[parts][:, source, target]
+            costs[0, moved.added[source, target]] = 0
+            found[name] = found.get(name, 0) + costs
+        return found
+
+    def _state_read(self, moved: Moved) -> str | None:
+        """The state whose variable is read, if one is."""
+        tensor = moved.reader.inputs[moved.number]
+        return self._state_of.get(self._annotated.saved.root(tensor).operator)
 
     def _count_at_maker(
         self, parts: Mapping[str, Int64Array], moved: Moved, saved: Int64Array

@@ -162,7 +162,7 @@ def _operators(
             mesh,
         )
         parts = costs.own[like][:, chosen[costs.slots.node_of[like]]].tolist()
-        forward, backward, late, fixed, saved = parts
+        forward, backward, late, fixed, saved, _ = parts
         held, again = in_flight(pipeline.schedule, stage, number, count), 0
         if pipeline.stages[stage].recompute:
             held, again = 1, forward

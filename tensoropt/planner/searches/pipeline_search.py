@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
@@ -25,6 +25,7 @@ from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import PLAIN
 from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
+from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import EndedBy, Frontier
 from tensoropt.search.watch import Watch
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
@@ -37,6 +38,10 @@ __all__ = ["PipelineSearch"]
 
 _GAP = 0.01  # of frontiers of pipelines, for the same prices of stages
 _STAGE_GAP = 0.05  # of a stage's own frontier
+_SMALL_STAGE_GAP = 0.01
+"""The same of problems of few cells, which an exact search would take 50 times as long for: it
+finds thousands of points, of which a stage has a dozen."""
+_BOUNDED = replace(DEFAULT_LIMITS, bounded_cells=0)
 _BOUND_GAP = 0.02  # of what pipelines take at least
 _REPLICATED = 1.25  # by how much splits of stages are faster than replicas, where they are much
 _MOST_PROMISING = 3  # numbers of microbatches that are looked at where a time is to be undercut
@@ -305,8 +310,9 @@ class PipelineSearch:
         if seconds is not None:
             sizes = [size for size in self.sizes if size > 1 or self._request.keeps_less]
             seconds /= len(self._microbatches) * max(1, len(sizes))
+        gap = _STAGE_GAP if DEFAULT_LIMITS.can_bound(problem) else _SMALL_STAGE_GAP
         with Watch(seconds=seconds) as watch:
-            found = frontier_tracking(problem, epsilon=_STAGE_GAP)
+            found = frontier_tracking(problem, epsilon=gap, limits=_BOUNDED)
         self.ended_by = watch.ended_by or self.ended_by
         return found
 
