@@ -120,15 +120,16 @@ class Market:
                 continue
             if known.price is not None and (offer.price or 0) >= known.price:
                 return
-            choice = offer.choice
-            if not choice.excess_bytes and (known.price is None or choice.price < known.price):
+            if offer.choice.excess_bytes:
+                continue
+            if known.price is None or offer.allowed_price < known.price:
                 self._note(offer)
 
     def _note(self, fastest: Strategies) -> None:
         """The price of what is planned of an offer, and the time of the point in place of which it
         is: times of points are compared with each other."""
-        choice = fastest.choice
-        self.known.price, self.known.time = choice.price, fastest.points[choice.point][1]
+        self.known.price = fastest.allowed_price
+        self.known.time = fastest.points[fastest.choice.point][1]
 
     def _steps(self, whole: Strategies) -> Iterator[Request]:
         """The steps for which spaces are asked: the script's, and the fastest rewritten one, where

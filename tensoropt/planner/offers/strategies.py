@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -107,23 +108,36 @@ class Choice:
         return search_once("peaks along the frontier", self.request, devices, look)
 
 
-def choice_of(request: Request, problem: GraphProblem, frontier: Frontier, option: str) -> Choice:
+def choice_of(
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    option: str,
+    parallel: Callable[[], FrontierPoint | None] | None = None,
+) -> Choice:
     """The fastest point whose memory and peak fit, or data parallelism; of the least excess, if no
     peak fits. Some point's memory does.
 
     Where the dry run of the choice fails, the first of slower strategies whose dry run succeeds is
     planned: the next points of the frontier, data parallelism, every operator whole.
+
+    Args:
+        request: the step.
+        problem: that was searched.
+        frontier: of it.
+        option: that chooses.
+        parallel: tells what is `preferred`, if that is worked out elsewhere.
     """
     notes: list[str] = []
-    look = partial(preferred, request, problem, frontier)
-    parallel = looked_at("data parallelism", look, None, notes)
+    look = parallel or partial(preferred, request, problem, frontier)
+    simplest = looked_at("data parallelism", look, None, notes)
     found: Choice | None = None
-    if parallel is not None:
-        peak = predicted_peak(request, problem, parallel.strategy.tolist())
+    if simplest is not None:
+        peak = predicted_peak(request, problem, simplest.strategy.tolist())
         if not peak.excess_bytes(request.limit_bytes(problem.mesh.size)):
             point = frontier.fastest(request.usable_bytes(problem.mesh.size))
             notes.append(_PREFERRED)
-            found = Choice(request, problem, frontier, point, peak, option, parallel, tuple(notes))
+            found = Choice(request, problem, frontier, point, peak, option, simplest, tuple(notes))
     if found is None:
         point, peak = fitting_point(request, problem, frontier)
         found = Choice(request, problem, frontier, point, peak, option, notes=tuple(notes))
@@ -210,15 +224,21 @@ class Strategies(Offer):
     @cached_property
     def choice(self) -> Choice:
         """The fastest point that fits, or what is preferred to it; some point's memory fits."""
-        return choice_of(self.request, self.problem, self.frontier, "mini_time")
+        problem, frontier = self.problem, self.frontier
+        return choice_of(self.request, problem, frontier, "mini_time", lambda: self._preferred)
+
+    @cached_property
+    def _preferred(self) -> FrontierPoint | None:
+        return preferred(self.request, self.problem, self.frontier)
 
     @cached_property
     def price(self) -> int | None:
         """The price of the fastest point whose memory fits, or of what is preferred to it."""
         if self.frontier.memory[0] > self.request.usable_bytes(self.request.devices):
             return None
-        look = partial(preferred, self.request, self.problem, self.frontier)
-        point = looked_at("data parallelism", look, None, [])  # the choice notes a failure
+        point = looked_at(
+            "data parallelism", lambda: self._preferred, None, []
+        )  # the choice notes a failure
         point = self.frontier[self.fitting[0]] if point is None else point
         return executed_step(self.request, self.problem, point)
 
