@@ -22,8 +22,18 @@ LINE, PARAGRAPH = 120, 6
 BANNED = ("So many", "Such", "What is", "What a", "Of a", "Of which", "Nobody", "Whoever")
 """Openings of a sentence in a comment or docstring whose subject readers have to look for."""
 
-PLAIN_PACKAGES = (ROOT / "tensoropt" / "cli",)
-"""Packages and modules whose comments and docstrings are free of banned openings."""
+NOT_YET = (
+    "collectives/",
+    *(
+        f"tensoropt/{package}/"
+        for package in (
+            *("graph", "tdl", "parallel", "rewriting", "transformations", "cost", "problem"),
+            *("search", "pipeline", "plan", "planner", "execution", "frontend", "report"),
+        )
+    ),
+    "tensoropt/errors.py",
+)
+"""Packages and modules that still have banned openings: take out those that are rid of them."""
 
 OPENING = re.compile(
     rf"(?:^|[.:;?!]\s+|\n\s*\n\s*|^\s*[-*]\s+)({'|'.join(BANNED)})\b", re.MULTILINE
@@ -134,13 +144,13 @@ def _banned_openings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def test_sentences_in_the_code_begin_with_their_subject() -> None:
-    modules = (path for each in PLAIN_PACKAGES for path in (each, *each.rglob("*.py")))
-    assert not [
-        f"{path.relative_to(ROOT)}:{line}: {opening}"
-        for path in modules
-        if path.suffix == ".py"
-        for line, opening in _banned_openings(path.read_text("utf-8"))
-    ]
+    told = []
+    for path in sorted([*ROOT.glob("tensoropt/**/*.py"), *ROOT.glob("collectives/**/*.py")]):
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(NOT_YET):
+            openings = _banned_openings(path.read_text("utf-8"))
+            told += [f"{name}:{line}: {opening}" for line, opening in openings]
+    assert not told
 
 
 def test_a_banned_opening_is_found() -> None:
