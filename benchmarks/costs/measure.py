@@ -24,7 +24,9 @@ from tensoropt.cost.measuring.measure import Measurer
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.execution.lowering.alone import emitted_alone
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
@@ -196,13 +198,9 @@ class _Run:
         self._world = world
         self._executor = Executor(
             step.script,
-            world,
-            configurations,
-            step.batched,
-            steps,
+            Pipeline.of_mesh(world, configurations, steps),
+            StepOptions(step.batched, 1, rank_config(current().hardware)),
             current().agreement,
-            1,
-            rank_config(current().hardware),
         )
 
     def turn(self, group: Group, steps: int) -> None:

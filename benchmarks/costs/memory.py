@@ -21,8 +21,10 @@ from benchmarks.costs.models import job
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.peak.program_peak import program_peak
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
@@ -41,25 +43,17 @@ def main(name: str, count: int, result: Path) -> None:
     cost = ClusterCostModel(cluster, mesh)
     steps = ReshardSteps(mesh, cost.collective_nanoseconds)
     problem = graph_problem(AnnotatedGraph.of(step.graph, mesh, cost, step.batched))
-    config = rank_config(hardware)
+    options = StepOptions(step.batched, 1, rank_config(hardware))
     shapes = {name: value.shape for name, value in step.feeds.items()}
-    script_step = ScriptStep(step.script, [step.train], shapes, step.batched, config)
+    script_step = ScriptStep(step.script, [step.train], shapes, options)
     rows = []
     for numbers in strategies_of(problem, count):
         planned = problem.configurations(numbers)
         started = process_time()
         predicted = program_peak(dry_run(script_step, mesh, planned, steps))
         seconds = process_time() - started
-        executor = Executor(
-            step.script,
-            MPIWorld(mesh, group),
-            planned,
-            step.batched,
-            steps,
-            current().agreement,
-            1,
-            config,
-        )
+        pipeline = Pipeline.of_mesh(MPIWorld(mesh, group), planned, steps)
+        executor = Executor(step.script, pipeline, options, current().agreement)
 
         def run(executor: Executor = executor) -> object:
             return executor.run([], [step.train], step.feeds)

@@ -22,7 +22,9 @@ import tensoropt
 from benchmarks.equality.kinds import split_kinds
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.edges.edge import PlanSteps
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import SingleProcessWorld, World
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.from_tensorflow import import_graph
@@ -204,21 +206,14 @@ def executor_of(
     microbatches: int = 1,
     rewrites: Sequence[Rewrite] = (),
 ) -> Executor:
-    """What runs a script's graph with these configurations; by default all ranks in this
+    """An executor of a script's graph with these configurations; by default all ranks are in this
     process."""
-    return Executor(
-        graph,
-        world or SingleProcessWorld(mesh),
-        planned,
-        batch_placeholders,
-        planner(mesh, price),
-        agreement or Agreement(None),
-        seed,
-        buckets=buckets,
-        batch_norm=batch_norm,
-        microbatches=microbatches,
-        rewrites=rewrites,
+    world = world or SingleProcessWorld(mesh)
+    pipeline = Pipeline.of_mesh(world, planned, planner(mesh, price), microbatches)
+    options = StepOptions(
+        batch_placeholders, seed, batch_norm=batch_norm, rewrites=tuple(rewrites), buckets=buckets
     )
+    return Executor(graph, pipeline, options, agreement or Agreement(None))
 
 
 def planned_of(

@@ -39,8 +39,10 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.peak.program_peak import program_peak
 from tensoropt.execution.edges.edge import PlanSteps
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
@@ -117,7 +119,8 @@ def predictions(
     """
     group, config = current().group, rank_config(current().hardware)
     batched = frozenset(script.feeds[0])
-    step = ScriptStep(script.graph, [script.train], script.shapes, batched, config)
+    options = StepOptions(batched, 1, config)
+    step = ScriptStep(script.graph, [script.train], script.shapes, options)
     mine = list(planned)[group.rank :: group.size]
     found = {name: program_peak(dry_run(step, mesh, planned[name], steps)).bytes for name in mine}
     return {
@@ -129,9 +132,10 @@ def trained(
     script: Script, mesh: Mesh, planned: Mapping[str, Configuration], steps: PlanSteps
 ) -> tuple[int, float]:
     """The peak of the last step in bytes, as allocated, and the first batch's loss after it."""
-    job, config = current(), rank_config(current().hardware)
-    world, batched = MPIWorld(mesh, job.group), frozenset(script.feeds[0])
-    executor = Executor(script.graph, world, planned, batched, steps, job.agreement, 1, config)
+    job = current()
+    pipeline = Pipeline.of_mesh(MPIWorld(mesh, job.group), planned, steps)
+    options = StepOptions(frozenset(script.feeds[0]), 1, rank_config(job.hardware))
+    executor = Executor(script.graph, pipeline, options, job.agreement)
     stays, most = 0, 0
     for feeds in script.feeds:
 

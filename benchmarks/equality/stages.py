@@ -16,7 +16,8 @@ from benchmarks.equality.engine import (
     random_prices,
 )
 from tensoropt.execution.agreement.agreement import Agreement
-from tensoropt.execution.runtime.staged_executor import StagedExecutor
+from tensoropt.execution.lowering.step_options import StepOptions
+from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.stages.stage_ranks import (
     Pipeline,
     StageRanks,
@@ -93,12 +94,10 @@ def staged_executor(
     pipeline: Pipeline,
     agreement: Agreement | None = None,
     batch_norm: BatchNorm = "global",
-) -> StagedExecutor:
-    """What runs a script's graph on a pipeline."""
-    agreement = agreement or Agreement(None)
-    return StagedExecutor(
-        script.graph, pipeline, batch_of(script), agreement, 1, batch_norm=batch_norm
-    )
+) -> Executor:
+    """An executor of a script's graph on a pipeline."""
+    options = StepOptions(batch_of(script), 1, batch_norm=batch_norm)
+    return Executor(script.graph, pipeline, options, agreement or Agreement(None))
 
 
 def train_pipeline(

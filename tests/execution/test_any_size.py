@@ -45,11 +45,11 @@ def trained(
     """What training leaves, and for which shapes programs of a step were emitted."""
     executor = executor_of(script.graph, mesh, planned, lambda *_: 1, BATCHED)
     if not is_open:
-        executor._open_dims = OpenDims(script.graph, (), False)
+        executor._programs.kept._open_dims = OpenDims(script.graph, (), False)
     losses = []
     for values in script.feeds:
         losses.append(executor.run([script.loss], [script.train], values)[script.loss])
-    emitted = [each.shapes for each in executor._programs.emitted if each.shapes]
+    emitted = [each.shapes for each in executor._programs.kept.emitted if each.shapes]
     variables = executor.run(script.variables, [], {})
     executor.close()
     return Trained(np.array(losses), variables), emitted
@@ -156,6 +156,6 @@ def test_fetches_of_open_shapes_are_whole() -> None:
         np.testing.assert_array_equal(found[flat.name], 2 * values.reshape(-1))
         assert found[size.name] == 4 * length
         assert found[shape.name].tolist() == [4 * length]
-    assert len(executor._programs.emitted) == 2
+    assert len(executor._programs.kept.emitted) == 2
     executor.close()
     assert script.feeds

@@ -20,7 +20,9 @@ from benchmarks.equality import (
     worst_error,
 )
 from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
@@ -300,8 +302,8 @@ def executor_of(
             return ()
         return plan_reshard(mesh, tuple(shape), tf.as_dtype(dtype).size, source, target, price)
 
-    world = SingleProcessWorld(mesh)
-    return Executor(graph, world, configurations, BATCHED, steps, Agreement(None), seed=1)
+    pipeline = Pipeline.of_mesh(SingleProcessWorld(mesh), configurations, steps)
+    return Executor(graph, pipeline, StepOptions(BATCHED, 1), Agreement(None))
 
 
 def accumulated(loss: tf.Tensor) -> tf.Operation:

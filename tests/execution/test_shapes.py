@@ -15,8 +15,10 @@ import tensoropt
 from benchmarks.equality import draw, random_prices
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime import kept_programs
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
@@ -84,7 +86,14 @@ def executor(number: int, devices: int) -> Executor:
         return plan_reshard(mesh, tuple(shape), tf.as_dtype(dtype).size, source, target, price)
 
     planned = configurations_of(choices, drawn.numbers)
-    return Executor(graph, SingleProcessWorld(mesh), planned, BATCHED, steps, Agreement(None), 1)
+    pipeline = Pipeline.of_mesh(SingleProcessWorld(mesh), planned, steps)
+    return Executor(graph, pipeline, StepOptions(BATCHED, 1), Agreement(None))
+
+
+def replicated(graph: tf.Graph, devices: int) -> Executor:
+    """An executor that runs everything on every device."""
+    pipeline = Pipeline.of_mesh(SingleProcessWorld(Mesh.of(devices)), {}, no_steps)
+    return Executor(graph, pipeline, StepOptions(frozenset(), 1), Agreement(None))
 
 
 def no_steps(*_: Any) -> tuple[ReshardStep, ...]:
@@ -128,8 +137,8 @@ def test_programs_for_many_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     dropped = []
 
     def drop(self: Executor) -> None:
-        dropped.append(weakref.ref(self._target))
-        assert len({frozenset(each.shapes.items()) for each in self._programs.emitted}) <= 3
+        dropped.append(weakref.ref(self._session.graph))
+        assert len({frozenset(each.shapes.items()) for each in self._programs.kept.emitted}) <= 3
         _drop_programs(self)
 
     monkeypatch.setattr(Executor, "_drop_programs", drop)
@@ -152,8 +161,7 @@ def test_resource_variables_outlive_the_programs_of_other_sizes(
             total = v1.get_variable("total", [], tf.float64, v1.zeros_initializer())
         with tf.control_dependencies([v1.assign_add(total, tf.reduce_sum(values))]):
             added = total.read_value()
-    world = SingleProcessWorld(Mesh.of(2))
-    run = Executor(graph, world, {}, frozenset(), no_steps, Agreement(None), 1)
+    run = replicated(graph, 2)
     session = run._session
     for size in range(6):
         found = run.run([added.name], [], {"values": np.ones(size)})
@@ -172,8 +180,7 @@ def test_a_table_keeps_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         pairs = tf.lookup.KeyValueTensorInitializer([1, 2], [10, 20], tf.int64, tf.int64)
         found = tf.lookup.StaticHashTable(pairs, -1).lookup(keys)
         start = v1.tables_initializer()
-    world = SingleProcessWorld(Mesh.of(1))
-    run = Executor(graph, world, {}, frozenset(), no_steps, Agreement(None), 1)
+    run = replicated(graph, 1)
     run.run([], [start.name], {})
     for size in range(1, 6):
         values = run.run([found.name], [], {"keys": np.full(size, 2)})
@@ -197,8 +204,7 @@ def test_a_kernel_that_counts_its_draws_keeps_the_programs(
                 lambda total: total < 1.0, lambda total: total + tf.random.uniform([]), [0.0]
             )
         total = drawn + tf.reduce_sum(values)
-    world = SingleProcessWorld(Mesh.of(1))
-    run = Executor(graph, world, {}, frozenset(), no_steps, Agreement(None), 1)
+    run = replicated(graph, 1)
     found = [
         float(run.run([total.name], [], {"values": np.zeros(size, np.float32)})[total.name])
         for size in (1, 2, 3, 4, 1)

@@ -19,7 +19,9 @@ from benchmarks.equality import (
     worst_error,
 )
 from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
@@ -48,8 +50,8 @@ def executor(graph: tf.Graph, planned: Strategies) -> Executor:
         itemsize = TensorSpec((), dtype).itemsize
         return plan_reshard(MESH, tuple(shape), itemsize, source, target, price)
 
-    world, agreement = SingleProcessWorld(MESH), Agreement(None)
-    return Executor(graph, world, planned, frozenset(), plan_steps, agreement, 1)
+    pipeline = Pipeline.of_mesh(SingleProcessWorld(MESH), planned, plan_steps)
+    return Executor(graph, pipeline, StepOptions(frozenset(), 1), Agreement(None))
 
 
 def drawn(graph: Graph, accepted: Callable[[Strategies], bool], seed: int = 0) -> Strategies:

@@ -34,7 +34,7 @@ IMPORTED = (
     "tensorflow.compat.v1",
     "tensoropt.cost.measuring.measure",
     "tensoropt.execution.runtime.dry_run",
-    "tensoropt.execution.runtime.staged_executor",
+    "tensoropt.execution.runtime.executor",
     "tensoropt.execution.world.world",
     "tensoropt.planner.spaces",
     "tensoropt.planner.split_check",

@@ -13,7 +13,9 @@ import tensorflow
 import tensoropt as tf
 from benchmarks.equality import draw, random_prices
 from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
 from tensoropt.graph.tensor import TensorSpec
@@ -165,15 +167,9 @@ def test_gradients_equal_those_of_one_device(
             itemsize = TensorSpec((), dtype).itemsize
             return plan_reshard(mesh, tuple(shape), itemsize, source, target, price)
 
-        executor = Executor(
-            script,
-            SingleProcessWorld(mesh),
-            configurations_of(choices, drawn.numbers),
-            batched,
-            steps,
-            Agreement(None),
-            seed=1,
-        )
+        planned = configurations_of(choices, drawn.numbers)
+        pipeline = Pipeline.of_mesh(SingleProcessWorld(mesh), planned, steps)
+        executor = Executor(script, pipeline, StepOptions(batched, 1), Agreement(None))
         got = executor.run([fetch.name for fetch in fetches], [], feeds)
         executor.close()
         for fetch, right in zip(fetches, expected, strict=True):

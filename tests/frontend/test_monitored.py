@@ -12,7 +12,9 @@ import tensorflow
 import tensoropt as tf
 from benchmarks.equality import draw, random_prices
 from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.graph.from_tensorflow import import_graph
@@ -186,9 +188,9 @@ def test_a_checkpoint_restores_into_any_layout(tmp_path: Path, resource: bool) -
         drawn = draw(logical, choices, mesh, np.random.default_rng(number))
         planned = configurations_of(choices, drawn.numbers)
         split += any(planned["weights"].splits)
-        executor = Executor(
-            graph, SingleProcessWorld(mesh), planned, frozenset({"x"}), steps, Agreement(None), 1
-        )
+        pipeline = Pipeline.of_mesh(SingleProcessWorld(mesh), planned, steps)
+        options = StepOptions(frozenset({"x"}), 1)
+        executor = Executor(graph, pipeline, options, Agreement(None))
         executor.run([], [saver.saver_def.restore_op_name], {filename: np.array(path, object)})
         for value, name in zip(truth, names, strict=True):
             np.testing.assert_array_equal(executor.run([name], [], {})[name], value)

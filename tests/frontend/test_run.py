@@ -12,7 +12,7 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
-from tensoropt.execution.lowering.emitter import Emitter
+from tensoropt.execution.stages.program_emitter import ProgramEmitter
 
 Array = npt.NDArray[Any]
 Regression = tuple[Any, Any, Any, Any]
@@ -354,8 +354,8 @@ def test_building_emits_the_step_and_takes_the_steps_that_the_plan_records(
 
     monkeypatch.setattr("tensoropt.planner.prices.reshard_steps.plan_reshard", refused)
     emitted: list[object] = []
-    emit = Emitter.emit
-    monkeypatch.setattr(Emitter, "emit", lambda self: [emitted.append(self), emit(self)])
+    emit = ProgramEmitter.emit
+    monkeypatch.setattr(ProgramEmitter, "emit", lambda self: [emitted.append(self), emit(self)])
     tf.build_execution_graph(plan=plan)
     assert len(emitted) == 1
     tf.run([step], feed)

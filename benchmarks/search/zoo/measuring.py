@@ -16,6 +16,7 @@ from unittest.mock import patch
 import tensoropt as tf
 from benchmarks.search.zoo.catalogue import ZOO
 from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.dry_run import ScriptStep
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.frontend.planning.dry_run_peak import dry_run_peak, stage_peak
@@ -85,7 +86,7 @@ def request_in(script: tf.Graph, batch: int, cluster: Cluster, devices: int) -> 
         reads = backward_reads(script, graph)
     shapes = {operator.name: fed[operator.name] for operator in graph if operator.is_placeholder}
     loaded = batched & {operator.name for operator in graph}
-    step = ScriptStep(script, roots, shapes, loaded, tf.ConfigProto(), graph=graph)
+    step = ScriptStep(script, roots, shapes, StepOptions(loaded, 1), graph=graph)
     return Request(
         graph=graph,
         cluster_at=lambda _: cluster,

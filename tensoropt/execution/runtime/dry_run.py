@@ -28,21 +28,19 @@ from tensoropt.cost.peak.device_program import DeviceProgram, Kernel
 from tensoropt.cost.peak.kernel_memory import HOST_CALL, MOVE, MOVE_TOGETHER
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.edges.edge import PlanSteps
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.passes.operation_order import in_order_of_data
 from tensoropt.execution.runtime.executor import Executor
-from tensoropt.execution.runtime.staged_executor import StagedExecutor
 from tensoropt.execution.stages.stage_ranks import Pipeline, StageWorlds
 from tensoropt.execution.world.operations import collective
 from tensoropt.execution.world.shard_table import LARGE
 from tensoropt.execution.world.world import MPIWorld, World
-from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, Step
-from tensoropt.transformations.rewritten.application import Rewrite
 
 __all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
 
@@ -57,58 +55,39 @@ class ScriptStep:
     Attributes:
         script: the script's graph.
         roots: names of the operators that the step runs.
-        shapes: of what is fed, by placeholder operator.
-        batch_placeholders: placeholders loaded data parallel.
-        config: of the sessions to come. The first session of a process sizes the threads that all
-            share, and it may be that of a dry run, which runs nothing.
-        batch_norm: whose statistics batch normalisation takes.
-        microbatches: in how many parts of the batch gradients are computed.
+        shapes: the shapes of fed tensors, by placeholder operator.
+        options: how the step is computed. Their configuration is that of later sessions, too: the
+            first session of a process sizes the threads of all, and a dry run may open it.
+        microbatches: the number of parts of the batch for which gradients are computed.
         native: whether collectives are operators in C++, as within a machine; else they are calls
             of Python.
-        rewrites: substitutions in the step.
-        graph: the script's graph for these roots and shapes, as `import_graph` gives it; where that
-            is not at hand, each dry run imports it.
+        graph: the script's graph for these roots and shapes, as `import_graph` gives it; if it is
+            not at hand, each dry run imports it.
     """
 
     script: tf.Graph
     roots: Sequence[str]
     shapes: Mapping[str, tuple[int, ...]]
-    batch_placeholders: frozenset[str]
-    config: tf.compat.v1.ConfigProto
-    batch_norm: BatchNorm = "global"
+    options: StepOptions
     microbatches: int = 1
     native: bool = True
-    rewrites: Sequence[Rewrite] = ()
     graph: Graph | None = None
 
 
 def dry_run(
     step: ScriptStep, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
 ) -> DeviceProgram:
-    """What the first rank of a mesh runs in a step.
+    """The program of a step on the first rank of a mesh.
 
     Args:
-        step: what is run.
+        step: the step.
         mesh: the devices.
         planned: configurations by operator name.
         plan_steps: plans a resharding.
     """
     world = _DryRunWorld(mesh, native=step.native)
-    executor = Executor(
-        step.script,
-        world,
-        planned,
-        step.batch_placeholders,
-        plan_steps,
-        Agreement(None),
-        1,
-        step.config,
-        batch_norm=step.batch_norm,
-        microbatches=step.microbatches,
-        rewrites=step.rewrites,
-        imported=step.graph,
-    )
-    return _emitted(step, executor, world)
+    pipeline = Pipeline.of_mesh(world, planned, plan_steps, step.microbatches)
+    return _emitted(step, pipeline, world)
 
 
 def dry_run_stage(
@@ -117,12 +96,12 @@ def dry_run_stage(
     stage: int,
     pipeline: Callable[[StageWorlds], Pipeline],
 ) -> DeviceProgram:
-    """What the first rank of a pipeline's stage runs in a step.
+    """The program of a step on the first rank of a pipeline's stage.
 
     Args:
-        step: what is run; in as many microbatches as the pipeline says.
-        meshes: of the stages.
-        stage: which.
+        step: the step, in the pipeline's number of microbatches.
+        meshes: one of each stage.
+        stage: the number of the stage.
         pipeline: makes the pipeline on its worlds.
     """
     firsts = [sum(mesh.size for mesh in meshes[:number]) for number in range(len(meshes))]
@@ -132,22 +111,12 @@ def dry_run_stage(
         for number, (mesh, first) in enumerate(zip(meshes, firsts, strict=True))
     ]
     everyone = _DryRunWorld(Mesh.of(sum(mesh.size for mesh in meshes)), position=firsts[stage])
-    executor = StagedExecutor(
-        step.script,
-        pipeline(StageWorlds(tuple(worlds), everyone)),
-        step.batch_placeholders,
-        Agreement(None),
-        1,
-        config=step.config,
-        batch_norm=step.batch_norm,
-        rewrites=step.rewrites,
-        imported=step.graph,
-    )
-    return _emitted(step, executor, own)
+    return _emitted(step, pipeline(StageWorlds(tuple(worlds), everyone)), own)
 
 
-def _emitted(step: ScriptStep, executor: Executor, world: _DryRunWorld) -> DeviceProgram:
-    """The step of an executor; closes it."""
+def _emitted(step: ScriptStep, pipeline: Pipeline, world: _DryRunWorld) -> DeviceProgram:
+    """The program of a step on a rank of a pipeline."""
+    executor = Executor(step.script, pipeline, step.options, Agreement(None), imported=step.graph)
     try:
         program = executor.program((), step.roots, step.shapes)
         found = describe(program.operations, world.moved, world.mesh)

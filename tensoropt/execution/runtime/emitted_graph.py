@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from collectives.sequence import Sequence
-from tensoropt.execution.lowering.emitter import Emitter
 from tensoropt.execution.rules.random import STATEFUL
-from tensoropt.execution.stages.staged import StagedEmitter
+from tensoropt.execution.stages.program_emitter import ProgramEmitter
 from tensoropt.graph.from_tensorflow import called_functions, function_closure, has_operation
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.tensorflow_private import op_def_registry
@@ -29,16 +28,16 @@ class EmittedGraph:
     Attributes:
         graph: see `Program`.
         roots: the operators that it was emitted for.
-        shapes: of what is fed, None for an extent of any size.
-        emitter: which has emitted it.
-        sequence: of its collectives.
-        holds_state: whether the session has state for it that is no variable's.
+        shapes: of fed tensors, None for an extent of any size.
+        emitter: emitted it.
+        sequence: its collectives, in order.
+        holds_state: whether the session has other state for it than variables.
     """
 
     graph: Graph
     roots: frozenset[str]
     shapes: Mapping[str, Extents]
-    emitter: Emitter | StagedEmitter
+    emitter: ProgramEmitter
     sequence: Sequence
     holds_state: bool
 

@@ -1,9 +1,9 @@
-"""The ranks of a pipeline's stages, or of a job without one, and how they divide the work."""
+"""The ranks of a pipeline's stages, and how they divide the work."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from collectives import Group
 from collectives.native.mail import mail_of
@@ -19,13 +19,14 @@ __all__ = ["Pipeline", "StageRanks", "StageWorlds", "mpi_stages", "stages_in_one
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageRanks:
-    """What a stage runs on.
+    """The ranks of one stage, and how they divide its operators.
 
     Attributes:
-        world: its ranks; without any in this process where another one emits it.
-        configurations: of the script's operators, on its mesh.
-        plan_steps: plans a resharding between its ranks.
-        recomputes: whether it keeps what it receives, and runs its forward pass again.
+        world: the ranks; it has none in this process where other processes emit the stage.
+        configurations: by operator of the script, on the stage's mesh.
+        plan_steps: plans a resharding between the ranks.
+        recomputes: whether the stage keeps only the tensors that it receives, and runs its forward
+            pass again before the backward pass.
     """
 
     world: World
@@ -36,22 +37,44 @@ class StageRanks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """The stages of a job.
+    """The stages of a job; a mesh without stages is a pipeline of one stage.
 
     Attributes:
-        stages: what each runs on.
-        stage_of: of a training step's operators, those by microbatch where their passes are.
-        microbatches: of a training step.
-        schedule: the order of passes.
-        everyone: all ranks, in the order of stages, where each process emits one stage's rank;
-            None where one process emits all.
+        stages: in order.
+        stage_of: the stage of each operator of a training step, by name; operators that are not in
+            it are in the last stage.
+        microbatches: the number of parts of a training step's batch, computed one by one.
+        schedule: the order of the stages' passes.
+        everyone: all ranks in the order of stages, where processes emit different stages; None
+            where each process emits all stages.
     """
 
     stages: tuple[StageRanks, ...]
-    stage_of: Mapping[str, int]
-    microbatches: int
-    schedule: Schedule
+    stage_of: Mapping[str, int] = field(default_factory=dict)
+    microbatches: int = 1
+    schedule: Schedule = "1f1b"
     everyone: MPIWorld | None = None
+
+    @property
+    def here(self) -> int:
+        """The number of the first stage that this process emits."""
+        return next(number for number, stage in enumerate(self.stages) if stage.world.ranks)
+
+    @property
+    def last(self) -> int:
+        """The number of the last stage."""
+        return len(self.stages) - 1
+
+    @classmethod
+    def of_mesh(
+        cls,
+        world: World,
+        configurations: Mapping[str, Configuration],
+        plan_steps: PlanSteps,
+        microbatches: int = 1,
+    ) -> Pipeline:
+        """The ranks of a mesh as a pipeline of one stage."""
+        return cls((StageRanks(world, configurations, plan_steps),), microbatches=microbatches)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +82,7 @@ class StageWorlds:
     """The worlds of a pipeline.
 
     Attributes:
-        stages: of each stage, in order.
+        stages: one of each stage, in order.
         everyone: see `Pipeline`.
     """
 
@@ -78,13 +101,14 @@ def mpi_stages(meshes: Sequence[Mesh], group: Group, transport: Transport = "mpi
     """One rank per process, the first ones in the first stage. Every rank calls, at the same point.
 
     Args:
-        meshes: of the stages.
-        group: as many ranks as these have devices.
+        meshes: one of each stage.
+        group: as many ranks as the meshes have devices.
         transport: see `MPIWorld`.
 
     Raises:
-        TransportError: if MPI takes calls of one thread at a time.
-        OptionError: if ranks have a transport that knows all ranks alone, or are not so many.
+        TransportError: if MPI takes calls of only one thread at a time.
+        OptionError: if there are more or fewer ranks than devices, or the transport is Horovod's,
+            which has no groups of ranks.
     """
     ranks = sum(mesh.size for mesh in meshes)
     if ranks != group.size:

@@ -13,10 +13,13 @@ class RankSession:
     """A session that opens at its first use, so that a script can configure it until then.
 
     Args:
-        graph: that it runs.
-        config: as the script wants it.
+        graph: the graph that it runs.
+        config: the script's configuration.
         is_stateful: whether the graph's collectives are operators with state.
-        room_bytes: that the CPU's allocator gets at once, before anything else; see `_reserve`.
+        room_bytes: bytes that the CPU's allocator reserves before anything else; see `_reserve`.
+
+    Attributes:
+        graph: see above.
     """
 
     def __init__(
@@ -26,7 +29,7 @@ class RankSession:
         is_stateful: bool,
         room_bytes: int = 0,
     ) -> None:
-        self._graph = graph
+        self.graph = graph
         self._is_stateful = is_stateful
         self._room_bytes = room_bytes
         self._config = _as_emitted(config, is_stateful)
@@ -38,7 +41,7 @@ class RankSession:
         if self._session is None:
             if self._room_bytes:
                 _reserve(self._room_bytes, self._config)
-            self._session = tf.compat.v1.Session(graph=self._graph, config=self._config)
+            self._session = tf.compat.v1.Session(graph=self.graph, config=self._config)
         return self._session
 
     def configure(self, config: tf.compat.v1.ConfigProto) -> bool:

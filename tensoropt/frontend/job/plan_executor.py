@@ -12,8 +12,8 @@ from collectives import Group
 from tensoropt.cost.hierarchy import large_ones
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
-from tensoropt.execution.runtime.staged_executor import StagedExecutor
 from tensoropt.execution.runtime.step_trace import StepTrace
 from tensoropt.execution.stages.stage_ranks import (
     Pipeline,
@@ -60,46 +60,24 @@ def plan_executor(
     """An executor of a script's graph under a plan, with variables of its own.
 
     Args:
-        job: that it is part of.
+        job: the job that it is part of.
         script: the graph.
-        plan: for that graph.
-        world: of as many devices as the plan.
+        plan: a plan for that graph.
+        world: the ranks; as many devices as the plan has.
         agreement: between the ranks of the world.
-        trace: takes in when operators run.
-        imported: the graph of the plan's step, where that is run first.
+        trace: records when operators run.
+        imported: the graph of the plan's step, if that step runs first.
     """
-    if plan.stages:
-        return StagedExecutor(
-            script,
-            _pipeline(job, plan, world),
-            frozenset(plan.batch_placeholders),
-            agreement,
-            job.seed,
-            config=session_config(job),
-            trace=trace,
-            batch_norm=plan.batch_norm,
-            check_feeds_every=job.check_feeds_every,
-            rewrites=plan.rewrites,
-            room_bytes=_room_bytes(job, plan),
-            imported=imported,
-        )
-    return Executor(
-        script,
-        world,
-        plan.configurations,
+    options = StepOptions(
         frozenset(plan.batch_placeholders),
-        step_planner(plan),
-        agreement,
         job.seed,
         session_config(job),
-        trace=trace,
-        batch_norm=plan.batch_norm,
+        plan.batch_norm,
+        tuple(plan.rewrites),
         check_feeds_every=job.check_feeds_every,
-        microbatches=plan.microbatches,
-        rewrites=plan.rewrites,
         room_bytes=_room_bytes(job, plan),
-        imported=imported,
     )
+    return Executor(script, _pipeline(job, plan, world), options, agreement, trace, imported)
 
 
 def replicated_executor(job: Job, script: tf.Graph) -> Executor:
@@ -108,28 +86,32 @@ def replicated_executor(job: Job, script: tf.Graph) -> Executor:
     world: World = SingleProcessWorld(mesh)
     if job.is_mpi:
         world = MPIWorld(mesh, job.group, job.transport)
-    steps = ReshardSteps(mesh, _price)
-    return Executor(
-        script, world, {}, frozenset(), steps, job.agreement, job.seed, session_config(job)
-    )
+    pipeline = Pipeline.of_mesh(world, {}, ReshardSteps(mesh, _price))
+    options = StepOptions(frozenset(), job.seed, session_config(job))
+    return Executor(script, pipeline, options, job.agreement)
 
 
 def _price(kind: str, axes: Sequence[int], bytes_: int) -> int:
-    """Of a resharding step: by bytes alone, since a replicated graph reshards almost nothing."""
+    """The price of a resharding step: its bytes. A replicated graph reshards almost nothing."""
     del kind, axes
     return 1 + bytes_
 
 
 def _room_bytes(job: Job, plan: Plan) -> int:
-    """What a rank's step takes at its peak, at most where that is estimated; 0 where other ranks
-    are in this process, where that is not known, and on GPUs, whose allocator TensorFlow gives what
-    the script says."""
+    """The peak memory of a rank's step, an upper bound where it is estimated.
+
+    0 if this process has other ranks, if the peak is unknown, and on GPUs, where the script says
+    how much memory TensorFlow's allocator gets.
+    """
     on_cpu = job.is_mpi and not tf.config.list_physical_devices("GPU")
     return int(plan.peak_margin * (plan.peak_bytes or 0)) if on_cpu else 0
 
 
 def _pipeline(job: Job, plan: Plan, world: World) -> Pipeline:
-    """The stages of a plan, on the ranks of a world: the first ones have the first stage."""
+    """The stages of a plan, on the ranks of a world: the first ranks have the first stage."""
+    if not plan.stages:
+        steps = step_planner(plan)
+        return Pipeline.of_mesh(world, plan.configurations, steps, plan.microbatches)
     meshes = [stage.mesh for stage in plan.stages]
     if isinstance(world, MPIWorld):
         return pipeline_on(plan, mpi_stages(meshes, world.group, job.transport))
@@ -147,10 +129,10 @@ def pipeline_on(plan: Plan, worlds: StageWorlds) -> Pipeline:
 
 
 def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
-    """What a plan runs on: its world, the ranks of that, and the agreement between them.
+    """The world of a plan, the group of its ranks, and the agreement between them.
 
-    It takes the first ranks of the job. On a rank that it does not use there is no world, and group
-    and agreement are the job's.
+    A plan takes the first ranks of the job. On a rank that the plan does not use, the world is
+    None, and the group and the agreement are the job's.
     """
     if not job.is_mpi:
         return SingleProcessWorld(plan.mesh), job.group, job.agreement

@@ -31,7 +31,7 @@ def dry_run_peak(step: ScriptStep) -> DryRunPeak:
         microbatches: int,
         rewrites: Sequence[Rewrite],
     ) -> Peak | str:
-        parts = replace(step, microbatches=microbatches, rewrites=rewrites)
+        parts = replace(_rewritten(step, rewrites), microbatches=microbatches)
         return _peak_of(lambda: dry_run(parts, mesh, planned, plan_steps))
 
     return peak
@@ -42,10 +42,15 @@ def stage_peak(step: ScriptStep) -> StagePeak:
 
     def peak(plan: Plan, stage: int) -> Peak | str:
         meshes = [each.mesh for each in plan.stages]
-        parts = replace(step, rewrites=plan.rewrites)
+        parts = _rewritten(step, plan.rewrites)
         return _peak_of(lambda: dry_run_stage(parts, meshes, stage, partial(pipeline_on, plan)))
 
     return peak
+
+
+def _rewritten(step: ScriptStep, rewrites: Sequence[Rewrite]) -> ScriptStep:
+    """The step after substitutions."""
+    return replace(step, options=replace(step.options, rewrites=tuple(rewrites)))
 
 
 def _peak_of(emitted: Callable[[], DeviceProgram]) -> Peak | str:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from collectives.native.transport import SWITCH
 from tensoropt.errors import GraphError
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.dry_run import ScriptStep
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots, unfed
 from tensoropt.frontend.job.dry_run import CheckReached, StepReached
@@ -86,10 +87,8 @@ def step_request(
     if count > 1 and (pipeline is None or pipeline.stages is None):
         cut = cut_along_batch(graph, loaded, count)
         cut.check()
-    config, native = session_config(job), _is_native(job)
-    step = ScriptStep(
-        script, roots, fed_shape, loaded, config, batch_norm, native=native, graph=imported
-    )
+    options = StepOptions(loaded, job.seed, session_config(job), batch_norm)
+    step = ScriptStep(script, roots, fed_shape, options, native=_is_native(job), graph=imported)
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,

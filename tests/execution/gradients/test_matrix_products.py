@@ -22,6 +22,7 @@ from benchmarks.equality import (
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.gradients.matrix_products import GRADIENTS, summed_as_one
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
@@ -108,7 +109,7 @@ def test_steps_of_a_recurrence_have_one_product_for_the_weights(turned: bool) ->
 
 def test_weights_that_are_not_moved_have_one_product_too() -> None:
     script = recurrence(5, 4, 16)
-    step = ScriptStep(script.graph, [script.train], script.shapes, frozenset(), v1.ConfigProto())
+    step = ScriptStep(script.graph, [script.train], script.shapes, StepOptions(frozenset(), 1))
     program = dry_run(step, Mesh(()), {}, lambda *_: ())
     products = [kernel for kernel in program.kernels if kernel.type == "MatMul"]
     factors = [program.kernels[number].outputs[output] for number, output in products[-1].inputs]

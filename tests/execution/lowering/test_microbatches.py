@@ -31,6 +31,7 @@ from benchmarks.equality import (
 from benchmarks.equality.scripts import SCRIPTS, mlp
 from tensoropt.cost.peak.program_peak import program_peak
 from tensoropt.errors import GraphError
+from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -219,8 +220,7 @@ def test_sums_over_devices_are_as_many_and_memory_is_that_of_a_part() -> None:
             script.graph,
             [script.train],
             script.shapes,
-            batch,
-            v1.ConfigProto(),
+            StepOptions(batch, 1),
             microbatches=microbatches,
         )
         peaks.append(

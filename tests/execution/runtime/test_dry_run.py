@@ -11,8 +11,10 @@ import tensorflow as tf
 import tensoropt
 import tensoropt.execution.runtime.dry_run as dry_run_module
 from tensoropt.cost.peak.program_peak import program_peak
-from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
+from tensoropt.execution.lowering.step_options import StepOptions
+from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run, dry_run_stage
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.stages.stage_ranks import Pipeline, StageRanks, StageWorlds
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
@@ -35,7 +37,9 @@ def test_a_step_is_described_as_one_rank_runs_it(native: bool) -> None:
         train = tensoropt.train.MomentumOptimizer(0.1, 0.9).minimize(loss).name
     planned = {"product": Configuration(((0,), (), ()))}
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
-    step = ScriptStep(script, [train], {"x": (8, 32)}, frozenset({"x"}), config, native=native)
+    step = ScriptStep(
+        script, [train], {"x": (8, 32)}, StepOptions(frozenset({"x"}), 1, config), native=native
+    )
     program = dry_run(step, MESH, planned, ReshardSteps(MESH, price))
     by_name = {kernel.name: kernel for kernel in program.kernels}
     assert by_name["x"].outputs[0].shape == (4, 32)
@@ -68,7 +72,7 @@ def test_constants_of_first_values_count_as_a_rank_has_them(
         ]
         y = tf.tanh(tf.matmul(x, w, name="product") + biases[0] * biases[1])
         train = tensoropt.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_sum(y)).name
-    step = ScriptStep(script, [train], {"x": (8, 128)}, frozenset({"x"}), v1.ConfigProto())
+    step = ScriptStep(script, [train], {"x": (8, 128)}, StepOptions(frozenset({"x"}), 1))
     counted = dry_run_module._kept_bytes
     emitted = []
 
@@ -83,3 +87,23 @@ def test_constants_of_first_values_count_as_a_rank_has_them(
     read = large.nbytes // (2 if any(splits[1]) else 1)
     assert found >= 2 * read  # the weights', and the zeros of their momentum
     assert 0 <= emitted[0] - found <= 512
+
+
+def test_a_stage_without_variables_keeps_no_constants() -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as script:
+        x = v1.placeholder(tf.float32, [8, 32], name="x")
+        w = v1.get_variable("w", [32, 64], use_resource=True)
+        product = tf.matmul(x, w, name="product")
+        loss = tf.reduce_sum(tf.tanh(product, name="tanh"), name="loss")
+        train = tensoropt.train.GradientDescentOptimizer(0.1).minimize(loss).name
+    step = ScriptStep(script, [train], {"x": (8, 32)}, StepOptions(frozenset({"x"}), 1))
+    stage_of = {"w": 0, "product": 0, "tanh": 1, "loss": 1}
+
+    def pipeline(worlds: StageWorlds) -> Pipeline:
+        stages = [StageRanks(world, {}, ReshardSteps(MESH, price)) for world in worlds.stages]
+        return Pipeline(tuple(stages), stage_of, 2, "1f1b", worlds.everyone)
+
+    first, last = (dry_run_stage(step, [Mesh.of(1)] * 2, stage, pipeline) for stage in (0, 1))
+    assert first.kept_bytes > 0
+    assert last.kept_bytes == 0

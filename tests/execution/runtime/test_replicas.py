@@ -61,7 +61,7 @@ def trained() -> Iterator[Executor]:
 
 
 def store(executor: Executor) -> VariableStore:
-    return executor._variables
+    return executor._variables.store
 
 
 def test_what_is_drawn_in_a_loop_is_the_same_on_all_ranks(trained: Executor) -> None:
@@ -71,7 +71,7 @@ def test_what_is_drawn_in_a_loop_is_the_same_on_all_ranks(trained: Executor) -> 
 
 
 def test_a_difference_names_the_variable_and_the_ranks(trained: Executor) -> None:
-    with trained._target.as_default():
+    with trained._session.graph.as_default():
         odd = store(trained)["kernel"][1]
         more = tf.fill([WIDTH, WIDTH], np.float32(1e-3))
         change = tf.raw_ops.AssignAddVariableOp(resource=odd, value=more)

@@ -32,7 +32,7 @@ def main() -> None:
         )
         fetched = [written.loss], [written.train]
         losses = [executor.run(*fetched, fed)[written.loss] for fed in written.feeds]
-        programs.append(sum(bool(each.shapes) for each in executor._programs.emitted))
+        programs.append(sum(bool(each.shapes) for each in executor._programs.kept.emitted))
         found = Trained(np.array(losses), executor.run(written.variables, [], {}))
         executor.close()
         errors += job.group.allgather_object(worst_error(found, train_plain(written)))

@@ -22,7 +22,7 @@ from benchmarks.equality.combinations import drawn, error_of
 from benchmarks.equality.stage_scripts import skips, tied, towers
 from benchmarks.equality.stages import draw_pipeline, staged_executor, train_pipeline
 from tensoropt.execution.checkpoints.slices import SavedTensor
-from tensoropt.execution.runtime.staged_executor import StagedExecutor
+from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.stages.stage_ranks import mpi_stages
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.plan import Plan
@@ -138,7 +138,7 @@ def checked() -> Script:
 
 
 def seen(
-    job: Job, script: Script, one: StagedExecutor, other: StagedExecutor, folder: str
+    job: Job, script: Script, one: Executor, other: Executor, folder: str
 ) -> dict[str, object]:
     """What a script sees of a pipeline, beside plain TensorFlow; another goes on from it."""
     truth = train_plain(script)

@@ -1,4 +1,4 @@
-"""The emission of a stage: operator by operator, on every rank of a world, at local shapes."""
+"""Emits a stage: one operator after the other, on every rank of a world, at local shapes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tensoropt.execution.edges.whole_variables import WholeVariables, may_write,
 from tensoropt.execution.gradients.matrix_products import GRADIENTS
 from tensoropt.execution.lowering.attributes import name_state, tensorflow_attributes
 from tensoropt.execution.lowering.draws import ProgramDraws
+from tensoropt.execution.lowering.emission import Emission
 from tensoropt.execution.lowering.fed_shards import FedShards, fed_shards
 from tensoropt.execution.lowering.functions import (
     called_in_place,
@@ -36,12 +37,9 @@ from tensoropt.execution.lowering.rank_gradients import RankGradients
 from tensoropt.execution.lowering.recomputation import Recomputation
 from tensoropt.execution.rules.random import TYPES as RANDOM_TYPES
 from tensoropt.execution.world.shard_table import ShardTable
-from tensoropt.execution.world.variables import VariableStore
 from tensoropt.execution.world.world import World
-from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.any_size import SHAPE_TYPES
-from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.configuration import rescaling
 from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.parallel.layout import Layout
@@ -49,9 +47,9 @@ from tensoropt.parallel.local_form import local_form, piece_shape
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
 
-__all__ = ["Emitter", "reads_variable"]
+__all__ = ["StageEmitter", "reads_variable"]
 
-# What acts on the world outside, and returns nothing: the first rank does it for all.
+# Operators that write to files or streams and return nothing: only the first rank runs them.
 _ONCE = frozenset(
     {"MergeV2Checkpoints", "PrintV2", "Save", "SaveSlices", "SaveV2", "WriteFile"}
     | {"FlushSummaryWriter", "WriteSummary", "WriteScalarSummary", "WriteHistogramSummary"}
@@ -59,100 +57,71 @@ _ONCE = frozenset(
 
 
 _create_op = inspect.unwrap(tf.Graph.create_op)
-"""Without its check for an argument that is gone, which takes as long as all the rest."""
+"""TensorFlow's method without its check for a removed argument, which takes half of the time."""
 
 
-class Emitter:
-    """Emits one program: what a set of fetches needs of a graph, under a strategy.
+class StageEmitter:
+    """Emits the operators of one stage of a program, under the stage's strategy.
 
     Args:
-        script: the script's TensorFlow graph, for the attributes.
-        graph: the part of it to emit, with shapes bound.
-        strategy: a configuration for each of its operators.
-        world: the ranks emitted here.
-        variables: the variables that all programs share.
-        plan_steps: plans a resharding.
-        seed: the job's seed, for random operators that have none.
-        target: TensorFlow graph to emit into; the default one while the emitter is used.
-        unset: variables that have no value before this program.
-        buckets: which sums of weights' gradients travel together.
-        checked: operators that fail on all ranks alike, see `Checks`.
-        draws, checks: of the program, where this is a part of one.
-        reads: gives what the gradients of the script's operators read; called only where something
-            is computed again.
-        sizes: at which reshardings of tensors with open dimensions are planned, see `plans_at`.
+        emission: the source and the target of the program.
+        strategy: a configuration for each operator of the stage.
+        world: the ranks of the stage that are emitted here.
+        plan_steps: plans a resharding between these ranks.
+        draws: the random operators of the program.
+        checks: the operators of the program that fail on all ranks alike.
 
     Attributes:
-        graph, strategy: see above.
-        placeholders: one on each rank, by operator.
-        draws: its random operators.
-        checks: what fails on all ranks alike.
-        always: operations that are run whatever is fetched.
-        is_a_part: whether other processes emit other parts of the program.
+        graph: the stage's part of the script's graph, with shapes bound.
     """
-
-    always: Sequence[tf.Operation] = ()
-    is_a_part = False
 
     def __init__(
         self,
-        script: tf.Graph,
-        graph: Graph,
+        emission: Emission,
         strategy: Strategy,
         world: World,
-        variables: VariableStore,
         plan_steps: PlanSteps,
-        seed: int,
-        target: tf.Graph,
-        unset: frozenset[str] = frozenset(),
-        buckets: BucketSizes = BUCKET_SIZES,
-        checked: frozenset[str] = frozenset(),
-        draws: ProgramDraws | None = None,
-        checks: Checks | None = None,
-        reads: Callable[[], BackwardReads] = BackwardReads,
-        sizes: Mapping[tuple[int, ...], tuple[int, ...]] | None = None,
+        draws: ProgramDraws,
+        checks: Checks,
     ) -> None:
-        self._script = script
+        graph, sizes = strategy.graph, emission.sizes
+        self._script = emission.script
         self.graph = graph
-        self.strategy = self._strategy = strategy
+        self._strategy = strategy
         self._world = world
-        self._variables = variables
-        self._seed = seed
-        self._target = target
-        self._emitted = ShardTable(graph, world, target)
-        self._plan_steps = plan_steps = plans_at(plan_steps, sizes or {}, world.mesh)
+        self._variables = emission.variables
+        self._seed = emission.options.seed
+        self._target = emission.target
+        self._emitted = ShardTable(graph, world, self._target)
+        self._plan_steps = plan_steps = plans_at(plan_steps, sizes, world.mesh)
         context = ProgramContext(
-            graph, strategy, world, self._emitted, plan_steps, target, sizes or {}
+            graph, strategy, world, self._emitted, plan_steps, self._target, sizes
         )
+        buckets = emission.options.bucket_sizes(world.overlaps)
         sums = WeightSums(world, buckets, differentiates_gradients(graph))
         self._gradients = RankGradients(context, sums, lambda: self._recomputation.next_call())
         self._inputs = Inputs(context, self._gradients.is_now_sparse, sums)
-        self._recomputation = Recomputation(context, self._inputs, reads, self._computed)
-        self._whole_variables = WholeVariables(strategy, world, self._emitted, plan_steps, unset)
-        self.placeholders: dict[str, list[tf.Tensor]] = {}
-        self.draws = draws or ProgramDraws(graph, seed)
-        self.checks = checks or Checks(script, checked, world, plan_steps, target)
-
-    def emit(self) -> None:
-        """Emit every operator of the graph. The target graph must be the default."""
-        operators = list(self.graph)
-        first = next((n for n, each in enumerate(operators) if each.mutates), len(operators))
-        for operator in operators[:first]:
-            self.emit_one(operator)
-        with self._target.control_dependencies(self.checks.close()):
-            for operator in operators[first:]:
-                self.emit_one(operator)
+        self._recomputation = Recomputation(context, self._inputs, emission.reads, self._computed)
+        self._whole_variables = WholeVariables(
+            strategy, world, self._emitted, plan_steps, emission.unset
+        )
+        self._placeholders: dict[str, list[tf.Tensor]] = {}
+        self._draws = draws
+        self._checks = checks
 
     def receive(self, operator: Operator, shards: list[tf.Tensor]) -> None:
-        """Record what another stage has made."""
+        """Record the shards of a tensor that another stage has made."""
         self._emitted.record(operator, [[shard] for shard in shards])
 
     def note_sent(self, name: str, operations: Sequence[tf.Operation]) -> None:
-        """Note what sends on what an operator makes: gradients that are made after it wait."""
+        """Note the operations that send an operator's output to another stage.
+
+        Gradients that are emitted later wait for them.
+        """
         self._emitted.sent.setdefault(name, []).extend(operations)
 
     def made(self, tensor: TensorName) -> list[tf.Tensor]:
-        """The shards of a tensor where it is made, one per rank."""
+        """The shards of a tensor in its producer's layout, one per rank."""
         return self._emitted.shards(tensor)
 
     def emit_one(self, operator: Operator) -> None:
@@ -176,13 +145,9 @@ class Emitter:
         else:
             self._emit_operator(operator)
 
-    def knows(self, name: str) -> bool:
-        """Whether an operator can be run or fetched."""
-        return name in self.graph
-
     def fed(self) -> dict[str, FedShards]:
-        """How what is fed gets to the ranks, by operator."""
-        return fed_shards(self.placeholders, self.graph, self._strategy, self._world)
+        """How fed values get to the ranks, by fed operator."""
+        return fed_shards(self._placeholders, self.graph, self._strategy, self._world)
 
     def operations(self, name: str) -> list[tf.Operation]:
         """The emitted operations of an operator, one per rank."""
@@ -192,13 +157,13 @@ class Emitter:
         """The whole, true tensor, as this process's first rank holds it after resharding.
 
         Args:
-            tensor: what is fetched.
-            after: what else is. A variable that is fetched itself has its value after these.
+            tensor: the fetched tensor.
+            after: the other fetched operations. A fetched variable is read after them.
         """
         source = self._strategy.output_slot(tensor)
         spec = self.graph.spec(tensor)
         shards = self._emitted.shards(tensor)
-        if self.is_variable(tensor):
+        if reads_variable(self.graph[tensor.operator]):
             variable = self.graph[tensor.operator]
             with self._target.control_dependencies(after):
                 if variable.type == "ReadVariableOp":
@@ -210,15 +175,6 @@ class Emitter:
         label = f"{tensor.operator}/fetch"
         return self._world.reshard(shards, steps, label)[0] if steps else shards[0]
 
-    def is_variable(self, tensor: TensorName) -> bool:
-        """Whether a fetched tensor is a variable's value, when that is left open."""
-        return reads_variable(self.graph[tensor.operator])
-
-    def owner(self, tensor: TensorName) -> int | None:
-        """The rank of the job that has a tensor, where that is not each; else None."""
-        del tensor
-        return None
-
     def _placeholder(self, operator: Operator) -> list[list[tf.Tensor]]:
         spec = operator.outputs[0]
         layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
@@ -227,7 +183,7 @@ class Emitter:
             tf.compat.v1.placeholder(spec.dtype, static_shape(shape), name=operator.name)
             for _ in self._world.ranks
         ]
-        self.placeholders[operator.name] = shards
+        self._placeholders[operator.name] = shards
         return [[shard] for shard in shards]
 
     def _emit_operator(self, operator: Operator) -> None:
@@ -327,7 +283,7 @@ class Emitter:
                 place = mesh.piece(rank, layout.axes)
                 if place not in drawn:
                     own = [given[position] for given in inputs]
-                    drawn[place] = self.draws.draw(operator, own, layout, mesh, rank)
+                    drawn[place] = self._draws.draw(operator, own, layout, mesh, rank)
         return [drawn[mesh.piece(rank, layout.axes)] for rank in self._world.ranks]
 
     def _set_shapes(self, operator: Operator, operation: tf.Operation) -> None:
@@ -372,7 +328,7 @@ class Emitter:
                 name=operator.name,
             )
 
-        return self.checks.kernel(operator, attributes, create)
+        return self._checks.kernel(operator, attributes, create)
 
     def _with_replaced(
         self, operator: Operator, inputs: list[list[tf.Tensor]]

@@ -1,0 +1,187 @@
+"""The values of a script's variables: read and assigned as wholes, saved, restored and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from collectives.sequence import Sequence as CollectiveSequence
+from tensoropt.errors import RankMismatchError
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.checkpoints.checkpoint import Checkpoints
+from tensoropt.execution.checkpoints.slices import SavedTensor
+from tensoropt.execution.edges.whole_variables import read_shards, write
+from tensoropt.execution.runtime.replicas import Replicas
+from tensoropt.execution.runtime.script_graph import initializers_of, operator_names, shape_and_type
+from tensoropt.execution.stages.processes import StageProcesses
+from tensoropt.execution.stages.stage_ranks import Pipeline
+from tensoropt.execution.stages.stage_strategies import StageStrategies
+from tensoropt.execution.world.rank_session import RankSession
+from tensoropt.execution.world.variables import VariableStore
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.parallel.layout import Layout
+
+__all__ = ["VariableValues"]
+
+Array = np.ndarray[Any, Any]
+
+
+class VariableValues:
+    """The variables of an executor. All ranks make the same calls.
+
+    Args:
+        script: the script's graph; it may grow between runs.
+        pipeline: the ranks of the stages.
+        agreement: between all ranks.
+        strategies: of the stages.
+        processes: of the stages.
+        session: has the values.
+
+    Attributes:
+        store: the shards of the variables.
+    """
+
+    def __init__(
+        self,
+        script: tf.Graph,
+        pipeline: Pipeline,
+        agreement: Agreement,
+        strategies: StageStrategies,
+        processes: StageProcesses,
+        session: RankSession,
+    ) -> None:
+        self._script = script
+        self._stages = pipeline.stages
+        self._agreement = agreement
+        self._strategies = strategies
+        self._processes = processes
+        self._initialised: set[str] = set()
+        self.store = VariableStore()
+        self._use(session)
+
+    def _use(self, session: RankSession) -> None:
+        self._session = session
+        worlds = [stage.world for stage in self._stages]
+        self._replicas = [Replicas(world, session.graph) for world in worlds]
+        ranks = [world.first + rank for world in worlds for rank in world.ranks]
+        self._checkpoints = Checkpoints(session, session.graph, ranks, self._agreement)
+
+    def move(self, session: RankSession) -> None:
+        """Move all variables, with their values, to another session."""
+        self.store = self.store.moved(self._session.opened, session.opened)
+        self._use(session)
+
+    def initializers(self, needed: Sequence[str], assigned: Collection[str] = ()) -> list[str]:
+        """The initializers to run before variables are used, by operator name.
+
+        From then on the variables count as initialised.
+
+        Args:
+            needed: names of the variables.
+            assigned: names of operators that run anyway.
+        """
+        fresh = [name for name in needed if name not in self._initialised]
+        if not fresh:
+            return []
+        self._initialised.update(fresh)
+        initializers = initializers_of(self._script)
+        return [
+            initializers[name]
+            for name in fresh
+            if name in initializers and initializers[name] not in assigned
+        ]
+
+    def create(self, names: Sequence[str]) -> None:
+        """Create variables that are not there yet, without values."""
+        if all(name in self.store for name in names):
+            return
+        graph = import_graph(self._script, names)
+        with self._session.graph.as_default():
+            for stage in sorted({self._strategies.home(name) for name in names}):
+                strategy = self._strategies.strategy(graph, stage)
+                world = self._stages[stage].world
+                for name in names:
+                    if self._strategies.home(name) == stage:
+                        self.store.get(self._script, graph[name], strategy, world)
+
+    def values(self) -> dict[str, Array]:
+        """The whole value of every variable that has one, by operator name, on every rank."""
+        names = sorted(name for name in self._initialised if name in self.store)
+        found: dict[str, Any] = {}
+        if names:
+            wholes = self._wholes(names)
+            if wholes:  # TensorFlow runs no empty graph
+                found = self._session.opened.run(wholes)
+            owners = {name: self.store.worlds[name].first for name in names}
+            found = self._processes.everywhere("variables", found, owners)
+        self._processes.level("the reads of stages")
+        return found
+
+    def _wholes(self, names: Sequence[str]) -> dict[str, tf.Tensor]:
+        """The whole values of variables, on the first rank of each one's stage."""
+        wholes = {}
+        with self._session.graph.as_default(), CollectiveSequence():
+            for name in filter(self.store.__getitem__, names):
+                shape, dtype = shape_and_type(self._script, name)
+                shards = read_shards(self.store[name], dtype)
+                source, target = self.store.layouts[name], Layout.replicated(len(shape))
+                stage = self._stages[self._strategies.home(name)]
+                steps = stage.plan_steps(shape, dtype.base_dtype.name, source, target)
+                wholes[name] = stage.world.reshard(shards, steps, f"{name}/whole")[0]
+        return wholes
+
+    def assign(self, values: Mapping[str, Array]) -> None:
+        """Give variables their whole values, by operator name; each rank keeps its shard."""
+        names = [name for name in values if name in operator_names(self._script)]
+        if names:
+            self.create(names)
+            feed_dict: dict[tf.Tensor, Any] = {}
+            assigned = []
+            with self._session.graph.as_default():
+                for name in names:
+                    world = self.store.worlds[name]
+                    _, dtype = shape_and_type(self._script, name)
+                    for rank, shard in zip(world.ranks, self.store[name], strict=True):
+                        region = self.store.region(name, values[name].shape, world.first + rank)
+                        fed = tf.compat.v1.placeholder(dtype.base_dtype)
+                        feed_dict[fed] = values[name][region]
+                        assigned.append(write(shard, fed))
+            if assigned:  # TensorFlow runs no empty graph
+                self._session.opened.run(assigned, feed_dict)
+            self._initialised.update(names)
+        self._processes.level("the changes of stages")
+
+    def save(self, saved: Sequence[SavedTensor], beside: Mapping[str, Array], prefix: str) -> None:
+        """Write a checkpoint of variables that have values; see `Checkpoints.save`."""
+        self._checkpoints.save(saved, beside, prefix, self.store)
+
+    def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
+        """Read a checkpoint, each rank its shards; see `Checkpoints.restore`."""
+        names = [tensor.variable for tensor in saved]
+        self.create(names)
+        self._checkpoints.restore(saved, prefix, self.store, self._initialised)
+        self._initialised.update(names)
+
+    def check_replicas(self) -> None:
+        """Compare the variables that several ranks hold.
+
+        Raises:
+            RankMismatchError: on every rank, if a variable differs.
+        """
+        valued = self._initialised.intersection(initializers_of(self._script))
+        dtypes = {
+            name: shape_and_type(self._script, name)[1] for name in valued if name in self.store
+        }
+        worlds = self.store.worlds
+        error = None
+        try:
+            for stage, replicas in zip(self._stages, self._replicas, strict=True):
+                held = {name: dtypes[name] for name in dtypes if worlds[name] is stage.world}
+                if stage.world.ranks:
+                    replicas.check(self.store, held, self._session.opened)
+        except RankMismatchError as difference:
+            error = difference
+        self._processes.raise_everywhere("the check that replicas are equal", error)

@@ -1,0 +1,155 @@
+"""The stages of a pipeline divide a graph: into stages, and each stage's operators over its ranks.
+
+A training step runs by microbatch, in the schedule's order. A graph without gradients (initial
+values, an evaluation) runs once. Each variable is in one stage in all programs, and lies there as
+the first program stored it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensoropt.errors import GraphError
+from tensoropt.execution.lowering.microbatches import PinnedStrategy, in_microbatches
+from tensoropt.execution.stages.stage_ranks import Pipeline
+from tensoropt.graph.operator import Graph, Operator
+from tensoropt.parallel.configuration import Configuration, fitted, input_slot
+from tensoropt.parallel.following import follow_assigned
+from tensoropt.parallel.keeping import differentiates_gradients
+from tensoropt.parallel.strategy import Strategy, derivation_under
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.staged.assignment import assign_at_once, assign_forward
+from tensoropt.transformations.staged.stage_graph import StagedStep
+from tensoropt.transformations.staged.staged import staged, staged_at_once
+
+__all__ = ["DividedStep", "StageStrategies"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DividedStep:
+    """The operators of a program, divided over stages and ranks.
+
+    Attributes:
+        step: all operators, with their stages.
+        strategies: one of each stage, for the operators of the stage.
+    """
+
+    step: StagedStep
+    strategies: tuple[Strategy, ...]
+
+    @classmethod
+    def of_one(cls, strategy: Strategy) -> DividedStep:
+        """All operators in one stage."""
+        graph = strategy.graph
+        return cls(StagedStep(graph, dict.fromkeys(graph.operators, 0), {}, 0), (strategy,))
+
+
+class StageStrategies:
+    """The strategies of a pipeline's stages, for every graph that the script runs.
+
+    Args:
+        pipeline: the stages.
+        batch_placeholders: placeholders whose first dimension is the batch.
+    """
+
+    def __init__(self, pipeline: Pipeline, batch_placeholders: frozenset[str]) -> None:
+        self._pipeline = pipeline
+        self._batch_placeholders = batch_placeholders
+        self._planned: list[dict[str, Configuration]] = [
+            dict(stage.configurations) for stage in pipeline.stages
+        ]
+        self._homes: dict[str, int] = {}
+
+    def strategy(self, graph: Graph, stage: int = 0) -> Strategy:
+        """How the ranks of a stage divide the operators of a graph."""
+        planned, mesh = self._planned[stage], self._pipeline.stages[stage].world.mesh
+        strategy = Strategy(graph, mesh, planned, self._batch_placeholders)
+        follow_assigned(strategy, planned)
+        for operator in graph:
+            if operator.is_variable:
+                planned.setdefault(operator.name, strategy.configurations[operator.name])
+        return strategy
+
+    def home(self, variable: str) -> int:
+        """The stage of a variable, from now on."""
+        planned = self._pipeline.stage_of.get(variable, self._pipeline.last)
+        return self._homes.setdefault(variable, planned)
+
+    def divide(self, graph: Graph, roots: Sequence[str]) -> DividedStep:
+        """The program of a graph.
+
+        Args:
+            graph: the part of the script's graph that the roots need.
+            roots: names of the operators that are run or fetched.
+
+        Raises:
+            GraphError: if the graph does not divide into microbatches or stages.
+        """
+        if self._pipeline.last == 0:
+            return DividedStep.of_one(self._in_one_stage(graph, roots))
+        strategies = [self.strategy(graph, stage) for stage in range(len(self._planned))]
+        step = self._in_stages(graph, roots, strategies)
+        for operator in graph:
+            if operator.is_variable:
+                self._check_home(operator, step.stage_of[operator.name])
+        makes_again = _made_again(step, graph)
+        pinned = (
+            PinnedStrategy(
+                step.of_stage(stage),
+                strategy.mesh,
+                strategy.configurations,
+                self._batch_placeholders,
+                makes_again,
+            )
+            for stage, strategy in enumerate(strategies)
+        )
+        return DividedStep(step, tuple(pinned))
+
+    def _in_one_stage(self, graph: Graph, roots: Sequence[str]) -> Strategy:
+        strategy, microbatches = self.strategy(graph), self._pipeline.microbatches
+        if microbatches == 1 or not self._trains_on_a_batch(graph):
+            return strategy
+        return in_microbatches(strategy, roots, self._batch_placeholders, microbatches)
+
+    def _in_stages(
+        self, graph: Graph, roots: Sequence[str], strategies: Sequence[Strategy]
+    ) -> StagedStep:
+        pipeline = self._pipeline
+        planned, last = pipeline.stage_of, pipeline.last
+        known = {**planned, **self._homes}
+        homes = {op.name: known[op.name] for op in graph if op.is_variable and op.name in known}
+        if not self._trains_on_a_batch(graph):
+            return staged_at_once(graph, assign_at_once(graph, planned, homes, last), last)
+        cut = cut_along_batch(graph, self._batch_placeholders, pipeline.microbatches)
+        stages = assign_forward(cut, planned, last)
+
+        def slot(copied: Operator, number: int) -> object:
+            strategy = strategies[stages[copied.copy_of]]
+            whole = strategy.configurations[copied.copy_of]
+            derivation = derivation_under(copied, whole)
+            return input_slot(derivation, fitted(whole, derivation, strategy.mesh), number)
+
+        recompute = [n for n, stage in enumerate(pipeline.stages) if stage.recomputes]
+        return staged(cut, stages, roots, pipeline.schedule, slot, homes, recompute)
+
+    def _trains_on_a_batch(self, graph: Graph) -> bool:
+        """Whether a graph computes gradients from a batch."""
+        fed = any(op.name in self._batch_placeholders for op in graph)
+        return fed and any(op.gradient is not None for op in graph)
+
+    def _check_home(self, variable: Operator, stage: int) -> None:
+        home = self._homes.setdefault(variable.name, stage)
+        if home != stage:
+            raise GraphError(
+                "a variable is in one stage of a pipeline in all runs. Got "
+                f"{variable.name!r} in stage {home} before, and changed together with operators "
+                f"of stage {stage} now."
+            )
+
+
+def _made_again(step: StagedStep, graph: Graph) -> frozenset[str]:
+    """The script's operators whose copies keep what is planned for the backward pass."""
+    if differentiates_gradients(graph):
+        return frozenset()
+    return frozenset(operator.copy_of for operator in step.graph if operator.copy_of)
