@@ -134,7 +134,7 @@ def test_a_plan_that_no_dry_run_has_refused_gives_way_to_the_next_one_at_the_sta
     program, refused = Executor.program, list[Any]()
 
     def emitted(executor: Executor, *others: Any) -> Any:
-        if executor._pipeline.stages[0].configurations in refused:
+        if executor._processes.pipeline.stages[0].configurations in refused:
             raise ValueError("no kernel")
         return program(executor, *others)
 

@@ -1,1 +1,1 @@
-"""What ranks compare with each other before and after a step."""
+"""Comparisons between ranks, before and after a step."""

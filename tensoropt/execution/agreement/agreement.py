@@ -1,4 +1,4 @@
-"""Do all ranks do the same? Asked before what would otherwise hang or be silently wrong."""
+"""The check that all ranks do the same, before calls that would hang or be wrong otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensoropt.errors import RankMismatchError
 __all__ = ["SCRIPT_END", "Agreement", "StopRequest", "listed", "reason"]
 
 SCRIPT_END = "the end of the script"
-"""What a rank does that calls nothing more."""
+"""The call in the place of a next one, on a rank whose script has ended."""
 
 _RULE = "every rank runs the same program: the same graph, and the same calls in the same order."
 _SAME_CALLS = (
@@ -132,7 +132,7 @@ class Agreement:
                 raise RankMismatchError(explain([lines[rank] for rank in ranks], ranks=ranks))
 
     def gather(self, call: str, value: Any) -> list[Any]:
-        """What every rank has to say in a call, by rank: JSON values. Every rank calls.
+        """The JSON values that all ranks give in a call, by rank. Every rank calls.
 
         Raises:
             RankMismatchError: on every rank, if they are not all in this call.
@@ -208,7 +208,7 @@ def explain(
         ranks: their numbers; by default 0, 1, ...
     """
     everyone = [tuple(lines) for lines in said]
-    # What most ranks say is taken as right; of equally many, what the lowest rank says.
+    # The majority is taken as right; in a tie, the lines of the lowest rank.
     usual = max(everyone, key=everyone.count)
     odd = next(lines for lines in everyone if lines != usual)
     ranks = ranks or range(len(everyone))

@@ -1,4 +1,4 @@
-"""What is fed, in a line for each value, by which ranks find that they feed different data."""
+"""Descriptions of fed values, by which ranks notice that they feed different data."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _STRINGS = 1024
 
 
 class FedValues:
-    """Describes what a run is fed.
+    """Describes the fed values of runs, one line each.
 
-    Of a batch, each rank takes its own part of what it is fed: ranks that feed different batches
-    would train on something that nobody has asked for. (Of all else, the first rank's value is
-    taken.) So a batch's line has a checksum: of the whole batch now and then, and in all other runs
-    of blocks spread over it, which no two shuffles share.
+    Each rank takes its shard of the batch that it is fed itself: ranks that feed different batches
+    would train on a mixture of them. (The first rank's value is taken for everything else.) So a
+    batch's line has a checksum: of the whole batch now and then, and in all other runs of blocks
+    spread over it, which differ between shuffles.
 
     Args:
         batches: the placeholders of batches.
-        every: which runs compare whole batches, 1 for all; 0 where no run compares values.
+        every: compare whole batches in each run of this number; 0 to compare no values.
     """
 
     def __init__(self, batches: frozenset[str], every: int) -> None:
@@ -41,7 +41,12 @@ class FedValues:
         self._runs = 0
 
     def lines(self, feeds: Mapping[str, Array], word: str = "feed_dict of") -> list[str]:
-        """Of the next run, which every rank makes; a word says what the names are of."""
+        """The lines of the next run, which every rank makes.
+
+        Args:
+            feeds: fed values by name.
+            word: says in the lines what the names belong to.
+        """
         is_whole = self._every > 0 and self._runs % self._every == 0
         self._runs += 1
         lines = []
@@ -67,8 +72,10 @@ def _checksum(value: Array, is_whole: bool) -> int:
 
 @lru_cache(maxsize=64)
 def _places(words: int) -> Array:
-    """Of the words that stand for so many: a block in each of equal parts, at various places, for
-    images begin alike."""
+    """The positions of the words that represent a batch of so many words.
+
+    One block in each of equal parts, at different offsets: images often begin alike.
+    """
     part = words // _BLOCKS
     shifts = (np.arange(_BLOCKS) * _GOLDEN % 1 * (part - _BLOCK_WORDS)).astype(np.int64)
     starts = np.arange(_BLOCKS) * part + shifts

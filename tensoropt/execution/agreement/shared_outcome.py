@@ -22,7 +22,7 @@ _KIND_OF = {
     errno.ENOSPC: tf.errors.ResourceExhaustedError,
     errno.EDQUOT: tf.errors.ResourceExhaustedError,
 }
-"""Of an operating system's error: what TensorFlow makes of it."""
+"""TensorFlow's kinds of errors, by the operating system's error number."""
 
 
 def together(
@@ -33,9 +33,9 @@ def together(
     Args:
         agreement: between the ranks; each of them calls.
         call: names the work; the same on all ranks.
-        work: returns a JSON value. It may itself call what all ranks call, if all do.
-        rule: where a file cannot be read or written: of what that is the breach.
-        remedy: and what helps.
+        work: returns a JSON value. It may make calls that need all ranks, if all ranks make them.
+        rule: the rule that is broken if a file cannot be read or written.
+        remedy: the remedy for that.
 
     Returns:
         What each rank's work returned, by rank.

@@ -38,9 +38,9 @@ SLICED_TYPES = frozenset(
     {"bfloat16", "bool", "complex128", "complex64", "float16", "float32", "float64"}
     | {"int16", "int32", "int64", "int8", "qint32", "qint8", "quint8", "uint8"}
 )
-"""Of tensors that TensorFlow reads in slices; others it reads whole."""
+"""Dtypes of tensors that TensorFlow reads in slices; it reads tensors of other dtypes whole."""
 
-_NOTHING = "tensoropt/nothing"  # what a file holds that is there for the number of files only
+_NOTHING = "tensoropt/nothing"  # the tensor in a file without slices
 
 _WRITE_RULE = "every rank writes its part of a checkpoint."
 _WRITE_REMEDY = (
@@ -55,13 +55,13 @@ _SHARED_REMEDY = "Give one of a file system that all machines share."
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Writing:
-    """What writes a checkpoint.
+    """The operations that write a checkpoint.
 
     Attributes:
-        parts: of all ranks.
-        prefixes: of the files of those that are emitted here, by number.
+        parts: the parts of all ranks.
+        prefixes: by number of a part that is emitted here, its file's name.
         beside: placeholders of values that are no variables, by name in the checkpoint.
-        operations: of the ranks emitted here.
+        operations: write the parts of the ranks emitted here.
         merging: merges the parts, on the first rank.
         parts_fed, whole_fed: placeholders of the names of parts, and of the name of the whole.
     """
@@ -79,10 +79,10 @@ class Checkpoints:
     """Saves and restores an executor's variables. All ranks make the same calls.
 
     Args:
-        session: of the ranks emitted here.
+        session: the session of the ranks emitted here.
         target: its graph.
-        ranks: those emitted here.
-        agreement: between all of them.
+        ranks: the ranks emitted here.
+        agreement: between all ranks.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class Checkpoints:
 
     @contextmanager
     def _emitting(self) -> Iterator[None]:
-        """Emit what differs between ranks; names in graphs do not differ after it."""
+        """Emit operations that differ between ranks; names of later operations do not differ."""
         with self._target.as_default():
             yield
         level(self._agreement, "what a checkpoint is made with")
@@ -259,7 +259,7 @@ class Checkpoints:
     def _emit_reading(
         self, saved: Sequence[SavedTensor], variables: VariableStore, filled: Collection[str]
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """What reads each rank's shards, a few at a time."""
+        """The operations that read each rank's shards, a few at a time."""
         last = []
         prefix = tf.compat.v1.placeholder(tf.string, [])
         for rank in self._ranks:
@@ -278,7 +278,7 @@ def _emit_group(
     filled: Collection[str],
     rank: int,
 ) -> list[tf.Operation]:
-    """What reads a rank's shards of some variables and assigns them."""
+    """The operations that read a rank's shards of some variables and assign them."""
     begins, extents = {}, {}
     for tensor in group:
         region = variables.region(tensor.variable, tensor.extents, rank)
@@ -306,7 +306,7 @@ def _emit_group(
         value.set_shape(extents[tensor])
         end = write(variables.on(tensor.variable, rank), value)
         if tensor.variable in filled:
-            # What is read afterwards is not handed over, but copied to where the old value is.
+            # A value with another reader is copied into the old value's memory.
             with tf.control_dependencies([end]):
                 end = tf.raw_ops.Shape(input=value).op
         ends.append(end)

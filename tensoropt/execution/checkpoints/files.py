@@ -51,7 +51,7 @@ def absolute(prefix: str) -> str:
 
 
 def folder(prefix: str) -> str:
-    """What a checkpoint's files are in while it is saved."""
+    """The folder of a checkpoint's files while it is saved."""
     return prefix + _SAVING
 
 
@@ -138,7 +138,7 @@ def _stem(name: str) -> str:
 
 
 def _files(prefix: str) -> int:
-    """Of how many data files the checkpoint of this name is; 0 if there is none.
+    """The number of data files of the checkpoint of this name; 0 if there is none.
 
     The index is a table as LevelDB has them. Its first entry is the header: lengths of the key (0
     twice) and of the value, then a protocol buffer whose first field is the number.
@@ -150,8 +150,8 @@ def _files(prefix: str) -> int:
     if len(head) < 8 or (head[0], head[1], head[3]) != (0, 0, 8):
         return 0  # another file of this name, or one that is cut off
     number = 0
-    for place, byte in enumerate(head[4:]):
-        number |= (byte & 127) << (7 * place)
+    for position, byte in enumerate(head[4:]):
+        number |= (byte & 127) << (7 * position)
         if byte < 128:
             break
     return number

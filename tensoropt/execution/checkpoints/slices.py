@@ -98,14 +98,14 @@ class Slice(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one rank writes to one file."""
+    """The slices that one rank writes to one file."""
 
     rank: int
     slices: list[Slice]
 
 
 def slices_of(saved: Sequence[SavedTensor], variables: VariableStore) -> list[Slice]:
-    """Every slice of some variables once; of what several ranks hold, each as much by bytes."""
+    """Every slice of some variables once, divided by bytes over the ranks that hold it."""
     loads: dict[int, int] = defaultdict(int)
     found = []
     for tensor in saved:
@@ -136,7 +136,7 @@ def _cut(extents: Sequence[int], row_bytes: int) -> list[tuple[int, int]]:
 
 
 def parts_of(slices: Sequence[Slice], has_values: bool, present: int) -> list[Part]:
-    """What is written to which file; not as many files as are present.
+    """The contents of each file. Their number differs from that of the files that are present.
 
     Args:
         slices: of all ranks.

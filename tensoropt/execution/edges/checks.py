@@ -1,11 +1,11 @@
-"""Operators that fail on purpose: where one does on a rank, the step changes nothing on any rank.
+"""Operators that fail on purpose. If one fails on a rank, the step changes nothing on any rank.
 
-TensorFlow ends a run at the first operator that fails, so a rank would leave out its remaining
-collectives and the other ranks would wait. Therefore a check is emitted such that it does not fail:
-it notes that it would have, and the step goes on up to where variables are changed. There the ranks
-add up what they have noted, in one collective, and what comes after waits for the answer. Where it
-is not "nothing", every rank's run fails right there: none has changed a variable, and all have run
-the same collectives.
+TensorFlow ends a run at the first operator that fails: the rank would leave out its remaining
+collectives, and the other ranks would wait. Therefore an emitted check does not fail. It notes the
+failure, and the step goes on up to the first change of a variable. There the ranks add up the
+numbers of failures in one collective, and all later operators wait for the sum. If it is not zero,
+the run fails on every rank at this point: no variable is changed, and all ranks have run the same
+collectives.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ def _branches(script: tf.Graph, attributes: Attributes) -> tuple[Any, Any]:
 
 
 def _asserted_data(function: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """What a function's Assert tells, outside of it.
+    """The data of a function's Assert, as tensors outside of the function.
 
     Args:
-        function: its definition.
-        inputs: what it is called with.
+        function: the function's definition.
+        inputs: the arguments of its call.
     """
     given = dict(zip((each.name for each in function.signature.input_arg), inputs, strict=True))
     nodes = {node.name: node for node in function.node_def}
@@ -116,18 +116,18 @@ def _asserted_data(function: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor
 
 
 class Checks:
-    """Of one program; see the module.
+    """The checks of one program; see the module.
 
     Args:
         script: the script's graph.
-        names: of its operators that are emitted so; of a pipeline's those of all stages.
-        world: the ranks emitted here.
-        plan_steps: plans a resharding.
-        target: the TensorFlow graph that is emitted into.
+        names: names of the operators that are checks, in all stages.
+        world: all ranks that take part in the program.
+        plan_steps: plans a resharding between them.
+        target: the TensorFlow graph to emit into.
 
     Attributes:
-        gates: on each rank emitted here what fails where a check of any rank has; empty where
-            nothing is checked.
+        gates: per rank emitted here the operation that fails if a check of any rank has failed;
+            empty if the program has no checks.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Checks:
         self.gates: tuple[tf.Operation, ...] = ()
 
     def kernel(self, operator: Operator, attributes: Attributes, create: Create) -> Create:
-        """What emits an operator on a rank: where it is a check, so that it does not fail."""
+        """A function that emits an operator on a rank; an emitted check cannot fail."""
         if operator.name not in self._names or self._is_closed:
             return create
         if operator.type in _NUMERICS:
@@ -160,8 +160,7 @@ class Checks:
         return lambda inputs: self._asserted(operator, attributes, inputs)
 
     def close(self) -> tuple[tf.Operation, ...]:
-        """Emit what tells the ranks whether all checks hold, once; what is emitted from now on
-        waits for it.
+        """Emit the comparison of all ranks' checks, once. Checks that are emitted later may fail.
 
         Returns:
             The gates.
@@ -197,12 +196,14 @@ class Checks:
         return self.gates
 
     def ended(self, error: Exception) -> bool:
-        """Whether a run has failed by the gates, as it has on all ranks then."""
+        """Whether a run has failed at the gates; then it has failed there on all ranks."""
         return isinstance(error, tf.errors.OpError) and _SCOPE in error.message
 
     def cause(self) -> tf.errors.OpError | None:
-        """A Python function's error in a run that has failed otherwise, since an operator did not
-        know what to do with the values that stand for the function's; None if there is none."""
+        """The error of a Python function in a run that has failed elsewhere; None if there is none.
+
+        An operator may fail on the meaningless values that take the place of the function's.
+        """
         raised, self._raised = self._raised, []
         return _error(*raised[0]) if raised else None
 
@@ -210,7 +211,7 @@ class Checks:
         """Code and text of a check that has failed on this rank, None if none has; forgets it.
 
         Args:
-            error: that has `ended` a run.
+            error: an error that has `ended` a run.
         """
         assert isinstance(error, tf.errors.OpError), "ended by a gate"
         raised, self._raised = self._raised, []
@@ -281,7 +282,7 @@ class Checks:
 
 
 def first_failure(said: Sequence[tuple[int, str] | None]) -> tf.errors.OpError:
-    """The error that all ranks raise, from what each has as its `Checks.reason`."""
+    """The error that all ranks raise, from the `Checks.reason` of each."""
     rank, (code, text) = next((rank, each) for rank, each in enumerate(said) if each is not None)
     where = f" It failed on rank {rank}." if len(said) > 1 else ""
     return _error(code, f"{text}\nThis step has changed no variable on any rank.{where}")
@@ -298,7 +299,7 @@ def _nothing(shape: tuple[int, ...], dtype: tf.DType) -> Any:
 
 
 def _as_tensorflow(error: Exception) -> tuple[int, str]:
-    """Code and text of what TensorFlow makes of a Python function's error."""
+    """Code and text of the error into which TensorFlow turns a Python function's error."""
     if isinstance(error, tf.errors.OpError):
         code = error.error_code
     else:

@@ -1,4 +1,4 @@
-"""What an emitted operator reads: the shards of its inputs, resharded as it needs them."""
+"""The inputs of emitted operators: shards, resharded as the operators need them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Inputs:
 
     Args:
         context: the program.
-        is_now_sparse: whether the gradient now being made has slices for a tensor in the script.
+        is_now_sparse: whether the script's gradient of a tensor in the current call is sparse.
         sums: collects the gradients of variables.
     """
 
@@ -56,7 +56,7 @@ class Inputs:
     def of(self, operator: Operator) -> list[list[tf.Tensor]]:
         """The shards of each input of an operator, one per rank, in its slot there.
 
-        An input that is a variable itself is given as it is stored.
+        A variable is given as it is stored.
         """
         return [self.shards(operator, number) for number in range(len(operator.inputs))]
 
@@ -73,7 +73,8 @@ class Inputs:
         target = self._strategy.input_slot(operator, number)
         differentiated = number in self._differentiated.get(operator.name, ())
         looked_up = looks_up_rows(operator, number)
-        # Lookups share a table that is moved for them; else each has its slices in order.
+        # Lookups share a table that is resharded for them. Otherwise each has an edge of its own,
+        # which has its slices in order.
         stays = source.forward == target.forward
         alone = looked_up and (stays or self._lookups[tensor] == 1)
         key = (tensor, target, differentiated, operator.name if alone else str(looked_up))

@@ -1,4 +1,4 @@
-"""What the parts of an emitter share: the program, its strategy, and the graph it goes into."""
+"""The values that the parts of a stage's emitter share."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["ProgramContext"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramContext:
-    """One program while it is emitted.
+    """A stage's part of a program while it is emitted.
 
     Attributes:
-        graph: what is emitted.
-        strategy: a configuration for each of its operators.
+        graph: the operators to emit.
+        strategy: a configuration for each of them.
         world: the ranks emitted here.
-        emitted: what is emitted so far.
+        emitted: the operators that are emitted so far.
         plan_steps: plans a resharding.
-        target: TensorFlow graph emitted into.
-        sizes: for shapes with open extents one that occurs.
+        target: the TensorFlow graph to emit into.
+        sizes: by shape with open extents a shape that occurs in a run.
     """
 
     graph: Graph
@@ -42,6 +42,6 @@ class ProgramContext:
     def updates_wait(self) -> bool:
         """Whether no update may run before all gradients of its call are made.
 
-        So it is where a variable is a reference: what reads it finds the value of that moment.
+        That holds for variables that are references: a reader finds the value at that moment.
         """
         return any(op.is_variable and op.type != "VarHandleOp" for op in self.graph)

@@ -17,11 +17,11 @@ _Read = tuple[TensorName, Layout]
 
 
 class StatisticSums:
-    """Adds up what devices have of statistics, when the first of them is read.
+    """Adds up the statistics of devices, when the first of them is read.
 
-    With it travel all others that are there and are read alike; readers are emitted when all are
-    (`tensoropt.graph.ordering.statistics_last`). A gradient that a script takes by one has an edge
-    of its own.
+    All statistics that are emitted by then and are read in the same layout are added up together;
+    readers come after all of them (`tensoropt.graph.ordering.statistics_last`). A statistic that a
+    script differentiates has an edge of its own.
 
     Args:
         context: the program.
@@ -44,7 +44,7 @@ class StatisticSums:
         self._added: dict[_Read, list[tf.Tensor]] = {}
 
     def read(self, tensor: TensorName, target: Layout) -> list[tf.Tensor] | None:
-        """A statistic's shards in a layout, one per rank; None for what is none, or no sum."""
+        """A statistic's shards in a layout, one per rank; None for a tensor that is none."""
         sums = self._reads.get((tensor, target))
         if sums is not None and (tensor, target) not in self._added:
             self._add(sums)
@@ -56,7 +56,7 @@ class StatisticSums:
         return elementwise_sums(self._context.plan_steps(spec.shape, spec.dtype, source, target))
 
     def _add(self, sums: Sums) -> None:
-        """All that are there and not added up yet; their dtype is float32, the kernel's."""
+        """Add up all statistics that are emitted; their dtype is float32, the kernel's."""
         emitted = self._context.emitted
         reads = [
             (tensor, target)

@@ -28,12 +28,12 @@ __all__ = ["WeightSums", "reduced_as_one"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gradient:
-    """A variable's gradient as its readers have sent it.
+    """A gradient of a variable, before it is summed over devices.
 
     Attributes:
-        variable: that it is by.
+        variable: the variable.
         shards: one per rank emitted here.
-        reduced: sums it over the devices, by itself.
+        reduced: sums this gradient alone over the devices.
     """
 
     variable: TensorName
@@ -46,9 +46,9 @@ class WeightSums:
 
     Args:
         world: the ranks emitted here.
-        sizes: of buckets.
-        differentiated: whether what is reduced is differentiated again. Else nothing holds what is
-            reduced, and it makes way for its sum.
+        sizes: the sizes of buckets.
+        differentiated: whether the sums are differentiated again. If not, the memory of a gradient
+            is free once it is summed.
     """
 
     def __init__(self, world: World, sizes: BucketSizes, differentiated: bool = True) -> None:
@@ -67,11 +67,11 @@ class WeightSums:
         """Collect the gradients of one call by some variables, while the context lasts.
 
         Args:
-            variables: that are differentiated by.
-            constant: tensors that no gradient of theirs passes, or that have one of their own.
+            variables: the variables of which gradients are computed.
+            constant: tensors at which gradients stop, or of which gradients are computed, too.
 
         Yields:
-            What has been reduced; everything that was collected, once the context is left.
+            The sums so far, by variable; all sums once the context is left.
         """
         self._collected, self._constant, self._reduced = variables, constant, {}
         self._buckets = Buckets(self._sizes, self._joins)
@@ -91,10 +91,10 @@ class WeightSums:
         """Whether a gradient is collected, and is no longer the edge's to give back.
 
         Args:
-            path: from the tensor that the edge begins at to its variable.
-            shards: the gradient where the edge ends.
-            steps: how it gets to the variable.
-            reduced: takes it there, by itself.
+            path: the tensors from the edge's source to its variable.
+            shards: the gradient at the edge's target.
+            steps: the resharding back to the variable.
+            reduced: reshards this gradient alone.
         """
         *reads, variable = path
         if variable not in self._collected or not self._constant.isdisjoint(reads):
@@ -136,15 +136,16 @@ def reduced_as_one(
     label: str,
     differentiated: bool = True,
 ) -> list[list[tf.Tensor]]:
-    """The sums over devices of several tensors, in one collective for each all-reduce: where they
-    are if the world has that, else copied into a vector.
+    """The sums over devices of several tensors, in one collective for each all-reduce.
+
+    If the world can, one operator takes all tensors; otherwise they are copied into a vector.
 
     Args:
         world: the ranks emitted here.
-        tensors: of each its shard on every rank, of known shape.
-        sums: what is done to all of them.
+        tensors: the shards of each on every rank, of known shape.
+        sums: the all-reduces, the same for all tensors.
         label: names the operations.
-        differentiated: whether the sums may be.
+        differentiated: whether the sums may be differentiated.
     """
     steps = vector_steps(sums)
     with tf.name_scope(label):
@@ -186,7 +187,7 @@ def _flat(tensors: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
 
 
 def _bytes(shard: tf.Tensor) -> int | None:
-    """Of one shard; None where only a run tells."""
+    """The bytes of one shard; None if its shape is open."""
     if not shard.shape.is_fully_defined():
         return None
     return int(prod(shard.shape.as_list()) * shard.dtype.size)

@@ -1,7 +1,7 @@
-"""Operators that work on whole variables only, where these are stored in shards.
+"""Operators that need a whole variable, although it is stored in shards.
 
-The value is gathered into a temporary variable on each rank, the operator works on that, and what
-it changed is scattered back to the shards.
+The value is gathered into a temporary variable on each rank, the operator works on that variable,
+and a changed value is scattered back to the shards.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WholeVariables:
     Args:
         strategy: a configuration for each operator.
         world: the ranks emitted here.
-        emitted: what is emitted so far.
+        emitted: the operators that are emitted so far.
         plan_steps: plans a resharding.
         unset: variables that have no value before this program.
     """

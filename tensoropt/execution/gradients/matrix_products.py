@@ -70,7 +70,7 @@ def summed_as_one(gradient: Any) -> Any:
     terms = []
     for turned, products in alike.items():
         factors = sum(_size(factor) for each in products for factor in each.op.inputs)
-        # What is copied to be one factor, against what is made to be added up.
+        # The elements copied to join factors, against the elements of the products to add up.
         if factors <= (len(products) - 1) * _size(gradient):
             terms.append(_joined(products, turned))
         else:

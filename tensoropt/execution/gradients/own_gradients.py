@@ -140,14 +140,14 @@ def _dense(gradients: Any) -> list[tf.Tensor | None]:
 
 
 def _names(tensor: tf.Tensor) -> set[str]:
-    """Of a tensor of the script, and of what it was before it was separated from others."""
+    """The names of a tensor of the script: its own, and that of the tensor it stands for."""
     attributes = tensor.op.node_def.attr
     before = {attributes[STANDS_FOR].s.decode()} if STANDS_FOR in attributes else set()
     return {tensor.name, *before}
 
 
 def _is_value(captured: Any) -> bool:
-    """Whether what a function refers to is no tensor of a graph, but has its value."""
+    """Whether a captured object of a function is a value, and no tensor of a graph."""
     return isinstance(captured, ops.EagerTensor)
 
 

@@ -1,4 +1,4 @@
-"""What one rank computes of an operator that ranks do together, for measuring it."""
+"""One rank's part of an operator that ranks compute together, emitted to measure it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["emitted_alone"]
 
 
 def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The shards of an operator's outputs on the first rank, as if the others had what it has.
+    """The shards of an operator's outputs on the first rank, if all ranks had the same inputs.
 
     Raises:
         OptionError: if the operator has no rule, or its rule does more than add up and gather.
@@ -32,7 +32,7 @@ def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor])
 
 
 class _AloneWorld(SingleProcessWorld):
-    """One rank of a mesh: what the others have is what it has itself."""
+    """One rank of a mesh, as if all ranks had the same shards."""
 
     def __init__(self, mesh: Mesh) -> None:
         super().__init__(mesh)

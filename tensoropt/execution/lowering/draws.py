@@ -76,7 +76,7 @@ class Draws:
 
 
 class ProgramDraws:
-    """What one program draws. To be made and used while its TensorFlow graph is the default.
+    """The random operators of one program. Its TensorFlow graph is the default in all calls.
 
     Args:
         graph: the part of the script's graph that the program needs.
@@ -95,7 +95,7 @@ class ProgramDraws:
         self.operators = tuple(RandomOperator(name, seeded) for name, seeded in named.items())
         self.elements: dict[RandomOperator, int | tf.Tensor] = {}
         self.counters: tf.Tensor | None = None
-        self._place = {name: n for n, name in enumerate(named)}
+        self._numbers = {name: n for n, name in enumerate(named)}
         if drawing:
             with tf.control_dependencies(None):
                 self.counters = tf.compat.v1.placeholder(tf.uint64, [len(named)], "draws")
@@ -103,7 +103,7 @@ class ProgramDraws:
     def draw(
         self, operator: Operator, inputs: Sequence[tf.Tensor], layout: Layout, mesh: Mesh, rank: int
     ) -> tf.Tensor:
-        """A device's shard of what a random operator draws.
+        """A device's shard of the tensor that a random operator draws.
 
         Args:
             operator: a described random operator.
@@ -114,8 +114,8 @@ class ProgramDraws:
         """
         dtype, shape = operator.outputs[0].dtype, _known_shape(operator)
         if operator.type in STATEFUL:
-            place = self._place[operator.script_name]
-            found = self.operators[place]
+            number = self._numbers[operator.script_name]
+            found = self.operators[number]
             assert self.counters is not None, "there is one where an operator draws"
             if shape is None:
                 elements = tf.reduce_prod(tf.cast(inputs[0], tf.int64))
@@ -125,7 +125,7 @@ class ProgramDraws:
             seeds = (
                 _seeds(operator) if found.seeded else job_seeds(operator.script_name, self._seed)
             )
-            stream = stream_of(operator.type, dtype, inputs, seeds, self.counters[place])
+            stream = stream_of(operator.type, dtype, inputs, seeds, self.counters[number])
         else:
             stream = stream_of(operator.type, dtype, inputs)
         if shape is None:
@@ -141,7 +141,7 @@ class ProgramDraws:
         """Count what a stateful random operator draws in another process.
 
         Raises:
-            GraphError: if only the run tells how much.
+            GraphError: if only a run decides the shape.
         """
         shape = _known_shape(operator)
         if shape is None:
@@ -149,11 +149,11 @@ class ProgramDraws:
                 "what a stage of a pipeline draws has a known shape, so that all ranks know how "
                 f"much it draws. Got {operator.script_name!r}, whose shape only a run tells."
             )
-        self.elements[self.operators[self._place[operator.script_name]]] = prod(shape)
+        self.elements[self.operators[self._numbers[operator.script_name]]] = prod(shape)
 
 
 def _known_shape(operator: Operator) -> tuple[int, ...] | None:
-    """Of what the operator draws; None where only the run tells."""
+    """The shape of the drawn tensor; None if only a run decides it."""
     value = operator.input_specs[0].value
     if value is not None:
         return tuple(int(extent) for extent in value)

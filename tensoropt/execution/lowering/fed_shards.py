@@ -23,17 +23,17 @@ class FedShards:
     """How a fed value gets to the ranks emitted here.
 
     Attributes:
-        name: of the fed operator.
+        name: the fed operator.
         placeholders: one on each rank.
         regions: of the value, one for each rank.
-        others: the mesh axes along which ranks have the same shard; the first one's is taken.
-        world: of the ranks.
+        shared_axes: the mesh axes along which ranks have the same shard; the first rank's is taken.
+        world: the ranks.
     """
 
     name: str
     placeholders: tuple[tf.Tensor, ...]
     regions: tuple[tuple[slice, ...], ...]
-    others: tuple[int, ...]
+    shared_axes: tuple[int, ...]
     world: World
 
 
@@ -46,8 +46,8 @@ def fed_shards(
     """How each fed value gets to the ranks emitted here.
 
     Args:
-        placeholders: per fed operator one on each rank.
-        graph: the program's.
+        placeholders: by fed operator one on each rank.
+        graph: the program's graph.
         strategy: how the program is parallelized.
         world: the ranks.
     """
@@ -59,13 +59,13 @@ def fed_shards(
         shape = operator.outputs[0].shape
         own = (_region(layout, shape, mesh, rank) for rank in ranks)
         regions = tuple(whole_region(operator, region) for region in own)
-        others = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
-        found[name] = FedShards(operator.script_name, tuple(of_ranks), regions, others, world)
+        shared = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
+        found[name] = FedShards(operator.script_name, tuple(of_ranks), regions, shared, world)
     return found
 
 
 def _region(layout: Layout, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
-    """A device's part of what is fed; all of a dimension that only the feed decides."""
+    """A device's part of a fed value; dimensions that only the feed decides are not split."""
     known = layout.region(known_shape(shape), mesh, rank)
     pairs = zip(known, shape, strict=True)
     return tuple(slice(None) if extent < 0 else part for part, extent in pairs)

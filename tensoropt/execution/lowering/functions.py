@@ -104,7 +104,7 @@ def copy_functions(
 def called_in_place(
     target: tf.Graph, name: str, inputs: Sequence[tf.Tensor], called: str
 ) -> tf.Operation:
-    """What a function gives, by its own operators in a graph: TensorFlow differentiates these.
+    """Emit a function's operators in place of a call, so that TensorFlow differentiates them.
 
     A loop among them waits for nothing, as TensorFlow adds inputs to it when it is differentiated.
 

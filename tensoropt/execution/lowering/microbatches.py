@@ -115,7 +115,7 @@ class PinnedStrategy(Strategy):
                 self._pin(operator)
 
     def _pin_received(self, operator: Operator, readers: Sequence[tuple[Operator, int]]) -> None:
-        """What is received lies as its first reader in the script wants it."""
+        """Lay out a received tensor as its first reader in the script wants it."""
         slot = _replicated(operator)
         for reader, number in readers:
             if reader.gradient is None and reader.type not in TYPES_OF_MICROBATCHES:
@@ -138,7 +138,7 @@ class PinnedStrategy(Strategy):
         return super().output_slot(tensor)
 
     def _pin(self, operator: Operator) -> None:
-        """Lay out an operator as what it is of."""
+        """Lay out an operator of `TYPES_OF_MICROBATCHES` as the tensor that it stands for."""
         attributes = operator.attributes
         count = len(operator.inputs) // len(operator.outputs)
         for number in range(len(operator.outputs)):
@@ -181,7 +181,7 @@ def _whole_along(slot: Slot, dim: int) -> Slot:
 
 
 def whole_region(operator: Operator, region: tuple[slice, ...]) -> tuple[slice, ...]:
-    """A region of what an operator is fed or draws, in that of the whole batch.
+    """A region of a fed or drawn tensor, as a region of the whole batch.
 
     Args:
         operator: of the whole batch, or of a microbatch.

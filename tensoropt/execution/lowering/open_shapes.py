@@ -1,8 +1,8 @@
-"""Emission where extents are open: only a run decides them (-1 in a graph's shapes).
+"""Emission with open extents, which only a run decides (-1 in a graph's shapes).
 
-What is emitted for all sizes has no number in it that follows from one. A shape that the script
-computes is computed by the run, for the whole tensor; what a device's kernel needs for its piece
-follows from it, as pieces are equal.
+A program for all sizes contains no number that follows from one size. The run computes the shapes
+that the script computes, for whole tensors; the shape of a device's piece follows from them, since
+pieces are equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 
 
 def checked_for_any_size(strategy: Strategy, graph: Graph, other: Strategy) -> Strategy:
-    """As `for_any_size`, of what custom lowerings do, too."""
+    """See `for_any_size`; checks the rules of operators, too."""
     opened = for_any_size(strategy, graph, other)
     for operator in graph:
         rules.check_any_size(operator, opened)
@@ -51,11 +51,12 @@ def known_shapes(graph: Graph, at: Graph) -> dict[Shape, Shape]:
 
 
 def plans_at(plan_steps: PlanSteps, sizes: Mapping[Shape, Shape], mesh: Mesh) -> PlanSteps:
-    """What plans a resharding of tensors with open extents, too.
+    """A planner of reshardings, also of tensors with open extents.
 
     Args:
-        plan_steps: plans one of a known shape.
-        sizes: for open shapes a known one to plan with; else an open extent counts as its pieces.
+        plan_steps: plans a resharding of a tensor of known shape.
+        sizes: by open shape a known one to plan with; without one, an open extent is taken as the
+            number of its pieces.
         mesh: the devices.
     """
 
@@ -87,12 +88,12 @@ def static_shape(shape: Sequence[int]) -> list[int | None]:
 def whole_shapes(
     operator: Operator, shards: Sequence[tf.Tensor], layouts: Sequence[Layout], mesh: Mesh
 ) -> list[tf.Tensor]:
-    """What Shape, ShapeN or Size gives for whole tensors, from a device's pieces of them.
+    """The outputs of Shape, ShapeN or Size of whole tensors, from a device's pieces of them.
 
     Args:
-        operator: one of `tensoropt.parallel.any_size.SHAPE_TYPES`.
-        shards: one of each tensor that it reads.
-        layouts: these shards'.
+        operator: an operator of `tensoropt.parallel.any_size.SHAPE_TYPES`.
+        shards: a device's shard of each tensor that it reads.
+        layouts: the layouts of these tensors.
         mesh: the devices.
     """
     dtype = tf.as_dtype(operator.outputs[0].dtype)

@@ -1,4 +1,4 @@
-"""Gradients of a script's recorded calls, by differentiating what is emitted on the ranks."""
+"""Gradients of a script's recorded calls, by differentiating the emitted operators."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RankGradients:
         self._made: dict[tuple[int, TensorName], list[Any]] = {}
 
     def is_now_sparse(self, tensor: TensorName) -> bool:
-        """Whether the call that is being differentiated has slices for a tensor in the script."""
+        """Whether the script's gradient of a tensor in the current call is sparse."""
         return tensor in self._now_sparse
 
     def shards(self, operator: Operator) -> list[tf.Tensor]:
@@ -112,7 +112,7 @@ class RankGradients:
             ]
             found = _added(found, reduced.get(x, ()))
             if self._graph[x.operator].type in (BOUNDARY, TRANSFER):
-                # A script's gradient may leave out some of the ways to it.
+                # The script's gradient may leave out some of the paths to this tensor.
                 found = [
                     tf.zeros_like(shard) if gradient is None else gradient
                     for gradient, shard in zip(found, shards(x), strict=True)
@@ -135,7 +135,7 @@ class RankGradients:
         return self._world.reshard(upstream, steps, f"{y.operator}/upstream")
 
     def _whole_slices(self, x: TensorName, gradients: list[Any]) -> list[Any]:
-        """A sparse gradient as its slot has it: all slices on every rank, columns as x's."""
+        """A sparse gradient in its slot: all slices on every rank, columns in the layout of x."""
         made = self._strategy.output_slot(x).gradient
         target = Layout(((), *made.dims[1:]))
         shape, label = self._graph.spec(x).shape, f"{x.operator}/slices"
@@ -147,7 +147,7 @@ class RankGradients:
             return edge.collected(gradients)
         if any(gradient is None for gradient in gradients):
             return gradients
-        # A rule may give all rows where the script's operator gives some.
+        # The gradient of a rule may be dense although the script's is sparse.
         steps = self._plan_steps(shape, gradients[0].dtype.name, made, target)
         wholes = self._world.reshard(gradients, steps, label)
         return [tf.IndexedSlices(whole, tf.range(tf.shape(whole)[0])) for whole in wholes]

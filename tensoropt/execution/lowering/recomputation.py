@@ -1,7 +1,7 @@
-"""Recomputation: what the backward pass makes again instead of saving it in the forward pass.
+"""Recomputation: the backward pass computes tensors again that the forward pass does not save.
 
 An operator whose gradient reads such a tensor gets a gradient function of its own: it recomputes
-the tensor, by resharding what is saved or by running operators again, and then calls the
+the tensor, by resharding a saved tensor or by running operators again, and then calls the
 registered gradient with the result. Control dependencies on the gradient that arrives let this
 start in the backward pass only; the forward pass's tensor is freed after its last reader there.
 Every rank recomputes the same tensors in the same order, so collectives keep theirs.
@@ -36,10 +36,10 @@ class Recomputation:
 
     Args:
         context: the program.
-        inputs: what operators read in the forward pass.
-        reads: gives what the gradients of the script read; called only where something is
-            recomputed.
-        compute: emits an operator on given inputs: per rank its outputs.
+        inputs: the operators' inputs in the forward pass.
+        reads: finds the tensors that gradients of the script's operators read; called only if some
+            tensor is recomputed.
+        compute: emits an operator on given inputs, and returns its outputs per rank.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Recomputation:
         self._moved: dict[tuple[TensorName, Layout], list[tf.Tensor]] = {}
 
     def next_call(self) -> None:
-        """Forget what is recomputed: the gradients of the next call recompute it."""
+        """Forget recomputed tensors: the gradients of the next call compute them once more."""
         self._computed.clear()
         self._moved.clear()
 
     def concerns(self, operator: Operator) -> bool:
-        """Whether the gradient of an operator reads something that is recomputed."""
+        """Whether the gradient of an operator reads a recomputed tensor."""
         if not self._keeping.active or not has_plain_inputs(operator):
             return False
         return bool(self._recomputed_inputs(operator) or self._recomputed_outputs(operator))
@@ -81,9 +81,9 @@ class Recomputation:
         """While the context lasts, operations of an operator's type get its gradient function.
 
         Args:
-            operator: that `concerns` it.
-            position: of the rank that it is created on.
-            replaced: inputs in place of which the kernel is given something else.
+            operator: an operator that `concerns` it.
+            position: the position of the rank on which the operation is created.
+            replaced: numbers of inputs that are replaced for the kernel on a shard.
         """
 
         def function(operation: tf.Operation, *upstream: Any) -> Any:
@@ -110,7 +110,7 @@ class Recomputation:
         """The outputs of an operator with a custom lowering, per rank; its gradient runs it again.
 
         Args:
-            operator: that `concerns` it.
+            operator: an operator that `concerns` it.
             inputs: the shards of each input.
         """
         width = len(self._world.ranks)
@@ -139,7 +139,7 @@ class Recomputation:
             self._input(operator, number) if self._keeping.read_again(operator, number) else shards
             for number, shards in enumerate(_grouped(given, width))
         ]
-        # Not the tensors themselves: others may read them on other ways to the outputs.
+        # Gradients are taken of copies: other operators may read the tensors themselves.
         inputs = [[tf.identity(shard) for shard in shards] for shards in again]
         outputs = [shard for of_rank in self._compute(operator, inputs) for shard in of_rank]
         arrived = [(y, dy) for y, dy in zip(outputs, upstream, strict=True) if dy is not None]

@@ -187,6 +187,7 @@ class StageEmitter:
         return [[shard] for shard in shards]
 
     def _emit_operator(self, operator: Operator) -> None:
+        """Emit an operator that TensorFlow has a kernel of, or that a rule lowers."""
         if operator.type in SHAPE_TYPES:
             self._emit_shape(operator)
             return
@@ -208,6 +209,18 @@ class StageEmitter:
                 outputs = made(operator, inputs)
             self._emitted.record(operator, outputs)
             return
+        self._emit_kernels(operator, inputs, recomputes)
+
+    def _emit_kernels(
+        self, operator: Operator, inputs: list[list[tf.Tensor]], recomputes: bool
+    ) -> None:
+        """Emit an operator's kernel on each rank.
+
+        Args:
+            operator: the operator.
+            inputs: the shards of each input, one per rank.
+            recomputes: whether gradients compute its outputs again.
+        """
         inputs = rules.local_operands(self._world, operator, self._strategy, inputs)
         create = self._kernel(operator)
         outputs, operations = [], []
@@ -218,7 +231,7 @@ class StageEmitter:
                     self._target.control_dependencies(self._emitted.before(operator, position))
                 )
                 if operator.type in _ONCE and rank != 0:
-                    # It waits for its inputs, too: ranks move them together.
+                    # Its inputs are awaited here, too: all ranks take part in moving them.
                     operation = tf.group(*own)
                 else:
                     if recomputes:
@@ -234,7 +247,7 @@ class StageEmitter:
         self._emitted.record(operator, outputs, operations)
 
     def _emit_shape(self, operator: Operator) -> None:
-        """What a device says of whole tensors' shapes, which it need not have whole."""
+        """Emit the shapes of whole tensors, of which a device has one shard each."""
         layouts = [self._strategy.output_slot(tensor).forward for tensor in operator.inputs]
         shards = [self._emitted.shards(tensor) for tensor in operator.inputs]
         outputs = []
@@ -248,14 +261,14 @@ class StageEmitter:
         self._emitted.record(operator, outputs)
 
     def _rule(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> rules.Rule | None:
-        """The custom lowering of an operator under its configuration, if its kernel does not do."""
+        """The rule that lowers an operator under its configuration; None if its kernel does."""
         rule = rules.lookup(operator, self._strategy)
         if inputs and looks_up_rows(operator, 0) and inputs[0][0].dtype == tf.resource:
             rule = rules.rows.gather
         return rule
 
     def _computed(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
-        """Per rank the outputs of an operator on given inputs; nothing is recorded."""
+        """The outputs of an operator on given inputs, per rank. They are not recorded."""
         rule = self._rule(operator, inputs)
         if rule is not None:
             configuration = self._strategy.configurations[operator.name]
@@ -272,7 +285,7 @@ class StageEmitter:
         return outputs
 
     def _random(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
-        """The shards of what a random operator draws; ranks with the same region share one."""
+        """The shards that a random operator draws. Ranks with the same region share a shard."""
         layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
         mesh, drawn = self._world.mesh, {}
         with (
@@ -280,10 +293,10 @@ class StageEmitter:
             self._target.control_dependencies(self._emitted.before_on_all(operator)),
         ):
             for position, rank in enumerate(self._world.ranks):
-                place = mesh.piece(rank, layout.axes)
-                if place not in drawn:
-                    own = [given[position] for given in inputs]
-                    drawn[place] = self._draws.draw(operator, own, layout, mesh, rank)
+                piece = mesh.piece(rank, layout.axes)
+                if piece not in drawn:
+                    operands = [shards[position] for shards in inputs]
+                    drawn[piece] = self._draws.draw(operator, operands, layout, mesh, rank)
         return [drawn[mesh.piece(rank, layout.axes)] for rank in self._world.ranks]
 
     def _set_shapes(self, operator: Operator, operation: tf.Operation) -> None:
@@ -298,7 +311,7 @@ class StageEmitter:
             tensor.set_shape([own if inferred is None else None for inferred, own in pairs])
 
     def _rescaled(self, operator: Operator, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """A kernel that divides by the extent it sees (Mean) gives a partial sum once scaled."""
+        """The outputs; those of a kernel that divides by its local extent (Mean) are scaled."""
         derivation = self._strategy.derivations[operator.name]
         configuration = self._strategy.configurations[operator.name]
         scale = rescaling(derivation, configuration, self._world.mesh)
@@ -307,7 +320,7 @@ class StageEmitter:
         return [output * tf.constant(float(scale), output.dtype) for output in outputs]
 
     def _kernel(self, operator: Operator) -> Callable[[Sequence[tf.Tensor]], tf.Operation]:
-        """What creates an operator's kernel on a rank's inputs; it is the same on every rank."""
+        """A function that creates an operator's kernel on a rank's inputs, alike on all ranks."""
         if operator.type == "NoOp":
             return lambda _: tf.no_op(operator.name)
         attributes = tensorflow_attributes(self._script, operator, self._local_form(operator))
@@ -333,7 +346,7 @@ class StageEmitter:
     def _with_replaced(
         self, operator: Operator, inputs: list[list[tf.Tensor]]
     ) -> list[list[tf.Tensor]]:
-        """The inputs, with those replaced that describe the whole tensor."""
+        """The inputs, where operands that describe the whole tensor describe the shard instead."""
         inputs = list(inputs)
         for number, value in self._replaced_operands(operator).items():
             if isinstance(value, tuple) and -1 in value:
@@ -363,6 +376,6 @@ class StageEmitter:
 
 
 def reads_variable(operator: Operator) -> bool:
-    """Whether an operator's output is a variable's value, when that is left open."""
+    """Whether an operator reads a variable at no set time: any value during the run will do."""
     read = operator.type == "ReadVariableOp" and not operator.control_inputs
     return operator.is_variable or read

@@ -1,9 +1,10 @@
-"""Let ranks compute the same between two collectives, where they wait in these.
+"""Make all ranks compute the same operators between two collectives.
 
-TensorFlow leaves open whether what neither needs a collective nor is needed by it runs before or
-after it, and each process has it otherwise. Then one rank waits for another that computes first,
-and later that one for it. So what a rank computes is put between the collectives where it was made,
-and gradients that only updates read are sent late, as those in buckets are.
+For ranks that wait in collectives. An operator that does not depend on a collective, and on which
+no collective depends, may run before it or after it, as TensorFlow likes, and processes differ.
+Then one rank waits for a second that computes first, and later the second for the first. So each
+operator gets control dependencies that keep it between the collectives between which it was made.
+Gradients that only updates read are sent late, as those in buckets are.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ __all__ = ["balance_ranks"]
 
 _TAKE_NO_TIME = frozenset({"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Shape"})
 _AS_SOON_AS_CAN = _TAKE_NO_TIME | {"AddN"}
-"""Besides updates: sums of gradients, each of which is there until it is added."""
+"""Operators that run as early as possible: a sum of gradients frees the gradients that it adds."""
 _MERGED = frozenset({("Conv2D", "BiasAdd"), ("Pad", "Conv2D")})
-"""Types of operators of which oneDNN makes one kernel, where the second reads the first."""
+"""Types of pairs of operators that oneDNN fuses, if the second reads the first."""
 
 
 def balance_ranks(
@@ -35,10 +36,10 @@ def balance_ranks(
 
     Args:
         operations: of one program, in the order in which they were made.
-        run: what is run; only what it needs is ordered.
+        run: the operations to run; only the operations that they need are ordered.
         collectives: in their order, each waiting for the one before.
-        full_bytes: of gradients that only updates read are not kept back. More are sent where they
-            are made.
+        full_bytes: bytes of gradients that only updates read. Once so many are kept back, they are
+            sent.
     """
     program = _Program.of(operations, run, collectives)
     if not program.collectives:
@@ -51,16 +52,17 @@ def balance_ranks(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Program:
-    """What is run of a program.
+    """The operations of a program that are run.
 
     Attributes:
-        operations: in the order in which they were made, which extends that of the data but for
-            loops, whose inputs are moved before them.
-        reads: what each of them waits for, among them.
-        collectives: of them.
-        number: of each collective, from 1.
-        placed: what is put between collectives. What neither needs one nor is needed by one, as a
-            metric, is not: should it fail, all collectives of the step run.
+        operations: in the order in which they were made. It respects the order of the data, since
+            inputs of loops are moved before the loops.
+        reads: by operation the operations that it waits for.
+        collectives: the collectives among them.
+        number: the number of each collective, from 1.
+        placed: the operations to put between collectives. An operation that neither needs a
+            collective nor is needed by one (a metric) is not placed: should it fail, all
+            collectives of the step still run.
     """
 
     operations: Sequence[tf.Operation]
@@ -87,7 +89,7 @@ class _Program:
             reads[operation] = [each for each in all_read if each in made]
             waiting += reads[operation]
         needed = [each for each in collectives if each in reads]
-        number = {each: place for place, each in enumerate(needed, 1)}
+        number = {each: position for position, each in enumerate(needed, 1)}
         ordered = in_order_of_data([each for each in operations if each in reads])
         placed = set(needed)
         for operation in reversed(ordered):
@@ -102,9 +104,9 @@ class _Program:
 
 
 def _sent_at_once(program: _Program, full_bytes: int) -> set[tf.Operation]:
-    """Collectives that wait for nothing that is made after them: what other ones need, and those
-    with which what is kept back would be too much."""
-    passed_on: set[tf.Operation] = set()  # what a collective needs otherwise than by its turn
+    """Collectives that do not wait for later operations: other collectives need their results, or
+    the gradients that are kept back have become too many."""
+    passed_on: set[tf.Operation] = set()  # a collective needs their results, not only its turn
     for operation in reversed(program.operations):
         if operation not in passed_on and operation not in program.number:
             continue
@@ -124,8 +126,7 @@ def _sent_at_once(program: _Program, full_bytes: int) -> set[tf.Operation]:
 
 
 def _segments(program: _Program, sent: set[tf.Operation]) -> dict[tf.Operation, int]:
-    """After which collective each operator is, and before the next one; of a collective its own
-    number."""
+    """The number of the collective that each operator comes after; of a collective, its own."""
     segments: dict[tf.Operation, int] = {}
     last, made_after = program.collectives[-1], 0
     for operation in program.operations:
@@ -135,15 +136,17 @@ def _segments(program: _Program, sent: set[tf.Operation]) -> dict[tf.Operation, 
         if operation in sent:
             made_after = program.number[operation]
         if operation is last:
-            made_after = 0  # updates, which are made last: each as soon as it can
+            made_after = 0  # updates are made last; each runs as early as possible
     return segments
 
 
 def _keep_apart(program: _Program, segments: Mapping[tf.Operation, int]) -> None:
-    """Put an identity before operators that TensorFlow would merge with one that is before another
-    collective. The merged one would wait for a collective that waits for it, and so would never
-    run, without an error: TensorFlow merges for oneDNN after all is ordered, and looks for no
-    cycles (seen in 2.18)."""
+    """Put an identity between operators that oneDNN would fuse across a collective.
+
+    The fused operator would wait for a collective that waits for it, and would never run, without
+    an error: TensorFlow fuses after operators are ordered, and does not look for cycles (seen in
+    2.18).
+    """
     for operation in program.operations:
         others = _merged_with(operation)
         if any(segments.get(each, segments[operation]) != segments[operation] for each in others):
@@ -152,7 +155,7 @@ def _keep_apart(program: _Program, segments: Mapping[tf.Operation, int]) -> None
 
 
 def _merged_with(operation: tf.Operation) -> list[tf.Operation]:
-    """Of which and an operator oneDNN may make one kernel."""
+    """The operators that oneDNN may fuse with an operator."""
     if operation.type == "BiasAddGrad":
         readers = operation.inputs[0].consumers()
         return [each for each in readers if each.type == "Conv2DBackpropFilter"]
@@ -161,21 +164,26 @@ def _merged_with(operation: tf.Operation) -> list[tf.Operation]:
 
 
 def _within_merged(program: _Program) -> set[tf.Operation]:
-    """What was made between two operators of one kernel: if it waited for the first and were read
-    by the second, the kernel would wait for itself."""
-    place = {operation: number for number, operation in enumerate(program.operations)}
+    """Operations that were made between two operators that may be fused.
+
+    If one of them waited for the first and were read by the second, the fused kernel would wait for
+    itself.
+    """
+    position = {operation: number for number, operation in enumerate(program.operations)}
     found: set[tf.Operation] = set()
-    for operation, number in place.items():
+    for operation, number in position.items():
         for other in _merged_with(operation):
-            first, last = sorted((number, place.get(other, number)))
+            first, last = sorted((number, position.get(other, number)))
             found.update(program.operations[first + 1 : last])
     return found
 
 
 def _wait_for_collectives(program: _Program, segments: Mapping[tf.Operation, int]) -> None:
-    """Let operators wait for the collective that they are after, and for what was made just before
-    them to run after it: else the executor begins with them, as with the second of two losses while
-    the first one's gradients are under way."""
+    """Let operators wait for the collective before them, and for the operator made before them.
+
+    Without the second, TensorFlow's executor would begin with them: with the second of two losses
+    while it still computes the gradients of the first.
+    """
     behind: dict[tf.Operation, int] = {}
     within = _within_merged(program)
     made_last: dict[int, tf.Operation] = {}
@@ -196,7 +204,7 @@ def _wait_for_collectives(program: _Program, segments: Mapping[tf.Operation, int
 def _let_collectives_wait(program: _Program, segments: Mapping[tf.Operation, int]) -> None:
     """Let a collective wait for the operators that are before it."""
     beyond = len(program.collectives) + 1
-    ahead = dict.fromkeys(program.operations, beyond)  # of which collective each already is
+    ahead = dict.fromkeys(program.operations, beyond)  # the first collective that needs it
     waits: dict[int, list[tf.Operation]] = {}
     for operation in reversed(program.operations):
         found = program.number.get(operation, ahead[operation])
@@ -212,7 +220,7 @@ def _let_collectives_wait(program: _Program, segments: Mapping[tf.Operation, int
 
 
 def _takes_time(operation: tf.Operation) -> bool:
-    """Whether it matters when an operator runs; variables and tables are other programs', too."""
+    """Whether it matters when an operator runs. Handles take no time, and programs share them."""
     holds = any(each.dtype == tf.resource or each.dtype._is_ref_dtype for each in operation.outputs)
     return operation.type not in _TAKE_NO_TIME and not holds
 

@@ -1,10 +1,10 @@
-"""Let what reads a tensor run before what is made of its other readers' results.
+"""Run all readers of a tensor before the operators that read the readers' outputs.
 
-The gradient that arrives at a layer is read twice: by the gradient by the layer's weights, and by
-that by its input, from which the layer before goes on. TensorFlow's executor follows the chain and
-leaves gradients by weights for later, so that what arrived at every layer is there to the end: a
-U-Net's step took two thirds more memory. Operators are made in an order in which little is there at
-a time, and of it only this is kept: what does not read the same tensor may run at the same time.
+The gradient that arrives at a layer is read twice: for the gradient of the layer's weights, and for
+that of its input, with which the layer before goes on. TensorFlow's executor follows the chain and
+leaves gradients of weights for later, so the arriving gradients of all layers stay in memory to the
+end: a U-Net's step took two thirds more memory. The order in which operators are made needs little
+memory. Only this much of it is kept: operators that read different tensors may run side by side.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from tensoropt.cost.peak.kernel_memory import IN_LINE
 __all__ = ["keep_readers_in_order"]
 
 _STAY = frozenset({"Const", "Placeholder", "ReadVariableOp", "VarHandleOp", "VariableV2"})
-"""Types of operators whose outputs are there anyhow."""
+"""Types of operators whose outputs stay in memory in any case."""
 
 
 def keep_readers_in_order(operations: Sequence[tf.Operation], run: Iterable[tf.Operation]) -> None:
-    """Add control dependencies from a tensor's readers to what reads its other readers' outputs.
+    """Add control dependencies from a tensor's readers to readers of its other readers' outputs.
 
-    Only to what was made later, so that there are no circles.
+    They go to operations that were made later, so there are no circles.
 
     Args:
-        operations: of one program, in the order in which they were made, which extends that of
-            their dependencies.
-        run: what is run; only what it needs is ordered, and nothing else becomes needed.
+        operations: of one program, in the order in which they were made, which respects their
+            dependencies.
+        run: the operations to run; only the operations that they need are ordered.
     """
-    place = {operation: number for number, operation in enumerate(operations)}
-    needed = _needed(run, place)
+    position = {operation: number for number, operation in enumerate(operations)}
+    needed = _needed(run, position)
     waits: dict[tf.Operation, set[tf.Operation]] = {}
     for operation in operations:
         if operation not in needed or operation.type in _STAY or operation.type in IN_LINE:
@@ -43,21 +43,21 @@ def keep_readers_in_order(operations: Sequence[tf.Operation], run: Iterable[tf.O
             if len(readers) < 2:
                 continue
             freed = {reader: _let_go(reader) for reader in readers}
-            ready = {reader for reader in readers if _is_ready(reader, tensor, place)}
+            ready = {reader for reader in readers if _is_ready(reader, tensor, position)}
             for reader in readers:
                 held = sum(map(_bytes, reader.outputs))
                 worth = {r for r in readers if freed[r] >= held or r in ready} - {reader}
                 for after in {use for made in reader.outputs for use in _readers(made, needed)}:
-                    if after.outputs:  # no update: it makes nothing
-                        before = {r for r in worth if place[r] < place[after]}
+                    if after.outputs:  # an update has none
+                        before = {r for r in worth if position[r] < position[after]}
                         waits.setdefault(after, set()).update(before)
     for operation, before in waits.items():
         before.difference_update(_dependencies(operation))
-        operation._add_control_inputs(sorted(before, key=place.__getitem__))
+        operation._add_control_inputs(sorted(before, key=position.__getitem__))
 
 
 def _readers(tensor: tf.Tensor, needed: Collection[tf.Operation]) -> set[tf.Operation]:
-    """Of what is needed, what reads a tensor's memory: through views, too."""
+    """The needed operations that read a tensor's memory, also through views."""
     found = set()
     waiting = [tensor]
     while waiting:
@@ -71,22 +71,26 @@ def _readers(tensor: tf.Tensor, needed: Collection[tf.Operation]) -> set[tf.Oper
     return found
 
 
-def _is_ready(reader: tf.Operation, tensor: tf.Tensor, place: Mapping[tf.Operation, int]) -> bool:
-    """Whether a reader waits for nothing beside a tensor, and leaves less than that: as the sum of
-    what arrives over all but the channels."""
-    made = place[tensor.op]
+def _is_ready(
+    reader: tf.Operation, tensor: tf.Tensor, position: Mapping[tf.Operation, int]
+) -> bool:
+    """Whether a reader waits only for a tensor, and its outputs are smaller than that.
+
+    An example is the gradient of a bias: the sum of the arriving gradient over all but channels.
+    """
+    made = position[tensor.op]
     return sum(map(_bytes, reader.outputs)) < _bytes(tensor) and all(
-        each.type in _STAY or place.get(each, 0) <= made for each in _dependencies(reader)
+        each.type in _STAY or position.get(each, 0) <= made for each in _dependencies(reader)
     )
 
 
 def _let_go(reader: tf.Operation) -> float:
-    """The most bytes that are free once an operator has run: of what it reads but variables."""
+    """The most bytes that are freed once an operator has run: its inputs, except variables."""
     return sum(_bytes(each) for each in reader.inputs if each.op.type not in _STAY)
 
 
 def _bytes(tensor: tf.Tensor) -> float:
-    """Of one that stands for its batch's size, too: infinitely many."""
+    """The bytes of a tensor; infinity if its shape is open."""
     size = tensor.shape.num_elements()
     return inf if size is None else size * tensor.dtype.size
 
@@ -94,7 +98,7 @@ def _bytes(tensor: tf.Tensor) -> float:
 def _needed(
     run: Iterable[tf.Operation], among: Collection[tf.Operation]
 ) -> Collection[tf.Operation]:
-    """What is run and all that it depends on."""
+    """The operations to run and all that they depend on."""
     waiting = [operation for operation in run if operation in among]
     found = set(waiting)
     while waiting:

@@ -1,8 +1,8 @@
-"""Let updates of variables wait for those who still use the values that they replace.
+"""Let updates of variables wait for the operators that still use the values to be replaced.
 
-Reading a resource variable gives its buffer. An update that finds the buffer in use makes another
-one and copies the variable first. TensorFlow leaves open which comes first where the gradient by a
-weight is made before the gradient by its layer's input, which reads the weight.
+A read of a resource variable gives its buffer. An update that finds the buffer in use copies the
+variable to a new one first. TensorFlow leaves the order open where the gradient of a weight is made
+before the gradient of its layer's input, which reads the weight.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ def is_assigned(value: tf.Tensor) -> bool:
     return False
 
 
-def let_updates_wait(operations: Sequence[tf.Operation], needed_by: Iterable[tf.Operation]) -> None:
-    """Add control dependencies from operators that use values of variables to updates of these.
+def let_updates_wait(operations: Sequence[tf.Operation], run: Iterable[tf.Operation]) -> None:
+    """Add control dependencies from operators that read variables to updates of the variables.
 
     Args:
         operations: of one program, in the order in which they were made.
-        needed_by: what runs whenever one of them does: only what these need is waited for.
+        run: the operations to run; an update waits only for operations that they need.
     """
     updates = [operation for operation in operations if operation.type.startswith(_UPDATES)]
     if not updates:
         return
-    place = {operation: number for number, operation in enumerate(operations)}
+    position = {operation: number for number, operation in enumerate(operations)}
     needs = {
-        operation: [each for each in _read(operation) if each in place] for operation in operations
+        operation: [each for each in _read(operation) if each in position]
+        for operation in operations
     }
-    run = _needed(needed_by, needs)
-    of_update = {update: _uses(update) & run for update in updates}
+    needed = _needed(run, needs)
+    of_update = {update: _uses(update) & needed for update in updates}
     bits = {use: 1 << number for number, use in enumerate(set().union(*of_update.values()))}
     behind: dict[tf.Operation, int] = {}
     for operation in operations:
@@ -61,10 +62,10 @@ def let_updates_wait(operations: Sequence[tf.Operation], needed_by: Iterable[tf.
             found |= behind.get(need, 0)
         behind[operation] = found
     for update, uses in of_update.items():
-        # One that was made before the update cannot need it.
-        late = [each for each in uses if place[each] < place[update]]
+        # An operation that was made before the update cannot need it.
+        late = [each for each in uses if position[each] < position[update]]
         late = [each for each in late if not bits[each] & behind[update]]
-        update._add_control_inputs(sorted(late, key=place.__getitem__))
+        update._add_control_inputs(sorted(late, key=position.__getitem__))
 
 
 def _read(operation: tf.Operation) -> list[tf.Operation]:
@@ -86,7 +87,7 @@ def _needed(
 
 
 def _uses(update: tf.Operation) -> set[tf.Operation]:
-    """What reads the buffers of the variables that are updated."""
+    """The operations that read the buffers of the updated variables."""
     handles = [each for each in update.inputs if each.dtype == tf.resource]
     waiting = [use for each in handles for use in each.consumers() if use.type == "ReadVariableOp"]
     seen = set(waiting)

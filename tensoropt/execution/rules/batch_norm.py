@@ -129,7 +129,7 @@ class _Layer:
         return float(str(self.operator.attributes["epsilon"]))
 
     def kernels(self, x: tf.Tensor) -> Kernels:
-        """Of what ranks compute for themselves; ``x`` is one's shard."""
+        """The kernels for a rank's shard ``x``."""
         return kernels_for(
             x,
             str(self.operator.attributes["data_format"]),

@@ -1,6 +1,6 @@
-"""What a rank computes of a split batch normalisation: by operators in C++, or by TensorFlow's.
+"""A rank's part of a split batch normalisation: by operators in C++, or by TensorFlow's.
 
-Both make the same from the same, up to rounding, and a rank has either.
+Both compute the same, up to rounding. A rank uses either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Kernels", "kernels_for"]
 
 
 class Kernels(Protocol):
-    """Of one layer on one rank. Statistics are float32, variances without Bessel's correction."""
+    """The kernels of one layer on one rank. Statistics are float32, variances are uncorrected."""
 
     def statistics(self, x: tf.Tensor) -> tf.Tensor:
         """[1, 2, channels]: mean and variance of a shard. No gradient passes."""

@@ -44,13 +44,13 @@ _SMALL = 1 << 16  # elements that may be drawn at once and cut, rather than in m
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """What one draw of an operator's whole tensor is made of.
+    """The source of one draw of an operator's whole tensor.
 
     Attributes:
-        kernel: from a shape and a counter to a tensor.
-        counter: where the draw starts: two unsigned numbers of 64 bits, the low one first.
-        group: number of elements that one step of the kernel makes.
-        blocks: by how many a step moves the counter.
+        kernel: draws a tensor, from a shape and a counter.
+        counter: the start of the draw: two unsigned numbers of 64 bits, the low one first.
+        group: number of elements that one step of the kernel draws.
+        blocks: the number of blocks by which a step moves the counter.
     """
 
     kernel: Callable[[Sequence[int] | tf.Tensor, tf.Tensor], tf.Tensor]
@@ -66,7 +66,7 @@ def stream_of(
     seeds: tuple[int, int] = (0, 0),
     drawn: tf.Tensor | None = None,
 ) -> Stream:
-    """What an operator draws on one device.
+    """The stream of a random operator on one device.
 
     Args:
         op_type: one of `TYPES`.

@@ -44,7 +44,7 @@ def _windows_of(
     label: str,
     fill: float = 0,
 ) -> list[tf.Tensor]:
-    """What the windows of each rank's part of the output read, padding included."""
+    """The elements that the windows of each rank's part of the output read, with padding."""
     for dimension in dimensions:
         if not _axes(dimension, configuration):
             dim, before = dimension.dim, dimension.before
@@ -66,7 +66,7 @@ def _exchanges(
     transposed: bool,
     fill: float = 0,
 ) -> list[Exchange]:
-    """What brings each rank all that its windows read, one split dimension after the other."""
+    """The exchanges after which each rank has all that its windows read, by split dimension."""
     split = [(d, _axes(d, configuration)) for d in dimensions]
     steps = [d.exchange(mesh, axes, transposed, fill) for d, axes in split if axes]
     return [step for step in steps if step is not None]
@@ -117,7 +117,7 @@ def _pool(fill_of: Callable[[tf.DType], float]) -> Rule:
 
 
 def _lowest(dtype: tf.DType) -> float:
-    """What no maximum is: every element is at least as large."""
+    """The least value of a dtype, which padding for a maximum takes."""
     return float("-inf") if dtype.is_floating else int(dtype.min)
 
 

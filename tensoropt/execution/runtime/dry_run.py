@@ -44,7 +44,7 @@ from tensoropt.parallel.resharding import ReshardStep, Step
 
 __all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
 
-_SMALL = 64  # elements of a constant that says where and how a kernel works
+_SMALL = 64  # elements of a constant that is a kernel's parameter: an axis, a shape, offsets
 _SCALARS = {"Split": "num_split", "Unpack": "axis"}
 
 
@@ -127,17 +127,17 @@ def _emitted(step: ScriptStep, pipeline: Pipeline, world: _DryRunWorld) -> Devic
 
 
 class _DryRunWorld(MPIWorld):
-    """One of a mesh's ranks, without the others: it emits what it would run.
+    """One rank of a mesh, alone: it emits its program, which is never run.
 
     Args:
         mesh: the devices.
         first: see `World`.
-        position: of the rank.
+        position: the number of the rank.
         native: see `ScriptStep`.
 
     Attributes:
-        moved: of each operation that communicates, by its name, the type that it stands for and the
-            steps of a resharding that it takes.
+        moved: by name of each operation in the place of a collective the collective's type, and
+            the steps of a resharding that it takes.
     """
 
     def __init__(self, mesh: Mesh, first: int = 0, position: int = 0, native: bool = False) -> None:
@@ -181,7 +181,7 @@ class _DryRunWorld(MPIWorld):
 def _stand_in(
     collective: Collective, group: Group, tensors: Sequence[tf.Tensor], record: str, watch: Watch
 ) -> list[tf.Tensor]:
-    """An operation that stands for a collective on several tensors, and is never run."""
+    """An operation in the place of a collective on several tensors; it is never run."""
     del collective, group, record, watch
     dtypes = [tensor.dtype for tensor in tensors]
     made: list[tf.Tensor] = tf.numpy_function(
@@ -202,9 +202,9 @@ def describe(
 
     Args:
         targets: operations that are run.
-        moved: types and steps of what stands for a collective, by the name of its operation.
+        moved: see `_DryRunWorld`.
         mesh: all devices.
-        rank: the one that the graph is for.
+        rank: the rank that the graph is for.
     """
     needed = _needed(targets)
     numbers = {operation.name: number for number, operation in enumerate(needed)}
@@ -233,10 +233,10 @@ def describe(
 
 
 def _kept_bytes(executor: Executor, initializers: Sequence[str]) -> int:
-    """Of the constants from which variables have their first values.
+    """The bytes of the constants from which variables get their first values.
 
-    The script's, but for some bytes; large ones in the shards that the first rank reads. What a
-    stage has of them is emitted.
+    On a mesh the script's constants are counted, large ones in the shards that the first rank
+    reads; that is right within some bytes. For a stage, the initializers are emitted and counted.
     """
     if not initializers:
         return 0
@@ -260,18 +260,19 @@ def _kept_bytes(executor: Executor, initializers: Sequence[str]) -> int:
 
 
 def _constant_bytes(targets: Sequence[tf.Operation]) -> int:
-    """Of a program's constants."""
+    """The bytes of a program's constants."""
     constants = [each.get_attr("value") for each in _needed(targets) if each.type == "Const"]
     return _different_bytes(map(tf.make_ndarray, constants))
 
 
 def _different_bytes(values: Iterable[np.ndarray[Any, Any]]) -> int:
-    """Of constants, of which TensorFlow keeps one of each value."""
+    """The bytes of constants; TensorFlow keeps equal constants once."""
     different = {(value.dtype, value.shape, value.tobytes()): value.nbytes for value in values}
     return sum(different.values())
 
 
 def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """The targets and all operations that they need, in the order of data."""
     found: set[str] = set()
     waiting = list(targets)
     while waiting:
@@ -289,7 +290,7 @@ def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:
 
 
 def _specs(operation: tf.Operation, read: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """Shapes and types of outputs; of a variable's handle those of the variable."""
+    """Shapes and types of outputs; for a variable's handle, those of the variable."""
     if operation.type == "VarHandleOp":
         shape = tf.TensorShape(operation.get_attr("shape"))
         return (TensorSpec(tuple(shape.as_list()), operation.get_attr("dtype").name),)
@@ -300,7 +301,7 @@ def _specs(operation: tf.Operation, read: tuple[TensorSpec, ...]) -> tuple[Tenso
         if shape.rank is None:
             found = (0,)  # what oneDNN's batch normalisation keeps for another device
         else:
-            # As many rows as what they come from: those of a lookup that are another rank's, too.
+            # As many rows as the longest input: a lookup gets rows for other ranks, too.
             longest = max((spec.shape[0] for spec in read if spec.shape), default=1)
             found = tuple(longest if size is None else size for size in shape.as_list())
         specs.append(TensorSpec(found, tensor.dtype.base_dtype.name))

@@ -70,7 +70,6 @@ class Executor:
     ) -> None:
         self.script = script
         self.world = pipeline.stages[pipeline.here].world
-        self._pipeline = pipeline
         self._options = options
         self._agreement = agreement
         self._trace = trace
@@ -83,9 +82,7 @@ class Executor:
         any_are_open = pipeline.last == 0 and pipeline.microbatches == 1
         self._open_dims = OpenDims(script, is_split, any_are_open)
         self._session = self._new_session(options.room_bytes)
-        self._variables = VariableValues(
-            script, pipeline, agreement, self._strategies, self._processes, self._session
-        )
+        self._variables = VariableValues(script, self._strategies, self._processes, self._session)
         self._programs = self._no_programs(imported)
 
     def _new_session(self, room_bytes: int = 0) -> RankSession:
@@ -97,9 +94,7 @@ class Executor:
         """The programs of the session's graph, none so far."""
         return Programs(
             self.script,
-            self._pipeline,
             self._options,
-            self._agreement,
             self._strategies,
             self._processes,
             self._session,

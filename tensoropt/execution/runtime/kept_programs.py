@@ -1,4 +1,4 @@
-"""The programs of one TensorFlow graph: which there are, and which serve which sizes."""
+"""A table of the programs of one TensorFlow graph, by fetches and sizes of fed tensors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tensoropt.parallel.any_size import SizeError
 
 __all__ = ["AnySize", "KeptPrograms"]
 
-_FEW_SHAPES, _MOST_SHAPES = 4, 32  # for which programs are kept: so many, up to so many
-_MOST_OPERATORS = 100_000  # of the programs for more than a few shapes, on all ranks: a gigabyte
+_FEW_SHAPES, _MOST_SHAPES = 4, 32  # sets of shapes that are always kept, and kept if small
+_MOST_OPERATORS = 100_000  # in all programs and ranks, beyond _FEW_SHAPES: about a gigabyte
 
 
 class AnySize(NamedTuple):
-    """By what is known whether a program holds for every size of open dimensions.
+    """Two runs of different sizes, from which it follows whether a program holds for all sizes.
 
     Attributes:
-        shapes: of what is fed in one run.
-        other: what was emitted for another run, of another size.
+        shapes: the shapes of fed tensors in one run.
+        other: the graph that was emitted for a run of another size.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -30,13 +30,13 @@ class AnySize(NamedTuple):
 
 
 class KeptPrograms:
-    """Programs by what they fetch and what they are fed.
+    """Programs by their fetches and the shapes of their fed tensors.
 
     Args:
-        open_dims: the dimensions of what is fed that may have any size.
+        open_dims: the dimensions of fed tensors that may have any size.
 
     Attributes:
-        emitted: what they fetch from.
+        emitted: the graphs from which the programs fetch.
     """
 
     def __init__(self, open_dims: OpenDims) -> None:
@@ -76,14 +76,15 @@ class KeptPrograms:
         shapes: Mapping[str, tuple[int, ...]],
         emit: Callable[[Mapping[str, Extents], AnySize | None], EmittedGraph],
     ) -> EmittedGraph:
-        """What some operators need, emitted for these shapes; for all sizes of open dimensions
-        where there is one already for another size, and it holds.
+        """The emitted graph of some operators, for these shapes.
+
+        The second size of open dimensions gets a graph for all sizes, if one holds.
 
         Args:
-            roots: names of the operators.
-            shapes: of what is fed.
-            emit: emits it for shapes, of any size where its second argument is given; raises
-                `SizeError` or `LayoutError` if that would not hold for all sizes.
+            roots: names of the operators that are run or fetched.
+            shapes: the shapes of fed tensors.
+            emit: emits the graph for shapes; for any size if its second argument is given. It
+                raises `SizeError` or `LayoutError` if the graph would not hold for all sizes.
         """
         having = [emitted for emitted in self.emitted if emitted.has(frozenset(roots))]
         opened = self._open_dims.opened(shapes)
@@ -101,18 +102,19 @@ class KeptPrograms:
         return emitted
 
     def _is_at_one_size(self, emitted: EmittedGraph, opened: Mapping[str, Extents]) -> bool:
-        """Whether something has run at one size of open dimensions; a plan's own need not occur."""
+        """Whether a graph for one size of open dimensions has run. The size of the plan may never
+        occur in a run."""
         ran = any(each.has_run for each in self._programs.values() if each.graph is emitted.graph)
         return ran and self._open_dims.opened(emitted.shapes) == opened
 
     def are_full(self, ranks: int) -> bool:
         """Whether another program would be one too many; the same on all ranks.
 
-        Nothing leaves a TensorFlow graph. Programs for the same shapes are bounded by what the
-        script fetches, those for other shapes by nothing.
+        Operations cannot be removed from a TensorFlow graph. The script's fetches bound the number
+        of programs for the same shapes; nothing bounds the number of shapes.
 
         Args:
-            ranks: the most that a process emits.
+            ranks: the largest number of ranks that a process emits.
         """
         fed = {frozenset(emitted.shapes.items()) for emitted in self.emitted}
         if len(fed) < _FEW_SHAPES:

@@ -1,4 +1,4 @@
-"""Which dimensions of what is fed may have another size in every run of one program."""
+"""The dimensions of fed tensors whose size may change from run to run of one program."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tensoropt.graph.from_tensorflow import FED_OUTPUT
 
 __all__ = ["OpenDims"]
 
-_LEAST = 4  # what is smaller may be broadcast at this size and not at others
+_LEAST = 4  # smaller extents may be broadcast, and extents of other sizes not
 
 
 class OpenDims:
-    """The dimensions that a script leaves unknown, but for those along which batches are split.
+    """The dimensions that a script leaves unknown, except those along which batches are split.
 
     Args:
         script: the script's graph.
         split: names of the placeholders whose first dimension is split.
-        are_any: whether there are any at all.
+        are_any: whether any dimension may be open.
     """
 
     def __init__(self, script: tf.Graph, split: Collection[str], are_any: bool) -> None:
@@ -31,7 +31,7 @@ class OpenDims:
         self._held: set[tuple[frozenset[str], frozenset[tuple[str, Extents]]]] = set()
 
     def opened(self, shapes: Mapping[str, Extents]) -> dict[str, Extents]:
-        """Shapes of what is fed, with None for the open extents."""
+        """Shapes of fed tensors, with None for the open extents."""
         if not self._are_any:
             return dict(shapes)
         return {
@@ -61,7 +61,7 @@ class OpenDims:
         return frozenset(roots), frozenset(self.opened(shapes).items())
 
     def _of(self, name: str) -> frozenset[int]:
-        """The open dimensions of what is fed by a name, see `fed_operator`."""
+        """The open dimensions of the tensor that is fed by a name, see `fed_operator`."""
         if name not in self._unknown:
             fed = FED_OUTPUT.fullmatch(name)
             tensor = f"{fed['operator']}:{fed['index']}" if fed else f"{name}:0"

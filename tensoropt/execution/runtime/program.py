@@ -28,18 +28,18 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class Program:
-    """What one set of fetches, at one set of feed shapes, runs.
+    """The operations to run for one set of fetches, at one set of shapes of fed tensors.
 
     Attributes:
-        session: that runs it.
-        graph: the part of the script's graph that it needs.
-        fed: how what it is fed gets to the ranks, by fed operator, or microbatch of one.
+        session: runs the program.
+        graph: the part of the script's graph that the fetches need.
+        fed: how fed values get to the ranks, by stage and fed operator, or a microbatch of one.
         tensors: the fetched tensors that this process has, whole.
         operations: the fetched operations, on all ranks emitted here.
         collectives: the static order of collectives.
         draws: its random operators.
-        checks: what fails on all ranks alike.
-        owners: the ranks that have what is fetched, where not every rank has it.
+        checks: its operators that fail on all ranks alike.
+        owners: by fetched tensor the rank that has it, where not every rank has it.
         is_ready: whether all its variables have values.
     """
 
@@ -54,7 +54,7 @@ class Program:
     owners: Mapping[str, int] = field(default_factory=dict)
     is_ready: bool = field(default=False, init=False)
     _callable: Any = field(default=None, init=False)
-    _assigned: frozenset[str] = field(default=frozenset(), init=False)  # of what is fed
+    _assigned: frozenset[str] = field(default=frozenset(), init=False)  # fed into variables
     _runs: int = field(default=0, init=False)
 
     @property
@@ -72,14 +72,14 @@ class Program:
 
         Args:
             feeds: per fed operator the global value.
-            draws: where its random operators start; not moved on.
-            trace: takes in what happens when, in the runs that it wants.
+            draws: the counters from which its random operators start; they are not advanced.
+            trace: records when operators run, in the runs that it wants.
 
         Returns:
             The fetched values, and how many elements each random operator drew.
 
         Raises:
-            GraphError: if TensorFlow has run less than that.
+            GraphError: if TensorFlow has not run all operations.
         """
         own = self.draws
         if self._callable is None:
@@ -96,7 +96,7 @@ class Program:
         if self._callable is None:
             self._callable = self._made_callable(list(counted.values()))
         self._runs += 1
-        # As in `Session.run`, which so names the operator that an error comes from.
+        # `_do_call` names the operator in errors, as `Session.run` does.
         if trace is not None and trace.wants(self._runs):
             traced = self._made_callable(list(counted.values()), is_traced=True)
             metadata = tf.compat.v1.RunMetadata()
@@ -116,13 +116,13 @@ class Program:
         if np.size(done) != 1:
             names = ", ".join([*(op.name for op in self.operations), *self.tensors])
             raise GraphError(
-                "all operators that a run asks for run. Got a run in which some wait for each "
-                f"other in a circle, after TensorFlow has merged some, of those that make {names}. "
+                "all operators that a run asks for run. Got a run in which some operators of "
+                f"{names} wait for each other in a circle, after TensorFlow has merged some. "
                 "Report it; meanwhile TF_ENABLE_ONEDNN_OPTS=0 in the environment merges none."
             )
 
     def _shards(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The values of all placeholders; what is not split comes from the first rank."""
+        """The values of all placeholders; values that are not split come from the first rank."""
         cut = {
             name: [
                 np.asarray(feeds[fed.name][r], feeds[fed.name].dtype, order="C")
@@ -132,7 +132,7 @@ class Program:
         }
         by_axes: dict[tuple[World, tuple[int, ...]], list[str]] = {}
         for name, fed in self.fed.items():
-            by_axes.setdefault((fed.world, fed.others), []).append(name)
+            by_axes.setdefault((fed.world, fed.shared_axes), []).append(name)
         for (world, axes), names in by_axes.items():
             shared = iter(world.share([shard for name in names for shard in cut[name]], axes))
             for name in names:
@@ -146,7 +146,8 @@ class Program:
         ]
 
     def _made_callable(self, counts: Sequence[tf.Tensor], is_traced: bool = False) -> Any:
-        """What runs it: TensorFlow's ``Session.run`` looks at feeds and fetches every time."""
+        """A function that runs the program. ``Session.run`` would parse feeds and fetches anew in
+        every run."""
         fed = [placeholder for each in self.fed.values() for placeholder in each.placeholders]
         fed += [] if self.draws.counters is None else [self.draws.counters]
         options = session_module.config_pb2.CallableOptions()

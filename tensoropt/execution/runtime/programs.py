@@ -10,7 +10,6 @@ import tensorflow as tf
 from collectives.operations.tensor_messages import is_sent
 from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
-from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.gradients.custom_gradients import forgotten_afterwards
 from tensoropt.execution.lowering.emission import Emission
 from tensoropt.execution.lowering.open_shapes import checked_for_any_size, known_shapes
@@ -28,7 +27,6 @@ from tensoropt.execution.runtime.program import Program
 from tensoropt.execution.runtime.script_part import ScriptPart, part_of_script
 from tensoropt.execution.stages.processes import StageProcesses
 from tensoropt.execution.stages.program_emitter import ProgramEmitter
-from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.stages.stage_strategies import DividedStep, StageStrategies
 from tensoropt.execution.world.rank_session import RankSession
 from tensoropt.execution.world.variables import VariableStore
@@ -45,11 +43,9 @@ class Programs:
 
     Args:
         script: the script's graph; it may grow between runs.
-        pipeline: the ranks of the stages.
         options: how steps are computed.
-        agreement: between all ranks.
-        strategies: of the stages.
-        processes: of the stages.
+        strategies: the strategies of the stages.
+        processes: the processes that emit the stages.
         session: runs the programs.
         variables: the variables in the session's graph.
         open_dims: the dimensions of fed tensors that may have any size.
@@ -62,9 +58,7 @@ class Programs:
     def __init__(
         self,
         script: tf.Graph,
-        pipeline: Pipeline,
         options: StepOptions,
-        agreement: Agreement,
         strategies: StageStrategies,
         processes: StageProcesses,
         session: RankSession,
@@ -73,11 +67,10 @@ class Programs:
         imported: Graph | None = None,
     ) -> None:
         self._script = script
-        self._pipeline = pipeline
         self._options = options
-        self._agreement = agreement
         self._strategies = strategies
         self._processes = processes
+        self._pipeline = processes.pipeline
         self._session = session
         self._variables = variables
         self._imported = imported
@@ -155,7 +148,7 @@ class Programs:
                 "every placeholder that a fetch needs is fed. Got no value for "
                 f"{', '.join(map(repr, missing))}; add it to feed_dict."
             )
-        self._agreement.check("the graph of this run", part.graph.summaries())
+        self._processes.agreement.check("the graph of this run", part.graph.summaries())
         return part
 
     def _emitter(

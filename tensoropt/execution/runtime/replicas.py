@@ -1,8 +1,8 @@
-"""Whether ranks still have the same values of what several of them store.
+"""The check that ranks which store the same part of a variable have the same values.
 
-Ranks compute what is replicated each for itself, and keep it equal by doing the same. A difference
-(by a kernel whose results depend on its threads, or a Python function that draws for itself) would
-go on unseen, and every rank would have another model.
+Each rank computes replicated values for itself, and they stay equal because all ranks compute
+alike. A difference (a kernel whose results depend on its threads, a Python function that draws for
+itself) would go on unseen, and every rank would train another model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHECK_VARIABLE = "TENSOROPT_CHECK_REPLICAS_EVERY"
 """Environment variable: after how many steps ranks compare; 0 for never."""
 
 _DIGEST_BYTES = 8
-_READ_BYTES = 1 << 26  # of variables that are read at once
+_READ_BYTES = 1 << 26  # of variables are read in one run of the session
 
 
 class Replicas:
@@ -50,12 +50,12 @@ class Replicas:
         dtypes: dict[str, tf.DType],
         session: tf.compat.v1.Session,
     ) -> None:
-        """Compare what more than one rank holds, bit for bit. Every rank calls.
+        """Compare the values that more than one rank holds, bit for bit. Every rank calls.
 
         Args:
             variables: the shards.
-            dtypes: of the variables to compare, all of which have values, by operator name.
-            session: that has them.
+            dtypes: by operator name the dtype of each variable to compare; all have values.
+            session: has the values.
 
         Raises:
             RankMismatchError: on every rank, naming the first variable that differs.
@@ -69,8 +69,8 @@ class Replicas:
                 if name not in self._reads:
                     self._reads[name] = read_shards(variables[name], dtypes[name])
         digests = np.zeros((len(self._world.ranks), len(names), _DIGEST_BYTES), np.uint8)
-        for place, number, value in self._values(names, session):
-            digests[place, number] = np.frombuffer(_digest(value), np.uint8)
+        for position, number, value in self._values(names, session):
+            digests[position, number] = np.frombuffer(_digest(value), np.uint8)
         with about("the check that replicas are equal"):
             everyone = self._world.gathered(digests)
         for number, name in enumerate(names):
@@ -79,11 +79,11 @@ class Replicas:
     def _values(
         self, names: Sequence[str], session: tf.compat.v1.Session
     ) -> Iterator[tuple[int, int, Any]]:
-        """Place of the rank, number of the variable, and value of each shard of this process."""
+        """Position of the rank, number of the variable and value of each shard of this process."""
         reads = [
-            (place, number, read)
+            (position, number, read)
             for number, name in enumerate(names)
-            for place, read in enumerate(self._reads[name])
+            for position, read in enumerate(self._reads[name])
         ]
         while reads:
             count, size = 0, 0
@@ -93,8 +93,8 @@ class Replicas:
                 count += 1
             some, reads = reads[:count], reads[count:]
             values = session.run([read for _, _, read in some])
-            for (place, number, _), value in zip(some, values, strict=True):
-                yield place, number, value
+            for (position, number, _), value in zip(some, values, strict=True):
+                yield position, number, value
 
     def _compare(self, name: str, digests: Sequence[bytes], axes: Sequence[int]) -> None:
         mesh = self._world.mesh

@@ -1,4 +1,4 @@
-"""What an executor asks of a script's TensorFlow graph."""
+"""Questions of an executor to a script's TensorFlow graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], tf
 
 
 def initializers_of(script: tf.Graph) -> dict[str, str]:
-    """Per variable operator the name of its initializer's operator."""
+    """The name of the initializer of each variable, by the variable's operator."""
     found: dict[str, str] = {}
     for collection in (
         tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,

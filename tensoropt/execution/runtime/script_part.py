@@ -26,9 +26,9 @@ class ScriptPart:
 
     Attributes:
         graph: its operators, after the plan's substitutions.
-        unset: variables to which it gives their first value.
-        checked: its operators that fail on all ranks alike, see `Checks`.
-        reads: finds what the gradients of its operators read.
+        unset: names of the variables to which it gives their first value.
+        checked: names of its operators that fail on all ranks alike, see `Checks`.
+        reads: finds the tensors that gradients of its operators read.
     """
 
     graph: Graph
@@ -47,15 +47,15 @@ def part_of_script(
 ) -> ScriptPart:
     """The part of a script that some roots need.
 
-    Every variable that the part does not set has a value before the program runs, so whether a
-    variable is initialised is known. Ranks order reads and changes of variables alike.
+    A variable that the part does not set has a value before the program runs, so the answer to
+    "is it initialised?" is known. Ranks order reads and changes of variables alike.
 
     Args:
         script: the script's graph.
         roots: names of the operators that are run or fetched.
-        shapes: of what is fed.
+        shapes: the shapes of fed tensors.
         rewrites: the plan's substitutions, in their order.
-        batch_norm: whose statistics batch normalisation takes.
+        batch_norm: whether batch normalisation takes statistics of the batch or of a shard of it.
         imported: the script's graph for these roots and shapes, if it is at hand.
     """
     graph = imported or import_graph(script, roots, shapes)

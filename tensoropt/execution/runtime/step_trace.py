@@ -145,7 +145,7 @@ def _length(intervals: Iterable[Interval]) -> int:
 
 
 def _operators(step_stats: Any) -> Iterable[_Operator]:
-    """What ran, without what only begins and ends a run."""
+    """The operators that ran, without those that only begin and end a run."""
     for device in step_stats.dev_stats:
         for node in device.node_stats:
             label = _LABEL.search(node.timeline_label)

@@ -10,14 +10,12 @@ import tensorflow as tf
 
 from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import RankMismatchError
-from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.checkpoints.checkpoint import Checkpoints
 from tensoropt.execution.checkpoints.slices import SavedTensor
 from tensoropt.execution.edges.whole_variables import read_shards, write
 from tensoropt.execution.runtime.replicas import Replicas
 from tensoropt.execution.runtime.script_graph import initializers_of, operator_names, shape_and_type
 from tensoropt.execution.stages.processes import StageProcesses
-from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.stages.stage_strategies import StageStrategies
 from tensoropt.execution.world.rank_session import RankSession
 from tensoropt.execution.world.variables import VariableStore
@@ -34,10 +32,8 @@ class VariableValues:
 
     Args:
         script: the script's graph; it may grow between runs.
-        pipeline: the ranks of the stages.
-        agreement: between all ranks.
-        strategies: of the stages.
-        processes: of the stages.
+        strategies: the strategies of the stages.
+        processes: the processes that emit the stages.
         session: has the values.
 
     Attributes:
@@ -47,15 +43,12 @@ class VariableValues:
     def __init__(
         self,
         script: tf.Graph,
-        pipeline: Pipeline,
-        agreement: Agreement,
         strategies: StageStrategies,
         processes: StageProcesses,
         session: RankSession,
     ) -> None:
         self._script = script
-        self._stages = pipeline.stages
-        self._agreement = agreement
+        self._stages = processes.pipeline.stages
         self._strategies = strategies
         self._processes = processes
         self._initialised: set[str] = set()
@@ -67,7 +60,8 @@ class VariableValues:
         worlds = [stage.world for stage in self._stages]
         self._replicas = [Replicas(world, session.graph) for world in worlds]
         ranks = [world.first + rank for world in worlds for rank in world.ranks]
-        self._checkpoints = Checkpoints(session, session.graph, ranks, self._agreement)
+        agreement = self._processes.agreement
+        self._checkpoints = Checkpoints(session, session.graph, ranks, agreement)
 
     def move(self, session: RankSession) -> None:
         """Move all variables, with their values, to another session."""

@@ -1,4 +1,4 @@
-"""What processes that emit different stages tell each other, so that scripts see equal values.
+"""Messages between processes that emit different stages, so that scripts see equal values.
 
 Where each process emits all stages (a mesh, or all ranks in one process) every rank has all values,
 and nothing is exchanged here.
@@ -28,11 +28,13 @@ class StageProcesses:
         agreement: between all ranks.
 
     Attributes:
+        pipeline, agreement: see above.
         stage: the stage that this process emits; None where it emits all stages.
     """
 
     def __init__(self, pipeline: Pipeline, agreement: Agreement) -> None:
-        self._agreement = agreement
+        self.pipeline = pipeline
+        self.agreement = agreement
         self._everyone = pipeline.everyone
         self.stage = None if pipeline.everyone is None else pipeline.here
 
@@ -62,7 +64,7 @@ class StageProcesses:
             return values
         rank = self._everyone.rank
         owned = {name: np.asarray(values[name]) for name in owners if owners[name] == rank}
-        described = self._agreement.gather(call, {n: _described(x) for n, x in owned.items()})
+        described = self.agreement.gather(call, {n: _described(x) for n, x in owned.items()})
         found: dict[str, Any] = {}
         for name, owner in owners.items():
             dtype, shape, texts = described[owner][name]
@@ -85,20 +87,20 @@ class StageProcesses:
             call: the call after which they do so.
         """
         if self._everyone is not None:
-            level(self._agreement, call)
+            level(self.agreement, call)
 
     def check_order(self, lines: Sequence[str]) -> None:
         """Agree on the order of all stages' operators."""
-        if self._everyone is not None and self._agreement.compares:
-            self._agreement.check("the order of a pipeline's step", lines)
+        if self._everyone is not None and self.agreement.compares:
+            self.agreement.check("the order of a pipeline's step", lines)
 
     def check_collectives(self, records: Sequence[str]) -> None:
         """Agree on the collectives of a program, which the ranks of a stage have in common."""
         call = "the collectives of this run"
         if self.stage is None:
-            self._agreement.check(call, records)
+            self.agreement.check(call, records)
         else:
-            self._agreement.check_parts(call, self.stage, records)
+            self.agreement.check_parts(call, self.stage, records)
 
     def raise_everywhere(self, call: str, error: RankMismatchError | None) -> None:
         """Raise an error that the ranks of some stage have found, on all ranks.
@@ -110,7 +112,7 @@ class StageProcesses:
             if error is not None:
                 raise error
             return
-        errors = self._agreement.gather(call, "" if error is None else str(error))
+        errors = self.agreement.gather(call, "" if error is None else str(error))
         self.level(call)
         first = next(filter(None, errors), "")
         if first:

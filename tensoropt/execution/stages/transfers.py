@@ -1,7 +1,7 @@
 """Tensors from the ranks of one pipeline stage to those of another.
 
-Each is sent where it is made and received where it is first read. Both places are in the step's one
-order, and nobody waits for a receiver, so no rank waits for what comes after it.
+A tensor is sent after its operator and received before its first reader. Both points are in the one
+order of the step, and a sender does not wait for the receiver, so no rank waits for a later point.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["Transfers"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Transfer:
-    """A tensor that a stage receives of another.
+    """A tensor that a stage receives from another.
 
     Attributes:
-        name: of the operator that stands for it in the step.
-        tensor: what is sent.
-        source, target: the stages.
+        name: the operator in the step that receives it.
+        tensor: the tensor that is sent.
+        source, target: the numbers of the stages.
         shape, dtype: of the whole tensor.
-        made: how it lies where it is made.
-        sent: likewise, without partial sums.
-        arriving: how it arrives.
-        wanted: how it is to lie.
-        messages: from which device of the one stage to which of the other.
-        tag: of the first message.
+        made: the layout in which the source stage makes it.
+        sent: the layout in which it is sent, without partial sums.
+        arriving: the layout in which it arrives.
+        wanted: the layout that its readers want.
+        messages: regions of the tensor with the devices that send and receive them.
+        tag: the tag of the first message.
     """
 
     name: str
@@ -63,15 +63,14 @@ class _Transfer:
 
 
 class Transfers:
-    """All of a step.
+    """The transfers between the stages of a step; none in a step of one stage.
 
     Args:
         step: the step.
-        stages: what each stage runs on.
-        strategies: of the stages.
-        made: gives the shards of a stage's tensor, on its ranks in this process.
-        everyone: all ranks, where each process emits its own stage; None where one process emits
-            all stages.
+        stages: the ranks of each stage.
+        strategies: the strategy of each stage.
+        made: gives the shards of a stage's tensor, on the stage's ranks in this process.
+        everyone: see `Pipeline`.
     """
 
     def __init__(
@@ -123,18 +122,18 @@ class Transfers:
         )
 
     def lines(self) -> list[str]:
-        """What is transferred, in a line for each."""
+        """One line for each transfer."""
         return list(map(str, self._transfers.values()))
 
     def of(self, operator: str) -> list[str]:
-        """The names of what other stages receive of an operator."""
+        """The names of the transfers of an operator's outputs."""
         return [transfer.name for transfer in self._by_tensor.get(operator, ())]
 
     def send(self, name: str) -> list[tf.Operation]:
-        """Send what is made, if its stage is in this process. All of that stage's ranks call.
+        """Send a tensor, if the source stage is in this process. All of the stage's ranks call.
 
         Returns:
-            What has run when it is sent; nothing within a process.
+            The operations after which it is sent; none within a process.
         """
         transfer = self._transfers[name]
         here = self._stages[transfer.source]
@@ -153,7 +152,7 @@ class Transfers:
             return self._hand_over(transfer, sent)
 
     def receive(self, name: str) -> list[tf.Tensor]:
-        """The shards of what was sent, one on each rank of its stage in this process."""
+        """The shards of a tensor on the target stage's ranks in this process."""
         transfer = self._transfers[name]
         there = self._stages[transfer.target]
         received: dict[int, dict[Region, tf.Tensor]] = {rank: {} for rank in there.world.ranks}
@@ -165,11 +164,11 @@ class Transfers:
         return there.world.reshard(shards, steps, f"{name}/gather") if steps else shards
 
     def _part(self, transfer: _Transfer, message: Message, shard: tf.Tensor) -> tf.Tensor:
-        """What a message has of its sender's shard."""
+        """A message's part of the sender's shard."""
         mesh = self._stages[transfer.source].world.mesh
-        first = transfer.sent.region(transfer.shape, mesh, message.source)
-        pairs = list(zip(message.region, first, strict=True))
-        begin = [start - own.start for (start, _), own in pairs]
+        region = transfer.sent.region(transfer.shape, mesh, message.source)
+        pairs = list(zip(message.region, region, strict=True))
+        begin = [start - held.start for (start, _), held in pairs]
         size = [stop - start for (start, stop), _ in pairs]
         return tf.slice(shard, begin, size) if size else tf.identity(shard)
 
@@ -190,7 +189,7 @@ class Transfers:
         return [done[-1].op]
 
     def _taken(self, transfer: _Transfer) -> Mapping[Message, tf.Tensor]:
-        """The messages to ranks in this process."""
+        """The contents of the messages to ranks in this process."""
         if self._everyone is None:
             return self._here.pop(transfer.name)
         ranks = self._stages[transfer.target].world.ranks
@@ -208,7 +207,7 @@ class Transfers:
         return dict(zip(own, received, strict=True))
 
     def _mail_with_room(self) -> Mail | None:
-        """What carries messages within a machine, if it has room for all of a step's."""
+        """The mail within a machine, if it has room for all messages of a step; else None."""
         if self._everyone is None or self._everyone.mail is None:
             return None
         sent: dict[int, list[int]] = {}
@@ -226,7 +225,7 @@ class Transfers:
 
 
 def _joined(parts: Mapping[Region, tf.Tensor], dim: int) -> tf.Tensor:
-    """A tensor of the parts that it falls into, from one dimension on."""
+    """Join the parts of a tensor along one dimension and all later ones."""
     if len(parts) == 1:
         return next(iter(parts.values()))
     rows: dict[tuple[int, int], dict[Region, tf.Tensor]] = {}

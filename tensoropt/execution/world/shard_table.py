@@ -1,4 +1,4 @@
-"""The shards and operations that a program's operators have become, rank by rank."""
+"""The emitted shards and operations of a program's operators, rank by rank."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from tensoropt.parallel.layout import Layout
 
 __all__ = ["LARGE", "ShardTable"]
 
-LARGE = 1 << 12  # elements of a constant that no device shall hold whole
+LARGE = 1 << 12  # elements of a constant that is too large for each device to hold whole
 
 
 class ShardTable:
-    """The record of a program's context, which constants enter by themselves.
+    """A table of emitted operators. Constants are emitted when they are first looked up.
 
-    A large constant is made only in the shards that are read of it (`cut`), and whole when
-    something asks for it by name.
+    A large constant is emitted only in the shards that are read (`cut`), and whole if it is looked
+    up by name.
 
     Args:
-        graph: what is emitted.
+        graph: the operators to emit.
         world: the ranks emitted here.
-        target: TensorFlow graph emitted into.
+        target: the TensorFlow graph to emit into.
 
     Attributes:
-        sent: by operator what sends on what it makes.
+        sent: by operator the operations that send its outputs to other stages.
     """
 
     def __init__(self, graph: Graph, world: World, target: tf.Graph) -> None:
@@ -48,12 +48,13 @@ class ShardTable:
         outputs: list[list[tf.Tensor]],
         operations: list[tf.Operation] | None = None,
     ) -> None:
-        """Note what an operator became.
+        """Record an emitted operator.
 
         Args:
-            operator: of the graph.
+            operator: an operator of the graph.
             outputs: per rank the shards of its outputs.
-            operations: per rank what is to run for it; else what makes its first output.
+            operations: per rank the operation to run for it; by default the one that makes its
+                first output.
         """
         self._outputs[operator.name] = outputs
         if operations is not None:
@@ -68,14 +69,14 @@ class ShardTable:
         return self._operations[name]
 
     def shards(self, tensor: TensorName) -> list[tf.Tensor]:
-        """A tensor's shards where it is made, one per rank."""
+        """A tensor's shards in its producer's layout, one per rank."""
         if tensor.operator not in self._outputs:
             with self._target.control_dependencies(None):
                 self.record_constant(self._graph[tensor.operator])
         return [outputs[tensor.index] for outputs in self._outputs[tensor.operator]]
 
     def before(self, operator: Operator, position: int) -> list[tf.Operation]:
-        """What runs before an operator on one rank, besides what makes its inputs."""
+        """The control inputs of an operator on one rank."""
         return [
             self._operations[name][position]
             for name in operator.control_inputs
@@ -83,7 +84,7 @@ class ShardTable:
         ]
 
     def before_on_all(self, operator: Operator) -> list[tf.Operation]:
-        """What runs before an operator whose ranks work together."""
+        """The control inputs of an operator on all ranks emitted here."""
         ranks = range(len(self._world.ranks))
         return [operation for position in ranks for operation in self.before(operator, position)]
 
@@ -92,7 +93,7 @@ class ShardTable:
         self.record(operator, [[shard] for shard in self._constant(operator)])
 
     def is_cut_where_read(self, operator: Operator) -> bool:
-        """Whether a constant is large, and made only in the shards that are read of it."""
+        """Whether a constant is large, so that it is emitted only in the shards that are read."""
         if not operator.is_constant or operator.outputs[0].elements <= LARGE:
             return False
         return not operator.control_inputs and operator.name not in self._differentiated_by

@@ -18,7 +18,7 @@ class VariableStore:
     """Creates each variable once, at the shape of the shard that a rank stores.
 
     Attributes:
-        layouts: by variable.
+        layouts: by variable its layout.
         worlds: by variable the ranks that have it.
     """
 
@@ -44,7 +44,7 @@ class VariableStore:
         return self._shards[name][world.ranks.index(rank - world.first)]
 
     def region(self, name: str, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
-        """What a rank of the job has of a variable of some shape."""
+        """The region of a variable that a rank of the job stores."""
         world = self.worlds[name]
         return self.layouts[name].region(shape, world.mesh, rank - world.first)
 

@@ -60,7 +60,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Call(NamedTuple):
-    """What one operator of a resharding did on this rank.
+    """A run of one operator of a resharding on this rank.
 
     Attributes:
         started, ended: by `time.perf_counter`.
@@ -111,7 +111,7 @@ class World:
 
     @property
     def guard(self) -> Guard | None:
-        """Of a step in which a rank may fail, while there is such a step."""
+        """The guard of a step in which a rank may fail, during such a step; else None."""
         return None
 
     @property
@@ -242,7 +242,7 @@ class World:
         return tuple(found)
 
     def watch_of_messages(self) -> Watch:
-        """Who is told when messages to and from other worlds are sent and received."""
+        """The watch that is called when messages to and from other worlds are moved."""
         return Unwatched()
 
     def _stage(self, step: Step) -> Stage:
@@ -253,12 +253,12 @@ class World:
         return LocalStage(local(step), places)
 
     def _watch(self, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]) -> Watch:
-        """Who is told when the operator of some steps runs, given a shard's shape."""
+        """The watch that is called when the operator of some steps runs on a shard of a shape."""
         del shape, itemsize, steps
         return Unwatched()
 
     def _watch_of_part(self, shard: tf.Tensor, step: Step, part: Part) -> Watch:
-        """Who is told when the operator of a part of a step runs."""
+        """The watch that is called when the operator of a part of a step runs."""
         del shard, step, part
         return Unwatched()
 
@@ -347,7 +347,7 @@ class MPIWorld(World):
 
     @property
     def guard(self) -> Guard | None:
-        """Of a step in which a rank may fail, while there is such a step."""
+        """The guard of a step in which a rank may fail, during such a step; else None."""
         return self._guard
 
     @guard.setter
