@@ -43,9 +43,10 @@ def branches_side_by_side(
     if request.devices == 1:
         return []
     try:
-        return _BranchSearch(request).within(limit)
+        search = _BranchSearch(request)
     except GraphError:  # nothing of the step depends on a batch
         return []
+    return search.within(limit)
 
 
 class _BranchSearch:
