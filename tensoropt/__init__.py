@@ -80,11 +80,11 @@ __all__ = [
 _PLANS = frozenset({"ParallelismProfile", "Plan"})
 _EAGER_TOO = frozenset({"init", "is_initialized", "local_rank", "local_size", "parallelize"})
 _EAGER_TOO |= {"rank", "shutdown", "size", "summary"}
-"""Names that leave eager execution on; the first use of another one turns it off."""
+"""Own names that leave eager execution on; the first use of any other name turns it off."""
 
 
 def __getattr__(name: str) -> Any:
-    """TensorOpt's own names, then ``tf.compat.v1``'s."""
+    """Return TensorOpt's own name, or else the name of ``tf.compat.v1``."""
     if name.startswith("_"):  # a leaked __path__ would let `import tensoropt.anything` succeed
         raise AttributeError(f"module 'tensoropt' has no attribute {name!r}")
     if name in _PLANS:

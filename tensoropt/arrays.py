@@ -1,4 +1,4 @@
-"""Arrays that planning counts with: their types, and where rows of a flat array begin."""
+"""Types of the arrays that planning computes with, and offsets of rows in a flat array."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 
 def offsets_of(sizes: Sequence[int] | Int64Array) -> Int64Array:
-    """int64[rows + 1]: where each row begins when rows of these sizes follow one another, and where
-    the last ends."""
+    """The offsets, int64[rows + 1], of rows of these sizes that are stored one after another.
+
+    The last offset is the end of the last row.
+    """
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets

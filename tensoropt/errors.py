@@ -1,4 +1,4 @@
-"""Errors that a user can meet. Each says the rule, what came instead, and the remedy."""
+"""Errors that a user can meet. A message states the rule, the value given, and the remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "TensorOptError",
 ]
 
-_MOST_CHARACTERS = 1000
+_MOST_CHARACTERS = 1000  # of a `PlanError`'s message
 
 
 class TensorOptError(Exception):
@@ -41,12 +41,12 @@ class OptionError(TensorOptError, ValueError):
 
     @classmethod
     def one_of(cls, what: str, got: object, known: Iterable[str]) -> OptionError:
-        """Of a name that is none of those known; says a similar one, where there is.
+        """The error for an unknown name; it suggests the most similar known name.
 
         Args:
-            what: what is named, with its article: "an algorithm".
-            got: what came.
-            known: the names that there are.
+            what: the kind of the name, with its article: "an algorithm".
+            got: the unknown name.
+            known: the valid names.
         """
         names = list(known)
         near = get_close_matches(str(got), names, n=1)
@@ -55,18 +55,18 @@ class OptionError(TensorOptError, ValueError):
 
     @classmethod
     def refuse(cls, unknown: Iterable[str], function: Callable[..., Any]) -> None:
-        """Refuse arguments by names that a function does not have.
+        """Refuse keyword arguments that a function does not have.
 
         Args:
-            unknown: the names.
-            function: what they were given to; its other parameters have names.
+            unknown: the names of the arguments.
+            function: the function that received them.
 
         Raises:
-            OptionError: if there is one.
+            OptionError: if ``unknown`` has a name.
         """
         for name in unknown:
             parameters = inspect.signature(function).parameters.values()
-            known = [each.name for each in parameters if each.kind != each.VAR_KEYWORD]
+            known = [item.name for item in parameters if item.kind != item.VAR_KEYWORD]
             raise cls.one_of(f"an argument of {function.__name__}", name, known)
 
 
@@ -97,7 +97,7 @@ class DescriptionError(TensorOptError, ValueError):
 class PlanError(TensorOptError, ValueError):
     """A plan, cluster or profile file is malformed, or was made for something else.
 
-    It quotes what files say: of a long message the middle is left out.
+    The message quotes the file. The middle of a long message is left out.
     """
 
     def __init__(self, message: str) -> None:
@@ -112,7 +112,7 @@ class InfeasibleError(TensorOptError, ValueError):
 
 
 class CheckpointError(TensorOptError, RuntimeError):
-    """A checkpoint is not in a folder that all ranks see."""
+    """A checkpoint is not in a folder that all ranks can read."""
 
 
 class SearchSizeError(TensorOptError, MemoryError):

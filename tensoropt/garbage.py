@@ -1,9 +1,8 @@
-"""Garbage collection, put off while graphs are built.
+"""Garbage collection is switched off while graphs are built.
 
-Graphs are many objects, hardly any of which is garbage, and what they are made of counts as new to
-Python's collector: every so often it reads all objects of the process to find nothing, half a
-second with TensorFlow's. What refers to itself in a circle, as a TensorFlow graph does, stays for
-as long.
+A graph has many objects and almost no garbage. Python's collector counts every new object, and now
+and then visits all objects of the process; with TensorFlow loaded one visit takes half a second and
+frees nothing. Reference cycles, such as a TensorFlow graph, are freed after the building.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["collected_later"]
 
 @contextmanager
 def collected_later() -> Iterator[None]:
-    """Collect no garbage in here, nor in what a function calls that this decorates."""
+    """A context, and a decorator of functions, in which Python collects no garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

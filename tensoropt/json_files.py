@@ -1,8 +1,8 @@
-"""JSON files: read as something that anybody may have written, checked by a schema, written whole.
+"""JSON files: checked by a schema when they are read, and replaced as a whole when written.
 
-A file from outside is refused unless every program reads it alike (RFC 8259, sections 4 and 6:
-names are unique, numbers are finite) and every later step can take it: integers have 64 bits, and
-neither size nor depth is without bound.
+A file may come from anybody. It is refused unless every program reads it alike (RFC 8259, sections
+4 and 6: names are unique, numbers are finite) and unless later steps can use it: integers have 64
+bits, and size and depth are bounded.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tensoropt.errors import PlanError
 
 __all__ = ["digest_of", "parse_json", "read_json", "schema_error", "write_json"]
 
-_MOST_BYTES = 64 * 2**20
-_DEEPEST = 32
-_SHOWN = 40
+_MOST_BYTES = 64 * 2**20  # of a file
+_DEEPEST = 32  # levels of lists and objects
+_SHOWN = 40  # characters of a name or number that an error quotes
 
 
 def read_json(path: str | os.PathLike[str], rule: str, remedy: str) -> Any:
-    """The values of a file.
+    """The values in a JSON file.
 
     Args:
-        path: of the file.
-        rule: what it is to be, for the error.
-        remedy: what to do about it, likewise.
+        path: the path of the file.
+        rule: the first sentence of the error: the content that the file must have.
+        remedy: the last sentence of the error: the way to get a valid file.
 
     Raises:
-        PlanError: if the file cannot be read, or `parse_json` refuses what it says.
+        PlanError: if the file cannot be read, or `parse_json` refuses its content.
     """
     try:
         with open(path, "rb") as file:
@@ -52,10 +52,10 @@ def read_json(path: str | os.PathLike[str], rule: str, remedy: str) -> Any:
 
 
 def parse_json(content: bytes) -> Any:
-    """The values of a JSON text, see above.
+    """The values of a JSON text that keeps the rules above.
 
     Raises:
-        ValueError: with the reason; no other error, whatever the text.
+        ValueError: with the reason. Invalid text raises no other error.
     """
     if len(content) > _MOST_BYTES:
         raise ValueError(f"it is larger than {_MOST_BYTES // 2**20} MiB")
@@ -70,12 +70,12 @@ def parse_json(content: bytes) -> Any:
         )
     except RecursionError:
         raise ValueError(too_deep) from None
-    level = [values]
+    nested = [values]
     for _ in range(_DEEPEST):
-        level = [item for each in level for item in _items(each)]
-    if level:
+        nested = [item for container in nested for item in _items(container)]
+    if nested:
         raise ValueError(too_deep)
-    if b"\\u" in content:  # half a surrogate pair is no character, and nothing can print it
+    if b"\\u" in content:  # half of a surrogate pair is not a character and cannot be printed
         json.dumps(values, ensure_ascii=False).encode()
     return values
 
@@ -120,15 +120,15 @@ def _is_number(_: object, value: object) -> bool:
 
 
 def schema_error(values: object, package: str, name: str) -> jsonschema.ValidationError | None:
-    """The first rule of a schema that values break; None where they follow it.
+    """The first rule of a schema that the values break; None where they keep all rules.
 
-    Stricter than JSON Schema, integers are written as such (``2``, not ``2.0``) and have 64 bits,
-    and numbers are finite.
+    Stricter than JSON Schema: integers are written as integers (``2``, not ``2.0``) and have 64
+    bits, and numbers are finite.
 
     Args:
-        values: as a file has them.
-        package: where the schema is.
-        name: of the schema's file.
+        values: the parsed file.
+        package: the package that has the schema.
+        name: the file name of the schema.
     """
     return next(_validator(package, name)(values), None)
 
@@ -146,26 +146,26 @@ def _validator(package: str, name: str) -> Callable[[object], Any]:
 
 
 def digest_of(values: Mapping[str, Any]) -> str:
-    """SHA-256 of what an object says besides its own ``digest``, however it is laid out."""
+    """SHA-256 of an object without its own ``digest``; the order of its names does not matter."""
     rest = {name: value for name, value in values.items() if name != "digest"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_json(path: str | os.PathLike[str], values: object, indent: int | None = None) -> None:
-    """Replace a file in one go: whoever reads it, at whatever time, finds the old or the new.
+    """Replace a file atomically: a reader sees either the old file or the new one.
 
-    Any number of processes may write the same file.
+    Several processes may write the same file at once.
 
     Raises:
         OSError: if it cannot be written.
     """
     text = json.dumps(values, indent=indent) + "\n"
     target = Path(path)
-    if target.exists() and not target.is_file():  # a terminal, a pipe
+    if target.exists() and not target.is_file():  # a terminal or a pipe
         target.write_text(text, encoding="utf-8")
         return
-    target = target.resolve()  # a link stays one
+    target = target.resolve()  # write the file that a link points to, and keep the link
     partial = target.with_name(f".{uuid4().hex}.partial")
     try:
         with open(partial, "x", encoding="utf-8") as file:

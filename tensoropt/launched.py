@@ -1,9 +1,9 @@
-"""What `import tensoropt` does in a process that a launcher has started as one of several.
+"""Guards against training of unconnected copies, from ``import tensoropt`` on.
 
-A script that imports TensorOpt and forgets `parallelize` trains a copy on every rank. So the first
-gradient tape or session of such a process imports the front end, which refuses copies
-(`frontend.job.copies`). The import itself starts no MPI and imports no TensorFlow: it waits for the
-script to do so. In a process without a launcher it changes nothing.
+A script that imports TensorOpt and forgets `parallelize` trains a separate copy on every rank. If a
+launcher has started several ranks, the first gradient tape or session imports the front end, which
+refuses copies (`frontend.job.copies`). The guard imports neither MPI nor TensorFlow: it waits until
+the script imports TensorFlow. In a process without a launcher it does nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _TENSORFLOW = "tensorflow"
 
 
 def several_ranks() -> int:
-    """The number of processes that a launcher has started, where it is more than one; else 0.
+    """The number of processes that a launcher has started; 0 for a single process.
 
-    Launchers set a variable with the rank. Where none has, nothing else is imported to look.
+    Launchers set an environment variable to the rank. Without one, nothing more is imported.
     """
     if not any(variable in os.environ for variable in _RANKS):
         return 0
@@ -45,24 +45,22 @@ def refuse_copies() -> None:
     module = sys.modules.get(_TENSORFLOW)
     if module is None:
         sys.meta_path.insert(0, _BeforeTensorFlow())
-    elif hasattr(
-        module, "GradientTape"
-    ):  # else it is being imported now, by the front end's modules
+    elif hasattr(module, "GradientTape"):  # else the front end is importing TensorFlow just now
         _watch(module)
 
 
 class _BeforeTensorFlow(MetaPathFinder):
-    """Finds TensorFlow as the other finders do; once it has been imported it is watched."""
+    """Finds TensorFlow through the other finders, and calls `_watch` after its import."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As Python calls it."""
+        """The spec of TensorFlow; None for other modules. Python calls this."""
         if name != _TENSORFLOW:
             return None
-        others = (each for each in sys.meta_path if each is not self)
-        found = (each.find_spec(name, path, target) for each in others)
-        spec = next((each for each in found if each is not None), None)
+        finders = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in finders)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
             self._watch_after(spec.loader)
         return spec
@@ -81,20 +79,20 @@ class _BeforeTensorFlow(MetaPathFinder):
 
 
 def _watch(tensorflow: Any) -> None:
-    """Import the front end where the first tape or session is made."""
+    """Import the front end when the script makes its first tape or session."""
     session = next(
         kind for kind in tensorflow.compat.v1.Session.__mro__ if kind.__name__ == "BaseSession"
     )
-    kinds = {kind: kind.__init__ for kind in (tensorflow.GradientTape, session)}
+    constructors = {kind: kind.__init__ for kind in (tensorflow.GradientTape, session)}
 
     def first(original: Callable[..., None]) -> Callable[..., None]:
         def make(self: Any, *args: Any, **kwargs: Any) -> None:
-            for kind, own in kinds.items():
-                kind.__init__ = own
+            for kind, constructor in constructors.items():
+                kind.__init__ = constructor
             importlib.import_module("tensoropt.frontend")
             original(self, *args, **kwargs)
 
         return make
 
-    for kind, own in kinds.items():
-        kind.__init__ = first(own)
+    for kind, constructor in constructors.items():
+        kind.__init__ = first(constructor)

@@ -1,7 +1,7 @@
 """The private modules of TensorFlow that TensorOpt uses; no other file imports one.
 
-Each is here because what it does has no public name. They change without notice, so TensorFlow's
-version has a ceiling: the first that nobody has tested with, here and in ``pyproject.toml``.
+Each is listed because its function has no public name. Private modules change without notice, so
+TensorFlow's version has an upper limit: the first untested version, here and in ``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -74,24 +74,24 @@ __all__ = [
 ]
 
 unrecorded_gradients = gradients_impl.gradients
-"""Taken before anything else is put there."""
+"""TensorFlow's own ``tf.gradients``, read before TensorOpt replaces it."""
 
 UNTESTED_VERSION = "2.22"
 """The first version of TensorFlow that TensorOpt has not been tested with."""
 
 REASONS = {
-    "SessionInterface": "what savers and hooks ask a session to be",
+    "SessionInterface": "the base class that savers and hooks require of a session",
     "backprop": "where a tape computes the gradient of an operator",
     "basic_session_run_hooks": "the timer of hooks, to which every rank must give the same answers",
     "context": "says whether eager code has run",
-    "control_flow": "where AutoGraph asks what runs a loop over data, whose body is a step",
+    "control_flow": "where AutoGraph chooses how to run a loop over data, whose body is a step",
     "control_flow_v2_func_graphs": "tells the branch of a conditional from the body of a loop",
     "control_flow_util_v2": "makes a function of a traced loop of a script",
     "coordinator": "threads that supervisors start, and whose runs every rank makes alike",
     "func_graph": "traces a step's function into a graph of its own",
     "function_def_to_graph": "a function's operators, to put a loop into a rank's graph",
     "gradients": "where optimizers look tf.gradients up, which is recorded",
-    "gradients_impl": "tf.gradients itself, which is recorded",
+    "gradients_impl": "tf.gradients itself, whose calls are recorded",
     "nest": "the structure of a feed_dict whose keys are structures",
     "op_def_registry": "which attributes and arguments an operator has",
     "ops": "the registry of gradient functions; the counter in the names of functions",
@@ -106,19 +106,19 @@ REASONS = {
     "summary": "where supervisors get their summary writers",
     "tensor_array_ops": "where arrays that a step's loops fill are read",
     "trackable": "the first value of a variable that a checkpoint restores",
-    "unrecorded_gradients": "tf.gradients as TensorFlow has it, where a script's are recorded",
+    "unrecorded_gradients": "TensorFlow's own tf.gradients, without TensorOpt's record of calls",
     "while_v2": "where loops of a step are made, each a function",
     "writer_cache": "where hooks get their summary writers",
 }
-"""Why each of them is needed."""
+"""The reason why TensorOpt needs each name."""
 
 
 def warn_of_untested(version: str) -> None:
-    """Warn where a version of TensorFlow is as high as `UNTESTED_VERSION`, or higher."""
+    """Warn if a version of TensorFlow is `UNTESTED_VERSION` or higher."""
     if _numbers(version) >= _numbers(UNTESTED_VERSION):
         warnings.warn(
-            f"TensorOpt is tested with TensorFlow below {UNTESTED_VERSION}, private modules of "
-            f"which it uses. Got {version}: install an older one where something fails.",
+            f"TensorOpt uses private modules of TensorFlow and is tested with versions below "
+            f"{UNTESTED_VERSION}. Got {version}: install an older one where something fails.",
             stacklevel=2,
         )
 

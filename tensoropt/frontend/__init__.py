@@ -1,4 +1,4 @@
-"""What a script uses: TensorOpt's own names, and through them those of ``tf.compat.v1``."""
+"""The names that a script uses: TensorOpt's own, then those of ``tf.compat.v1``."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ for _each in (_loops, _monitored, _preemption, _savers, _services, _names):
 
 
 def of_graph_api(name: str) -> Any:
-    """A name of TensorOpt's graph API, or else of ``tf.compat.v1``; see `deferred_names`.
+    """Return a name of TensorOpt's graph API, or else of ``tf.compat.v1``; see `deferred_names`.
 
     Raises:
         AttributeError: if TensorFlow has no such name.

@@ -1,1 +1,1 @@
-"""From a step's graph to another graph: rewritten, in microbatches, in stages."""
+"""Transformations of a step's graph: rewriting, microbatches, stages."""

@@ -100,7 +100,7 @@ def test_an_unrecorded_gradient_does_not_train_without_a_plan(fails: Fails) -> N
         session.run(weights)
         fails(
             StateError,
-            "what trains is planned",
+            "training is planned by its gradients",
             "ResourceApplyGradientDescent",
             "enable_graph_mode",
             lambda: session.run(update),

@@ -28,9 +28,11 @@ class Rank:
 
 
 def test_the_others_hear_how_the_first_rank_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_rank, "_OWN_WORDS_SECONDS", 0.0)
+    monkeypatch.setattr(first_rank, "_LAST_WORDS_SECONDS", 0.0)
     first = Rank(0)
     with pytest.raises(SystemExit):
         first_rank.on_first_rank(cast(Group, first), lambda: sys.exit(3))
-    with pytest.raises(RankMismatchError, match="Got on it SystemExit: 3; leave a script by"):
+    with pytest.raises(
+        RankMismatchError, match="error on the first rank, SystemExit: 3; let the error"
+    ):
         first_rank.on_first_rank(cast(Group, Rank(1, first.answers)), lambda: None)

@@ -77,7 +77,7 @@ def test_a_plan_of_stages_trains_as_one_device(
     assert main(["show", str(tmp_path / "plan.json")]) == 0
     shown = capsys.readouterr().out
     assert "4 microbatches a step, 1F1B: a stage goes back with a microbatch" in shown
-    assert f"devices wait {100 * plan.bubble:.0f} % of it (the bubble)" in shown
+    assert f"devices wait {100 * plan.bubble:.0f} % of the step (the bubble)" in shown
     found = steps(tf.Plan.load(tmp_path / "plan.json"), *script)
     tf.build_execution_graph(plan=tf.find_strategy(batch_size=BATCH, microbatches=4))
     limit = int(1.1 * plan.memory_bytes)
@@ -262,7 +262,7 @@ def test_stages_and_copies_over_machines_train_as_one_device(
         (
             OptionError,
             "order in which microbatches pass the stages",
-            "schedule='gpipe' where no stages are looked at",
+            "schedule='gpipe' where no stages are searched",
             "pipeline='auto'",
             {"pipeline": False, "schedule": "gpipe"},
         ),
@@ -394,7 +394,7 @@ def test_where_nothing_fits_the_look_ends_with_a_proof_or_with_its_seconds(pipel
 def test_auto_names_what_excludes_stages() -> None:
     tf.init(devices=4, cluster="2x8-v100")
     perceptron(batch_norm=True)
-    named = r"Not looked at: stages, as .* 'Tanh_1' \(Tanh\) makes of sums"
+    named = r"Not looked at: stages, as .* 'Tanh_1' \(Tanh\) computes something other"
     with pytest.raises(InfeasibleError, match=named):
         tf.find_strategy(batch_size=4096, pipeline="auto", memory_limit_bytes=2**23)
     with pytest.raises(InfeasibleError) as unasked:
@@ -455,7 +455,7 @@ def test_branches_run_side_by_side(
     capsys.readouterr()
     assert main(["show", str(tmp_path / "plan.json")]) == 0
     shown = capsys.readouterr().out
-    assert "side by side: each stage waits for others only where it reads them" in shown
+    assert "side by side: a stage waits for other stages only where it reads" in shown
     found = []
     for each in (tf.Plan.load(tmp_path / "plan.json"), alone):
         tf.build_execution_graph(plan=each)

@@ -111,7 +111,7 @@ def test_steps_that_fit_no_memory_are_told(mpirun: Mpirun, tmp_path: Path) -> No
     command = ("profile", script, "--largest", "64B", "--seconds", "1", "--output", file)
     finished = mpirun(2, "-m", "tensoropt", *command)
     assert finished.returncode == 0, finished.stderr
-    assert "steps of the script were not measured: one at least of the" in finished.stdout
+    assert "steps of the script were not measured: at least one of the" in finished.stdout
     assert "profile with a smaller --batch-size" in finished.stdout
     assert not Profile.load(file).steps
 

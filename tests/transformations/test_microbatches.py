@@ -85,7 +85,7 @@ def test_batch_normalisation_is_refused_by_operator() -> None:
         lambda: wide_resnet(14, 1, 8, 8, base_channels=2, small_images=True, dtype=tf.float64).loss
     )
     assert "moments" in spelled.refusals[0].operator
-    assert "made of all of them" in spelled.refusals[0].reason
+    assert "depends on all of them" in spelled.refusals[0].reason
 
 
 def test_known_statistics_are_no_matter() -> None:
@@ -140,7 +140,7 @@ def test_losses_that_no_microbatch_has_a_share_of() -> None:
         return tf.reduce_sum(dense(values, "weights") * weights) / tf.reduce_sum(weights)
 
     assert refused(cut_of(negatives)) == {"MatMul": "combines different examples with each other"}
-    assert refused(cut_of(root))["Sqrt"].startswith("makes of sums over the batch")
+    assert refused(cut_of(root))["Sqrt"].startswith("computes something other than a sum")
     assert "the max over examples" in refused(cut_of(hardest))["Max"]
     assert set(refused(cut_of(learned_weights))) == {"RealDiv"}
     with pytest.raises(GraphError, match="divides into microbatches"):

@@ -1,8 +1,8 @@
-"""Whether a computation treats the rows of its inputs one by one.
+"""Check whether a computation treats the rows of its inputs one by one.
 
-The computation is imported with a number of rows that no other extent equals, so that the extent
-marks the dimension of rows. The descriptions of its operators then say whether each operator can be
-split along that dimension without a collective.
+The computation is imported with a number of rows that differs from all other extents, so that this
+extent marks the dimension of rows. The operators' descriptions then tell whether each operator can
+be split along that dimension without a collective.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _ROWS = 10007
 """Least number of rows to import with: a prime above the usual widths of layers."""
 
 _SHAPES = frozenset({"Shape", "ShapeN", "Size"})
-"""Types of the operators by which a computation can learn its number of rows."""
+"""Types of the operators with which a computation can read its number of rows."""
 
 
 def is_by_rows(inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> bool:
-    """Whether row i of each output follows from row i of each input and from nothing else of them.
+    """Whether row i of each output depends only on row i of each input.
 
     An operator that draws, holds a state, has a gradient of its own, calls a function, or reads a
-    number of rows counts as one that mixes rows.
+    number of rows counts as an operator that mixes rows.
 
     Args:
-        inputs: results of operators with one output, of known shapes but for the first extent.
-        outputs: of the same graph. Further tensors that they depend on have no rows.
+        inputs: results of operators with one output; only their first extent may be unknown.
+        outputs: tensors of the same graph. Further tensors that they depend on have no rows.
     """
     between = _between(inputs, outputs)
     if any(_is_opaque(each) for each in between):
@@ -44,7 +44,7 @@ def is_by_rows(inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> boo
     fed = {fed_operator(each): [rows, *each.shape.as_list()[1:]] for each in inputs}
     try:
         graph = import_graph(outputs[0].graph, [each.op.name for each in outputs], fed)
-    except GraphError:  # a shape that only one number of rows has
+    except GraphError:  # a shape that is valid only for one number of rows
         return False
     shapes = [graph[each.op.name].outputs[each.value_index].shape for each in outputs]
     has_rows = all(_places([shape], rows) == [(0, 0)] for shape in shapes)
@@ -54,20 +54,19 @@ def is_by_rows(inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> boo
 def _between(inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> set[tf.Operation]:
     """The operators that outputs depend on, without those of the inputs."""
     ends = {each.op for each in inputs}
-    found: set[tf.Operation] = set()
+    operators: set[tf.Operation] = set()
     waiting = [each.op for each in outputs]
     while waiting:
         operation = waiting.pop()
-        if operation not in found and operation not in ends:
-            found.add(operation)
+        if operation not in operators and operation not in ends:
+            operators.add(operation)
             waiting += [each.op for each in operation.inputs]
             waiting += operation.control_inputs
-    return found
+    return operators
 
 
 def _is_opaque(operation: tf.Operation) -> bool:
-    """Whether more than an operator's description says what it computes or how it is
-    differentiated."""
+    """Whether an operator's description does not tell its whole computation or its gradient."""
     is_shape = operation.type in _SHAPES and not operation.inputs[0].shape.is_fully_defined()
     is_list = any(each.dtype in (tf.resource, tf.variant) for each in operation.outputs)
     has_gradient = OWN_GRADIENT in operation.node_def.attr
@@ -75,7 +74,7 @@ def _is_opaque(operation: tf.Operation) -> bool:
 
 
 def _keeps_rows(operator: Operator, rows: int) -> bool:
-    """Whether an operator that reads rows makes as many, each of its inputs' same row."""
+    """Whether row i of an operator's outputs depends only on row i of its inputs."""
     if operator.is_placeholder:
         return True
     read = _places([each.shape for each in operator.input_specs], rows)
@@ -86,25 +85,26 @@ def _keeps_rows(operator: Operator, rows: int) -> bool:
         return False
     if len({n for n, _ in read}) < len(read):
         return False
-    found = derive(operator.type, operator.input_specs, operator.outputs, operator.attributes)
-    split = {found.inputs[n][d] for n, d in read} | {found.outputs[n][d] for n, d in made}
+    derivation = derive(operator.type, operator.input_specs, operator.outputs, operator.attributes)
+    split = {derivation.inputs[n][d] for n, d in read}
+    split |= {derivation.outputs[n][d] for n, d in made}
     if len(split) > 1 or None in split:
         return False
     (number,) = split
-    index = next(each for n, each in enumerate(found.indices) if n == number)
+    index = next(index for n, index in enumerate(derivation.indices) if n == number)
     others = {
         dim
-        for n, dims in enumerate(found.inputs)
+        for n, dims in enumerate(derivation.inputs)
         for d, dim in enumerate(dims)
         if (n, d) not in read
     }
-    has_halo = any(each.index == number for each in found.halos)
+    has_halo = any(halo.index == number for halo in derivation.halos)
     plain = index.reducer is None and not index.spelled_out and not has_halo
     return plain and number not in others
 
 
 def _places(shapes: Sequence[tuple[int, ...]], rows: int) -> list[tuple[int, int]]:
-    """The tensors' dimensions of rows: numbers of tensor and dimension."""
+    """The dimensions of rows, as (number of the tensor, number of the dimension)."""
     return [
         (n, d) for n, shape in enumerate(shapes) for d, size in enumerate(shape) if size == rows
     ]

@@ -1,7 +1,7 @@
-"""Momentum as Keras writes it, by one kernel of TensorFlow's in place of six.
+"""Momentum updates as Keras writes them, replaced by one kernel of TensorFlow in place of six.
 
-Keras computes ``m = momentum * m - rate * g; w = w + m`` operator by operator, and goes over the
-weight's memory ten times; ``ResourceApplyKerasMomentum`` computes the same in five.
+Keras computes ``m = momentum * m - rate * g; w = w + m`` with one kernel per operator, which reads
+or writes the weight's memory ten times; ``ResourceApplyKerasMomentum`` needs five times.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _Nodes = Mapping[str, Any]
 
 
 class _Update(NamedTuple):
-    """One that is found.
+    """The nodes of one update.
 
     Attributes:
-        assign: node that sets the momentum.
-        add: node that changes the weight; it becomes the kernel.
-        read: node that reads the momentum that was set.
-        inputs: of the kernel.
-        nesterov: whether the weight goes on by the momentum of the next step.
+        assign: the node that sets the momentum.
+        add: the node that changes the weight; it becomes the kernel.
+        read: the node that reads the new momentum.
+        inputs: inputs of the kernel.
+        nesterov: whether the weight changes by the momentum of the following step.
     """
 
     assign: Any
@@ -37,11 +37,11 @@ class _Update(NamedTuple):
 
 
 def fuse_updates(definition: Any, traced: tf.Graph) -> None:
-    """Replace updates by momentum in a graph's definition.
+    """Replace momentum updates in a graph's definition.
 
     Args:
         definition: the GraphDef, changed in place; all names stay.
-        traced: its graph, which knows shapes.
+        traced: its graph, which has the shapes.
     """
     nodes = {node.name: node for node in definition.node}
     readers: dict[str, list[Any]] = {}
@@ -50,9 +50,9 @@ def fuse_updates(definition: Any, traced: tf.Graph) -> None:
             readers.setdefault(node_of(name), []).append(node)
     adds = [node for node in definition.node if node.op == "AssignAddVariableOp"]
     for node in definition.node:
-        found = _momentum(node, adds, nodes, readers, traced)
-        if found is not None:
-            _replace(found, nodes)
+        update = _momentum(node, adds, nodes, readers, traced)
+        if update is not None:
+            _replace(update, nodes)
 
 
 def _momentum(
@@ -62,17 +62,17 @@ def _momentum(
     readers: Mapping[str, list[Any]],
     traced: tf.Graph,
 ) -> _Update | None:
-    """The update whose momentum a node sets, and one of some others adds; None if there is none."""
+    """The update of the momentum that a node sets and an addition reads; None if there is none."""
     if assign.op != "AssignVariableOp":
         return None
     momentum = assign.input[0]
     first = _next(assign.input[1], nodes, traced)
     if first is None or _read(first.momentum, nodes) != momentum:
         return None
-    own = [node_of(name) for name in (assign.input[1], *first.inside, first.momentum)]
-    if any(len(readers[name]) != 1 for name in own):
+    between = [node_of(name) for name in (assign.input[1], *first.inside, first.momentum)]
+    if any(len(readers[name]) != 1 for name in between):
         return None
-    for add in (each for each in adds if each.op == "AssignAddVariableOp"):  # not replaced yet
+    for add in (node for node in adds if node.op == "AssignAddVariableOp"):  # not replaced yet
         step = add.input[1]
         after = _next(step, nodes, traced)
         is_nesterov = after is not None and after[:3] == first[:3]
@@ -80,15 +80,15 @@ def _momentum(
         read = nodes[node_of(name)]
         if _read(name, nodes) != momentum or f"^{assign.name}" not in read.input:
             continue
-        others = (each for each in add.input if node_of(each) != node_of(step))
-        if len(readers[read.name]) == 1 and assign.name not in needed_by(nodes, others):
+        further = (name for name in add.input if node_of(name) != node_of(step))
+        if len(readers[read.name]) == 1 and assign.name not in needed_by(nodes, further):
             inputs = [add.input[0], momentum, first.rate, first.gradient, first.factor]
             return _Update(assign, add, read, inputs, is_nesterov)
     return None
 
 
 class _Step(NamedTuple):
-    """``factor * momentum - gradient * rate``, by the names of tensors."""
+    """The names of the tensors of ``factor * momentum - gradient * rate``."""
 
     factor: str
     gradient: str
@@ -98,7 +98,7 @@ class _Step(NamedTuple):
 
 
 def _next(name: str, nodes: _Nodes, traced: tf.Graph) -> _Step | None:
-    """What a tensor is, if it is such a step."""
+    """The step that a tensor computes; None if it computes anything else."""
     node = nodes[node_of(name)]
     if node.op != "Sub":
         return None
@@ -122,7 +122,7 @@ def _next(name: str, nodes: _Nodes, traced: tf.Graph) -> _Step | None:
 
 
 def _read(name: str, nodes: _Nodes) -> str | None:
-    """The variable whose value a tensor is."""
+    """The variable whose value a tensor is; None if it is not a variable's value."""
     node = nodes[node_of(name)]
     return str(node.input[0]) if node.op == "ReadVariableOp" else None
 

@@ -1,4 +1,4 @@
-"""Nodes of a GraphDef by the names that others read them by, and parts of a traced step."""
+"""Nodes of a GraphDef by the names of their outputs, and parts of a traced step."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["before", "needed_by", "node_of", "part_of"]
 
 
 def node_of(name: str) -> str:
-    """The name of the node that an input is of: a tensor's, or one that is waited for."""
+    """The name of the node of an input, which may be a tensor or a control input."""
     return name.lstrip("^").partition(":")[0]
 
 
 def needed_by(nodes: Mapping[str, Any], names: Iterable[str]) -> set[str]:
-    """The names of some nodes, and of all that they need.
+    """The names of some nodes, and of all nodes that they need.
 
     Args:
-        nodes: all of a definition, by name.
-        names: of nodes, or as inputs are named.
+        nodes: all nodes of a definition, by name.
+        names: names of nodes, or inputs of nodes.
     """
     waiting = {node_of(name) for name in names}
     needed: set[str] = set()
@@ -34,15 +34,15 @@ def needed_by(nodes: Mapping[str, Any], names: Iterable[str]) -> set[str]:
 
 
 def before(roots: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """Some operators and all that their values depend on."""
-    found: set[tf.Operation] = set()
+    """Some operators, and all operators that their values depend on."""
+    needed: set[tf.Operation] = set()
     waiting = list(roots)
     while waiting:
         operation = waiting.pop()
-        if operation not in found:
-            found.add(operation)
+        if operation not in needed:
+            needed.add(operation)
             waiting += [each.op for each in operation.inputs]
-    return found
+    return needed
 
 
 def part_of(
@@ -55,9 +55,9 @@ def part_of(
 
     Args:
         traced: the step.
-        operations: with all that their values depend on.
-        read: placeholders among these, the function's arguments.
-        outputs: tensors of these, which it returns.
+        operations: the operators, with all operators that their values depend on.
+        read: placeholders among them, the arguments of the function.
+        outputs: tensors that they compute, the results of the function.
     """
     names = {each.name for each in operations}
     definition = traced.as_graph_def()
@@ -66,7 +66,7 @@ def part_of(
         inputs = [each for each in node.input if each[0] != "^" or each[1:] in names]
         del node.input[:]
         node.input.extend(inputs)
-        node.attr.pop("_class", None)  # may name an operator of another part
+        node.attr.pop("_class", None)  # it may name an operator that is not in this part
     del definition.node[:]
     definition.node.extend(kept)
     whole = tf.compat.v1.wrap_function(

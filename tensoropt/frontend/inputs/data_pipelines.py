@@ -1,8 +1,8 @@
-"""Data pipelines: every process runs the same ones, and each rank takes its slice of the batch.
+"""Data pipelines: every process runs all of them, and each rank uses its slice of the batch.
 
-A script's iterators and queues run in a copy of the pipelines, outside of the parallel graph; their
-elements are then fed to that graph, data parallel. Threads that fill queues run here, too, without
-the other ranks.
+A script's iterators and queues run in a copy of the pipelines, outside of the parallel graph. Their
+elements are fed to that graph, which splits them by examples. Threads that fill queues use the
+copy, too, without the other ranks.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Pipelines:
 
     Args:
         script: the script's graph.
-        seed: the job's, for shuffles and random operators that have none.
-        config: of the session that runs them.
+        seed: the job's seed, for unseeded shuffles and random operators.
+        config: the configuration of the session that runs them.
     """
 
     def __init__(
@@ -51,18 +51,19 @@ class Pipelines:
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         self._needed: dict[tuple[str, ...], _Needed] = {}
-        self._copied: dict[str, tf.Operation] = {}  # TensorFlow may rename what is added later
+        self._copied: dict[str, tf.Operation] = {}  # by original name; later copies may be renamed
         self._initialised: set[str] = set()
-        self._lock = threading.RLock()  # queues are filled by threads
+        self._lock = threading.RLock()  # threads fill queues
 
     def draw(
         self, roots: Sequence[str], fed: Iterable[str], feeds: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """The next elements of the iterators, for one run; runs the initializers that it fetches.
+        """The next elements of the iterators, for one run; also runs initializers among the roots.
 
         Args:
             roots: names of the operators to run.
-            fed: of what the script feeds, by `fed_operator`; nothing beyond it is needed.
+            fed: names of the tensors that the script feeds, by `fed_operator`; operators behind
+                them are not needed.
             feeds: values of the placeholders that a pipeline reads, by tensor name.
 
         Returns:
@@ -87,12 +88,12 @@ class Pipelines:
     def _find(self, roots: Sequence[str], fed: frozenset[str]) -> _Needed:
         script = self._script()
         assert script is not None
-        found = [
+        pipelines = [
             operation
             for operation in _behind(script, roots, fed, PIPELINE_TYPES)
             if operation.type in PIPELINE_TYPES
         ]
-        behind = _behind(script, [operation.name for operation in found], frozenset(), frozenset())
+        behind = _behind(script, [op.name for op in pipelines], frozenset(), frozenset())
         initializers = _initializers(script, behind)
         self._copy(script, behind + _behind(script, initializers, frozenset(), frozenset()))
         fresh = [name for name in initializers if name not in self._initialised]
@@ -102,12 +103,12 @@ class Pipelines:
         return _Needed(
             tensors={
                 fed_operator(tensor): self._copied[operation.name].outputs[tensor.value_index]
-                for operation in found
+                for operation in pipelines
                 if operation.type in ELEMENT_TYPES
                 for tensor in operation.outputs
                 if fed_operator(tensor) not in fed
             },
-            starts=tuple(self._copied[op.name] for op in found if op.type not in ELEMENT_TYPES),
+            starts=tuple(self._copied[op.name] for op in pipelines if op.type not in ELEMENT_TYPES),
             placeholders={
                 operation.outputs[0].name: self._copied[operation.name].outputs[0]
                 for operation in behind
@@ -116,7 +117,7 @@ class Pipelines:
         )
 
     def _copy(self, script: tf.Graph, operations: Sequence[tf.Operation]) -> None:
-        """Add operators to the copy, except for those that it has already."""
+        """Add operators to the copy, except those that it already has."""
         new = {operation.name for operation in operations} - set(self._copied)
         if not new:
             return
@@ -128,7 +129,7 @@ class Pipelines:
             _seed(function.node_def, self._seed)
         for node in definition.node:
             node.device = ""
-            node.attr.pop("_class", None)  # colocation with what is not here
+            node.attr.pop("_class", None)  # colocation with operators that are not copied
         mapped = {}
         for node in definition.node:
             for name in node.input:
@@ -138,18 +139,18 @@ class Pipelines:
                     mapped[name] = there if name[0] == "^" else there.outputs[int(index or 0)]
         names = [node.name for node in definition.node]
         with self._graph.as_default():
-            made = tf.graph_util.import_graph_def(definition, mapped, names, name="")
-        self._copied.update(zip(names, made, strict=True))
+            copies = tf.graph_util.import_graph_def(definition, mapped, names, name="")
+        self._copied.update(zip(names, copies, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Needed:
-    """What one set of roots needs of the pipelines.
+    """The operators of the pipelines that one set of roots needs.
 
     Attributes:
-        tensors: the elements by `fed_operator`.
+        tensors: the elements, by `fed_operator`.
         starts: operators that restart iterators, or fill or close queues.
-        placeholders: of the pipelines, by tensor name in the script.
+        placeholders: placeholders of the pipelines, by tensor name in the script.
     """
 
     tensors: dict[str, tf.Tensor]
@@ -169,7 +170,7 @@ def pipelines_of(script: tf.Graph) -> Pipelines:
 
 
 def fills_queues(script: tf.Graph, roots: Sequence[str]) -> bool:
-    """Whether a run only fills or closes queues, which takes no other rank."""
+    """Whether a run only fills or closes queues; the other ranks take no part in it."""
     return bool(roots) and all(
         script.get_operation_by_name(name).type in QUEUE_ACTIONS for name in roots
     )
@@ -191,23 +192,23 @@ def _initializers(script: tf.Graph, operations: Sequence[tf.Operation]) -> list[
 def _behind(
     script: tf.Graph, roots: Sequence[str], fed: frozenset[str], ends: frozenset[str]
 ) -> list[tf.Operation]:
-    """Some operators and their ancestors, up to what is fed and to the types `ends`."""
+    """Some operators and their ancestors, up to fed tensors and to operators of types ``ends``."""
     waiting = [script.get_operation_by_name(name) for name in roots]
-    found = {operation.name: operation for operation in waiting}
+    reached = {operation.name: operation for operation in waiting}
     while waiting:
         operation = waiting.pop()
         if operation.type in ends:
             continue
         inputs = [tensor.op for tensor in operation.inputs if fed_operator(tensor) not in fed]
         for needed in [*inputs, *operation.control_inputs]:
-            if needed.name not in found:
-                found[needed.name] = needed
+            if needed.name not in reached:
+                reached[needed.name] = needed
                 waiting.append(needed)
-    return list(found.values())
+    return list(reached.values())
 
 
 def _seed(nodes: Iterable[Any], seed: int) -> None:
-    """Seed unseeded shuffles and random operators, the same in all processes of the job."""
+    """Seed unseeded shuffles and random operators alike in all processes of the job."""
     named = {node.name: node for node in nodes}
     for node in named.values():
         seed_operator(node.attr, node.name, seed)

@@ -24,8 +24,8 @@ class Fed:
     """The values of a feed_dict.
 
     Attributes:
-        values: by `fed_operator`, converted to the tensor's dtype.
-        by_reference: the same by tensor reference.
+        values: the values by `fed_operator`, converted to the tensors' types.
+        by_reference: the same values by tensor reference.
     """
 
     values: dict[str, Array]
@@ -58,7 +58,7 @@ def _flat(feed_dict: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def _parts(key: Any, value: Any) -> list[tuple[Any, Any]]:
-    """A sparse tensor is fed as its parts."""
+    """The parts of a fed value: those of a sparse tensor, or the value itself."""
     for kind, _, feed, _ in session_module._REGISTERED_EXPANSIONS:
         if isinstance(key, kind):
             return list(feed(key, value))

@@ -1,7 +1,7 @@
 """A batch to measure steps with: the caller's, or a generated one.
 
-The time of a step depends on the shapes of its inputs, hardly on their values. These only have to
-be valid: a row number lies in its table, a label is one of the classes.
+The time of a step depends on the shapes of its inputs, hardly on their values. The values only have
+to be valid: a row number lies in its table, a label is one of the classes.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _PASSED_ON = frozenset(
         *("Squeeze", "StopGradient", "StridedSlice", "Tile", "Transpose", "Unpack", "ZerosLike"),
     }
 )
-"""Types of operators whose outputs have the values of their inputs, or fewer of them."""
+"""Types of operators whose outputs only contain values of their inputs."""
 
 
 def fed_batch(
     script: tf.Graph, feed_dict: Mapping[Any, Any], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, Array]:
-    """A step's inputs, by `fed_operator`: from a feed_dict, the missing ones generated.
+    """The inputs of a step, by `fed_operator`: values of a feed_dict, and generated ones.
 
     Args:
         script: the script's graph.
         feed_dict: the global batch.
-        shapes: of what the step is fed, by `fed_operator`.
+        shapes: shapes of the step's inputs, by `fed_operator`.
 
     Raises:
         FeedError: if a key is not in the graph, or a value does not fit its tensor.
-        OptionError: if a value has not the shape that the step is planned for.
+        OptionError: if a value has another shape than the step is planned for.
     """
     given = Fed.of(script, feed_dict).values
     for name, value in given.items():
@@ -73,7 +73,7 @@ def sample_batch(script: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> dict[
 
     Args:
         script: the script's graph.
-        shapes: by `fed_operator`.
+        shapes: the shapes, by `fed_operator`.
     """
     random = np.random.default_rng(_SEED)
     return {
@@ -103,15 +103,15 @@ def _values(tensor: tf.Tensor, shape: tuple[int, ...], random: np.random.Generat
 
 
 def _bound(tensor: tf.Tensor) -> int:
-    """Exclusive upper bound of an integer tensor's values, from its consumers; by default 2."""
+    """Exclusive upper bound of an integer tensor's values, from its readers; by default 2."""
     bounds = []
     waiting, seen = [tensor], {tensor.ref()}
     while waiting:
         value = waiting.pop()
         for user in value.consumers():
-            found = _bound_of_use(user, value)
-            if found is not None:
-                bounds.append(found)
+            bound = _bound_of_use(user, value)
+            if bound is not None:
+                bounds.append(bound)
             if user.type in _PASSED_ON:
                 fresh = [out for out in user.outputs if out.ref() not in seen]
                 seen.update(out.ref() for out in fresh)
@@ -139,5 +139,5 @@ def _bound_of_use(user: tf.Operation, value: tf.Tensor) -> int | None:
         extent = user.inputs[0].shape[-1] if user.inputs[0].shape.rank else None
     elif user.type.startswith("UnsortedSegment") and place == 1:
         extent = tf.get_static_value(user.inputs[2])
-    extent = getattr(extent, "value", extent)  # a Dimension, in TensorFlow 1's shapes
+    extent = getattr(extent, "value", extent)  # TensorFlow 1's shapes have Dimension objects
     return None if extent is None else int(extent)

@@ -1,4 +1,4 @@
-"""The operators of a training step, and the shapes of what is fed to them."""
+"""The operators of a training step, and the shapes of its fed tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["FedShapes", "fed_shapes", "note_examples", "training_roots", "unfed"
 
 _NO_RESULT = ("NoOp", "ReadVariableOp", "VarHandleOp", "VarIsInitializedOp", "VariableV2")
 
-_EXAMPLES = "tensoropt_examples"  # a collection
+_EXAMPLES = "tensoropt_examples"  # name of a collection
 
 FedShapes = tuple[dict[str, tuple[int, ...]], frozenset[str]]
 """Shape by placeholder operator, and the placeholders whose first dimension is the batch."""
@@ -24,8 +24,8 @@ FedShapes = tuple[dict[str, tuple[int, ...]], frozenset[str]]
 def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
     """Names of the operators that one training step runs.
 
-    Those that the script names; by default its optimizers' training operators, or without any
-    every operator whose result nothing uses.
+    They are the fetches that the script names. By default they are its optimizers' training
+    operators; without optimizers, every operator whose result nothing uses.
 
     Raises:
         FetchError: if a named fetch is not in the graph.
@@ -47,7 +47,7 @@ def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
 
 
 def operator_name(graph: tf.Graph, fetch: Any) -> str:
-    """The name of the operator that a fetch is, or that computes it."""
+    """The name of a fetched operator, or of the operator that computes a fetched tensor."""
     try:
         element = graph.as_graph_element(fetch, allow_tensor=True, allow_operation=True)
     except (ValueError, TypeError, KeyError) as error:
@@ -59,7 +59,7 @@ def operator_name(graph: tf.Graph, fetch: Any) -> str:
 
 
 def note_examples(graph: tf.Graph, placeholders: Sequence[str]) -> None:
-    """Note the placeholders of a graph whose first dimension counts examples, and no others do."""
+    """Note which placeholders count examples in their first dimension; all others do not."""
     graph.add_to_collection(_EXAMPLES, frozenset(placeholders))
 
 
@@ -68,13 +68,14 @@ def fed_shapes(
 ) -> FedShapes:
     """The global shapes of placeholders, elements of data pipelines and other fed tensors.
 
-    Those that are known, or become known by the arguments, by `fed_operator`. The first dimension
-    is the batch where `note_examples` says so. In a graph of which nothing was noted, it is the
-    batch where the script leaves it unknown or it equals the batch size. The batch size is
-    the argument; by default the first dimension, if all that have one agree.
+    The result has those that are known, or become known by the arguments, by `fed_operator`. If
+    `note_examples` was called for the graph, it decides whose first dimension is the batch. If not,
+    the first dimension is the batch if the script leaves it unknown or it equals the batch size.
+    The batch size is the argument; by default it is the first dimension, if all known ones agree.
 
     Raises:
-        OptionError: if a shape given contradicts the placeholder's, or the batch size all of them.
+        OptionError: if a given shape contradicts its placeholder, or the batch size contradicts all
+            placeholders.
     """
     asked = batch_size
     given = {
@@ -93,7 +94,7 @@ def fed_shapes(
     if batch_size is None:
         firsts = {shape[0] for shape in known.values() if shape}
         batch_size = firsts.pop() if len(firsts) == 1 else None
-    found: dict[str, tuple[int, ...]] = {}
+    fed: dict[str, tuple[int, ...]] = {}
     batched = set()
     noted = graph.get_collection(_EXAMPLES)
     for name, tensor in sources.items():
@@ -106,24 +107,24 @@ def fed_shapes(
                 f"a shape fits its placeholder. Got {list(shape)} for {name!r}, which "
                 f"the script declares as {declared}; correct batch_size or shapes."
             )
-        found[name] = shape
+        fed[name] = shape
         unknown_first = declared.rank is None or declared.as_list()[:1] == [None]
         counts_examples = (
             name in noted[0] if noted else (unknown_first or shape[:1] == (batch_size,))
         )
         if shape and counts_examples:
             batched.add(name)
-    _check_batch_size(asked, found)
-    return found, frozenset(batched)
+    _check_batch_size(asked, fed)
+    return fed, frozenset(batched)
 
 
-def _check_batch_size(batch_size: int | None, found: Mapping[str, tuple[int, ...]]) -> None:
-    """Check that a batch size that is asked for is that of something that is fed.
+def _check_batch_size(batch_size: int | None, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that a given batch size is the first dimension of some fed tensor.
 
     Raises:
         OptionError: naming both sizes.
     """
-    sizes = {name: shape for name, shape in found.items() if shape}
+    sizes = {name: shape for name, shape in shapes.items() if shape}
     if batch_size is None or not sizes or any(s[0] == batch_size for s in sizes.values()):
         return
     fed = ", ".join(f"{name!r} of {list(shape)}" for name, shape in sorted(sizes.items()))
@@ -135,7 +136,7 @@ def _check_batch_size(batch_size: int | None, found: Mapping[str, tuple[int, ...
 
 
 def unfed(graph: Graph) -> list[str]:
-    """The pipelines that a logical graph reads and whose elements have no known shape."""
+    """The pipelines whose elements a logical graph reads and whose element shapes are unknown."""
     read = {tensor.operator for operator in graph for tensor in operator.inputs}
     return [op.name for op in graph if op.type == "NoOp" and op.outputs and op.name in read]
 

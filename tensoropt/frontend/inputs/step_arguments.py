@@ -1,4 +1,4 @@
-"""Arguments of a step: which of them are fed, and which shapes a trace has for them."""
+"""Arguments of a step: the fed ones, and the shapes that a trace has for them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tensoropt.errors import FeedError
 __all__ = ["Arguments", "Form", "Held", "fits", "widened"]
 
 Form: TypeAlias = Any
-"""The shape of an array as a tuple, the specification of a composite tensor, None of a constant."""
+"""A shape tuple for an array, the specification of a composite tensor, None for a constant."""
 
 
 class Held:
-    """An object that a trace captures, as a variable: one trace serves one object.
+    """An object that a trace captures, such as a variable: one trace serves one object.
 
     Args:
-        value: the object, which is kept: no later one has its identity.
+        value: the object. It is kept, so that no later object has its identity.
     """
 
     def __init__(self, value: Any) -> None:
@@ -38,11 +38,11 @@ class Arguments(NamedTuple):
     """The arguments of one call.
 
     Attributes:
-        structure: the positional and the named ones.
+        structure: the positional and the named arguments.
         flat: the leaves of the structure; a composite tensor is one leaf, a variable is `Held`.
-        key: equal for calls that differ in nothing but the shapes of what is fed.
+        key: equal for calls that differ only in the shapes of fed values.
         exact: the form of each leaf.
-        forms: the form that a trace is to have for each leaf, as exact or less.
+        forms: for each leaf the form that a trace should have, which may leave extents unknown.
     """
 
     structure: Any
@@ -57,12 +57,12 @@ class Arguments(NamedTuple):
 
         Args:
             args: the positional arguments.
-            kwargs: the named ones.
-            specs: where given, a structure like ``(args, kwargs)`` of specifications that a trace
-                has in place of the shapes of the arguments.
+            kwargs: the named arguments.
+            specs: a structure like ``(args, kwargs)`` with specifications for the trace, which
+                replace the shapes of the arguments; None for no specifications.
         """
         structure = (tuple(args), dict(kwargs))
-        flat = [Held(each) if _is_variable(each) else each for each in tf.nest.flatten(structure)]
+        flat = [Held(leaf) if _is_variable(leaf) else leaf for leaf in tf.nest.flatten(structure)]
         kinds, forms = list[Any](), list[Form]()
         for value in flat:
             if isinstance(value, (np.ndarray, np.generic, tf.Tensor)):
@@ -97,40 +97,40 @@ class Arguments(NamedTuple):
         given, more = bound.args[: len(signature)], bound.args[len(signature) :]
         try:
             tf.nest.assert_same_structure(tuple(signature), given)
-            made = tf.nest.map_structure(_converted, tuple(signature), given)
+            tensors = tf.nest.map_structure(_converted, tuple(signature), given)
         except (ValueError, TypeError) as error:
             raise FeedError(
                 "the arguments of a step fit the input_signature of its tf.function. Got "
                 f"{given!r} for {signature!r}: {error}"
             ) from error
-        found = cls.of((*made, *more), bound.kwargs)
+        call = cls.of((*tensors, *more), bound.kwargs)
         wanted = tf.nest.flatten(tuple(signature))
-        forms = [_declared(*pair) for pair in zip(found.forms, wanted, strict=False)]
-        return found._replace(forms=(*forms, *found.forms[len(forms) :]))
+        forms = [_declared(*pair) for pair in zip(call.forms, wanted, strict=False)]
+        return call._replace(forms=(*forms, *call.forms[len(forms) :]))
 
     @property
     def fed(self) -> list[Any]:
         """The arrays among the arguments, and the parts of composite tensors."""
-        found = []
+        arrays = []
         for value, form in zip(self.flat, self.forms, strict=True):
             if form is not None:
-                found += [value] if isinstance(form, tuple) else _parts(value)
-        return found
+                arrays += [value] if isinstance(form, tuple) else _parts(value)
+        return arrays
 
     @property
     def has_examples(self) -> list[bool]:
         """For each of `fed`, whether its first dimension may count examples."""
-        found = list[bool]()
+        flags = list[bool]()
         for value, form in zip(self.flat, self.forms, strict=True):
             if isinstance(form, tuple):
-                found.append(bool(form))
+                flags.append(bool(form))
             elif form is not None:
-                found += [False] * len(_parts(value))
-        return found
+                flags += [False] * len(_parts(value))
+        return flags
 
     def specs(self, forms: Sequence[Form]) -> Any:
-        """The structure with specifications of some forms in place of what is fed."""
-        found = [
+        """The structure with specifications of some forms in place of the fed values."""
+        leaves = [
             tf.TensorSpec(form, tf.as_dtype(value.dtype))
             if isinstance(form, tuple)
             else value
@@ -138,11 +138,11 @@ class Arguments(NamedTuple):
             else form
             for value, form in zip(self.flat, forms, strict=True)
         ]
-        return tf.nest.pack_sequence_as(self.structure, found)
+        return tf.nest.pack_sequence_as(self.structure, leaves)
 
 
 def fits(forms: Sequence[Form], pattern: Sequence[Form]) -> bool:
-    """Whether what has some forms is served by a trace of a pattern."""
+    """Whether a trace with the forms ``pattern`` serves values with some forms."""
     for form, wider in zip(forms, pattern, strict=True):
         if isinstance(wider, tuple):
             assert isinstance(form, tuple)
@@ -154,21 +154,22 @@ def fits(forms: Sequence[Form], pattern: Sequence[Form]) -> bool:
 
 
 def widened(pattern: Sequence[Form], forms: Sequence[Form]) -> tuple[Form, ...] | None:
-    """The narrowest pattern that two fit: what differs is unknown. None where there is none."""
-    found = list[Form]()
+    """The narrowest pattern for two sequences of forms, with differing extents unknown; None if
+    there is none."""
+    common = list[Form]()
     for one, other in zip(pattern, forms, strict=True):
         if isinstance(one, tuple) and isinstance(other, tuple):
-            found.append(tuple(n if n == m else None for n, m in zip(one, other, strict=True)))
+            common.append(tuple(n if n == m else None for n, m in zip(one, other, strict=True)))
         else:
             both = None if one is None else one.most_specific_common_supertype([other])
             if both is None and one is not None:
                 return None
-            found.append(both)
-    return tuple(found)
+            common.append(both)
+    return tuple(common)
 
 
 def _is_variable(value: Any) -> bool:
-    """Whether a value is a variable of TensorFlow or, holding one, of Keras."""
+    """Whether a value is a variable of TensorFlow, or a variable of Keras that holds one."""
     return isinstance(value, tf.Variable) or isinstance(getattr(value, "_value", None), tf.Variable)
 
 
@@ -188,7 +189,7 @@ def _parts(value: Any) -> list[Any]:
 
 def _spec_of(value: Any) -> tf.TypeSpec:
     spec = tf.type_spec_from_value(value)
-    if isinstance(spec, tf.IndexedSlicesSpec):  # how many there are differs from call to call
+    if isinstance(spec, tf.IndexedSlicesSpec):  # the number of slices differs from call to call
         indices = value.indices
         spec = tf.IndexedSlicesSpec(
             value.shape,
@@ -201,7 +202,7 @@ def _spec_of(value: Any) -> tf.TypeSpec:
 
 
 def _declared(form: Form, spec: Any) -> Form:
-    """The form that a specification declares, where it is of that kind and says something."""
+    """The form that a specification declares, or the form itself if it declares another kind."""
     if isinstance(form, tuple) and isinstance(spec, tf.TensorSpec):
         if spec.shape.rank is None:
             return (None, *form[1:]) if form else form
@@ -216,7 +217,7 @@ def _converted(spec: Any, value: Any) -> Any:
     """A value as a tensor of a specification.
 
     Raises:
-        ValueError, TypeError: if it does not fit.
+        ValueError, TypeError: if the value does not fit.
     """
     if isinstance(spec, tf.TensorSpec):
         value = tf.convert_to_tensor(value, spec.dtype)
@@ -226,9 +227,9 @@ def _converted(spec: Any, value: Any) -> Any:
 
 
 def _structure(value: Any) -> Any:
-    """A structure's key, without its leaves: TensorFlow's functions take long to pack one."""
+    """A key of a structure without its leaves, faster than TensorFlow's own functions."""
     if type(value) in (list, tuple):
         return type(value), *map(_structure, value)
     if type(value) is dict:
-        return dict, *((name, _structure(each)) for name, each in sorted(value.items()))
+        return dict, *((name, _structure(item)) for name, item in sorted(value.items()))
     return str(tf.nest.map_structure(lambda _: None, value)) if tf.nest.is_nested(value) else None

@@ -1,2 +1,1 @@
-"""The job: its ranks and machines, the profile that holds for them, what runs a plan on them, and
-how a job ends."""
+"""The job: its ranks and machines, their profile, the executor of a plan, and the end of a job."""

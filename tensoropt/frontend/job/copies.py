@@ -1,10 +1,10 @@
-"""Training outside of a plan: each of N ranks would train a copy by itself, and nobody would know.
+"""Guards against training outside of a plan, where each rank would silently train its own copy.
 
-In a job of several ranks, what trains in plain TensorFlow is therefore an error: a session that
-runs an optimizer's update, or an update of what a gradient tape has differentiated by
-(`eager_copies`). An update without an optimizer may be something else, so in a session it is an
-error at the end, if the job ran no plan. What only computes may run in plain sessions, and so may
-what Horovod reduces.
+In a job of several ranks it is an error to train in plain TensorFlow: to run an optimizer's update
+in a session, or to update a variable by which a gradient tape has differentiated (`eager_copies`).
+An update in a session without an optimizer may serve another purpose, so it is an error only at the
+end, if the job ran no plan. Computation without training may run in plain sessions, and so may
+training that Horovod reduces.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 ALLOW_VARIABLE = "TENSOROPT_ALLOW_COPIES"
-"""Environment variable: 1 where ranks are meant to train copies."""
+"""Environment variable: 1 if ranks are meant to train copies."""
 
 _ASSIGNMENT = re.compile(r"(Resource)?(Assign|Scatter)(?!VariableShape)\w*")
 _UPDATE = re.compile(r"Assign(Add|Sub)(VariableOp)?")
@@ -52,19 +52,19 @@ _HOOKED: dict[str, Callable[..., Any]] = {
     name: getattr(_Session, name)
     for name in ("run", "make_callable", "_make_callable_from_options")
 }
-_ranks = 0
-_suspect = ""
+_ranks = 0  # of the job while copies are refused, else 0
+_suspect = ""  # the name of an operator that may have trained a copy
 
 
 class _Training(NamedTuple):
-    """What is known of a run: whether it trains, and the operator that says so."""
+    """Whether a run trains, and the name of the operator that shows it."""
 
     kind: Literal["none", "update", "training"]
     operator: str = ""
 
 
-_found: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[str, ...], _Training]]
-_found = weakref.WeakKeyDictionary()
+_trainings: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[str, ...], _Training]]
+_trainings = weakref.WeakKeyDictionary()
 
 
 def are_allowed(argument: bool | None) -> bool:
@@ -85,12 +85,12 @@ def are_allowed(argument: bool | None) -> bool:
 
 
 def are_refused() -> bool:
-    """Whether what trains a copy is an error now."""
+    """Whether training a copy is an error now."""
     return bool(_ranks)
 
 
 def install(ranks: int) -> None:
-    """From now on, let what trains a copy on each of so many ranks be an error."""
+    """From now on, refuse training of copies on this number of ranks."""
     global _ranks, _suspect
     _ranks, _suspect = ranks, ""
     for name, hook in (("run", _run), ("make_callable", _make_callable), (_OPTIONS, _from_options)):
@@ -99,14 +99,14 @@ def install(ranks: int) -> None:
 
 
 def install_before_init() -> None:
-    """Do so where a launcher has started several ranks; `init` says what holds from there on."""
+    """Refuse copies if a launcher has started several ranks, until `init` decides."""
     ranks = several_ranks()
     if ranks and not are_allowed(None):
         install(ranks)
 
 
 def remove() -> None:
-    """Let TensorFlow be as it was."""
+    """Restore TensorFlow's own functions."""
     global _ranks
     _ranks = 0
     for name, original in _HOOKED.items():
@@ -116,29 +116,29 @@ def remove() -> None:
 
 
 def check_replicated_run(script: tf.Graph, roots: Sequence[str]) -> None:
-    """Refuse a run that trains without a plan, in a session of TensorOpt's.
+    """Refuse a run that trains without a plan, in one of TensorOpt's sessions.
 
     Raises:
-        StateError: if it does, in a job of several ranks.
+        StateError: if the run trains, in a job of several ranks.
     """
     if not _ranks:
         return
-    found = _training(script, tuple(roots))
-    if found.kind == "training":
+    training = _training(script, tuple(roots))
+    if training.kind == "training":
         raise StateError(
-            "what trains is planned, by its gradients, which are recorded from the first use of a "
-            f"name of TensorOpt on. Got {found.operator!r} without a recorded gradient: each of "
+            "training is planned by its gradients, which are recorded from the first use of a "
+            f"name of TensorOpt on. Got {training.operator!r} without a recorded gradient: each of "
             f"{_ranks} ranks would train a copy. Call tensoropt.enable_graph_mode() before the "
             f"gradients are made, and make them by tf.gradients or an optimizer; {_ALLOWED}"
         )
-    _note(found)
+    _note(training)
 
 
 def check_end(ran_plan: bool) -> None:
-    """Refuse a script's end, if all that it has trained are copies.
+    """Refuse the end of a script that has only trained copies.
 
     Raises:
-        StateError: if it updated what is trained, and ran no plan, in a job of several ranks.
+        StateError: if the script updated variables and ran no plan, in a job of several ranks.
     """
     if _ranks and _suspect and not ran_plan:
         raise StateError(
@@ -170,42 +170,42 @@ def _from_options(self: Any, callable_options: Any) -> Any:
 def _check_session(session: Any, names: Callable[[], list[str]]) -> None:
     if _caller(2).startswith(eager_copies.TRUSTED):
         return
-    found = _training(session.graph, tuple(names()))
-    if found.kind == "training":
+    training = _training(session.graph, tuple(names()))
+    if training.kind == "training":
         raise StateError(
-            "what trains runs in a session of TensorOpt's, in parallel. Got "
-            f"{found.operator!r} in a session of TensorFlow's: each of {_ranks} ranks would train "
-            "a copy. Take the session from `import tensoropt as tf` (tf.Session, tf.run), "
+            "training runs in a session of TensorOpt's, in parallel. Got "
+            f"{training.operator!r} in a session of TensorFlow's: each of {_ranks} ranks would "
+            "train a copy. Take the session from `import tensoropt as tf` (tf.Session, tf.run), "
             f"{_ALLOWED}"
         )
-    _note(found)
+    _note(training)
 
 
 def _caller(depth: int = 1) -> str:
-    """The module that called a hook, which is ``depth`` calls from here."""
+    """The name of the module that called a hook, which is ``depth`` calls from here."""
     return str(sys._getframe(depth + 1).f_globals.get("__name__", ""))
 
 
-def _note(found: _Training) -> None:
+def _note(training: _Training) -> None:
     global _suspect
-    _suspect = _suspect or found.operator
+    _suspect = _suspect or training.operator
 
 
 def _names(graph: tf.Graph, fetches: Any) -> list[str]:
-    """The operators behind some fetches."""
+    """The names of the operators that compute some fetches."""
     handler = session_module._FetchHandler(graph, fetches, {})
     return [each.op.name for each in handler.fetches()] + [op.name for op in handler.targets()]
 
 
 def _training(graph: tf.Graph, roots: tuple[str, ...]) -> _Training:
-    known = _found.setdefault(graph, {})
+    known = _trainings.setdefault(graph, {})
     if roots not in known:
         known[roots] = _looked_up(graph, roots)
     return known[roots]
 
 
 def _looked_up(graph: tf.Graph, roots: tuple[str, ...]) -> _Training:
-    """Whether a run of some operators trains, reduced by nobody."""
+    """Whether a run of some operators trains without a reduction by Horovod."""
     needed = list(needed_operations(graph, roots))
     types = [(op.name, kind) for op in needed for kind in _types(graph, op)]
     if any(kind.startswith("Horovod") for _, kind in types):
@@ -219,7 +219,7 @@ def _looked_up(graph: tf.Graph, roots: tuple[str, ...]) -> _Training:
     for op in needed:
         if not (_ASSIGNMENT.fullmatch(op.type) and op.inputs[0].op.name in trained):
             continue
-        if any(GRADIENT_ATTRIBUTE in other.node_def.attr for other in _before(graph, op)):
+        if any(GRADIENT_ATTRIBUTE in before.node_def.attr for before in _before(graph, op)):
             return _Training("training", op.name)
         if _UPDATE.fullmatch(op.type) and op.inputs[1].dtype.is_floating:
             suspect = _Training("update", op.name)
@@ -227,7 +227,7 @@ def _looked_up(graph: tf.Graph, roots: tuple[str, ...]) -> _Training:
 
 
 def _types(graph: tf.Graph, operation: tf.Operation) -> Iterator[str]:
-    """The types of an operator and of those in the functions that it calls."""
+    """The types of an operator and of the operators in functions that it calls."""
     yield operation.type
     called = called_functions(operation.node_def.attr)
     for function in function_closure(graph, called).values():

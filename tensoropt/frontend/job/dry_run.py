@@ -1,7 +1,7 @@
-"""A dry run: a script runs up to its plan, its check or its training step, and no further.
+"""A dry run: a script runs only up to its plan, its check or its training step.
 
-What it comes to is raised as an exception that ends it. These derive from ``BaseException``, so
-that a script's own ``except Exception`` lets them pass.
+The result is raised as an exception, which ends the script. The exceptions derive from
+``BaseException``, so that a script's own ``except Exception`` does not catch them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ __all__ = ["CheckReached", "DryRun", "PlanReached", "ProfilingReached", "StepRea
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What `init` and `find_strategy` take instead of what they find or are given.
+    """The devices, machine and options of a dry run, in place of the script's.
 
     Attributes:
         devices: number of devices to plan for.
         cluster: the cluster to plan for; None for this machine.
         batch_size: first dimension of placeholders that leave it unknown; None for the script's.
         memory_limit_bytes: of one device; None for the script's, or the cluster's.
-        algorithm: which strategies are looked at; None for the script's.
-        batch_norm: whose statistics batch normalisation takes; None for the script's.
-        search_seconds: after which a search ends, infinite for no limit; None for the script's.
+        algorithm: the strategies to consider; None for the script's.
+        batch_norm: the statistics of batch normalisation; None for the script's.
+        search_seconds: time limit of a search, infinite for none; None for the script's.
         pipeline: number of stages, or "auto"; None for the script's.
-        microbatches: in how many parts of the batch gradients are computed; None for the script's.
+        microbatches: number of equal parts of the batch; None for the script's.
         schedule: order of the microbatches of a pipeline; None for the script's.
-        point: number of the point of the frontier that is planned; None for the script's.
-        parallelism: for "profiling", the numbers of devices; none for the script's.
-        memory_limits: for "profiling", bytes of one device; none for the script's.
+        point: number of the frontier point to plan; None for the script's.
+        parallelism: for "profiling", the numbers of devices; empty for the script's.
+        memory_limits: for "profiling", bytes of one device; empty for the script's.
         device_hour_cost: for "profiling", of one device; None for the script's, or the cluster's.
-        aim: where it ends: "plan" at `build_execution_graph`, with `PlanReached`; "check",
+        aim: the end of the dry run: "plan" at `build_execution_graph`, with `PlanReached`; "check",
             "profile" and "profiling" at the first `find_strategy`, with `CheckReached`,
             `StepReached` and `ProfilingReached`.
     """
@@ -63,7 +63,7 @@ class DryRun:
 
 
 class PlanReached(BaseException):
-    """A script has come to its `build_execution_graph`.
+    """A script has reached its `build_execution_graph`.
 
     Attributes:
         plan: the plan that it would run.
@@ -75,10 +75,10 @@ class PlanReached(BaseException):
 
 
 class CheckReached(BaseException):
-    """A script that is only checked has come to its first `find_strategy`.
+    """A script that is only checked has reached its first `find_strategy`.
 
     Attributes:
-        check: of the step that it would plan.
+        check: the check of the step that it would plan.
     """
 
     def __init__(self, check: Check) -> None:
@@ -87,7 +87,7 @@ class CheckReached(BaseException):
 
 
 class StepReached(BaseException):
-    """A script that is only profiled has come to its first `find_strategy`.
+    """A script that is only profiled has reached its first `find_strategy`.
 
     Attributes:
         request: the step that it would plan.
@@ -101,10 +101,10 @@ class StepReached(BaseException):
 
 
 class ProfilingReached(BaseException):
-    """A script that is profiled over numbers of devices has come to its first `find_strategy`.
+    """A script that is profiled for numbers of devices has reached its first `find_strategy`.
 
     Attributes:
-        profile: of the step that it would plan.
+        profile: the profile of the step that it would plan.
     """
 
     def __init__(self, profile: ParallelismProfile) -> None:

@@ -1,9 +1,9 @@
-"""Refusal of updates of trained variables outside of a parallel step, in eager TensorFlow.
+"""Guards against updates of trained variables outside of a parallel step, in eager TensorFlow.
 
 A derivative changes nothing, so tapes stay allowed, and so do metrics, averages, restored weights
-and target networks. A tape marks the variables that it differentiates by. An optimizer that is
-applied to a marked variable, an addition to one, and an assignment that makes a loop of gradients
-and assignments train: each rank would train a copy.
+and target networks. A tape marks the variables that it differentiates by. Three updates of a marked
+variable are refused, because each rank would train its own copy: an optimizer that is applied to
+it, an addition to it, and assignments in a loop that alternate with gradients.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ OPTIMIZER_KERNELS = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
 """Types of operators with which optimizers update a variable."""
 
 TRUSTED = ("tensoropt.", "collectives.", "horovod.")
-"""Modules whose gradients and updates all ranks share."""
+"""Modules whose gradients and updates are the same on all ranks."""
 
 _AUTOGRAPH = "tensorflow.python.autograph."
-_INSIDE_TENSORFLOW = "tensorflow.python.ops."  # recompute_grad and the like have tapes of their own
+_INSIDE_TENSORFLOW = "tensorflow.python.ops."  # recompute_grad and similar functions use tapes
 _LIBRARIES = ("keras.", "tf_keras.", "tensorflow.")  # restore weights by `assign`
 _MARK = "_tensoropt_differentiated"
 _NOTHING, _DIFFERENTIATED, _ASSIGNED, _AGAIN = range(4)
-# no gradient; a gradient; then an assignment; then a gradient
+# Marks of a variable: no gradient; a gradient; then an assignment; then a gradient again.
 _ADDITIONS = (
     *("assign_add", "assign_sub", "scatter_add", "scatter_sub"),
     *("scatter_nd_add", "scatter_nd_sub"),
@@ -47,7 +47,7 @@ _OPTIMIZERS = (
     ("tf_keras", "optimizers.legacy.Optimizer", "apply_gradients"),
     ("tensorflow", "compat.v1.train.Optimizer", "apply_gradients"),
 )
-"""Package, class in it, and the method that updates variables."""
+"""Package, class of optimizers in it, and the method that updates variables."""
 
 _VARIABLES = resource_variable_ops.BaseResourceVariable, resource_variable_ops.ResourceVariable
 
@@ -55,9 +55,9 @@ _ranks = 0
 _remedy = ""
 _allowed_depth = 0
 _marks = object()
-"""The marks of one job have it beside them: those of an earlier job count no more."""
+"""The identity of the current job's marks; marks of an earlier job have another one."""
 _originals: list[tuple[Any, str, Any]] = []
-_waiting: list[tuple[str, str, str]] = []  # of the optimizers
+_waiting: list[tuple[str, str, str]] = []  # entries of _OPTIMIZERS that are not hooked yet
 _gradient_operators: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
 
 
@@ -66,7 +66,7 @@ def install(ranks: int, remedy: str) -> None:
 
     Args:
         ranks: number of processes, for the error.
-        remedy: ends the error; says how copies are allowed.
+        remedy: the end of the error, which says how to allow copies.
     """
     global _ranks, _remedy
     remove()
@@ -76,30 +76,30 @@ def install(ranks: int, remedy: str) -> None:
     wrappers |= {name: functools.partial(_adding, name) for name in _ADDITIONS}
     for kind in _VARIABLES:
         for name, wrapper in wrappers.items():
-            if name in vars(kind):  # the second has some of the first's again
+            if name in vars(kind):  # the second class overrides some methods of the first
                 _replace(kind, name, wrapper)
     for name in dir(tf.raw_ops):
         if OPTIMIZER_KERNELS.fullmatch(name):
-            _replace(tf.raw_ops, name, functools.partial(_of_kernel, name))
+            _replace(tf.raw_ops, name, functools.partial(_kernel, name))
     _waiting[:] = _OPTIMIZERS
     _hook_optimizers()
 
 
 def remove() -> None:
-    """Let TensorFlow and Keras be as they were."""
+    """Restore the methods of TensorFlow and Keras."""
     while _originals:
         setattr(*_originals.pop())
 
 
 def forget_marks() -> None:
-    """Let no variable be one that a tape has differentiated by."""
+    """Forget all variables that tapes have differentiated by."""
     global _marks
     _marks = object()
 
 
 @contextmanager
 def updates_allowed() -> Iterator[None]:
-    """Within, a parallel step is traced, or an optimizer has been checked."""
+    """A context for tracing a parallel step, or for an optimizer that has been checked."""
     global _allowed_depth
     _allowed_depth += 1
     try:
@@ -115,33 +115,35 @@ def _replace(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
 
 
 def _hook_optimizers() -> None:
-    """Hook the optimizers of the packages that are imported by now. A tape calls it: who has a
-    gradient has the optimizer's package, too."""
-    for each in [each for each in _waiting if each[0] in sys.modules]:
-        package, path, method = each
+    """Hook the optimizers of packages that are imported by now.
+
+    A tape calls this: a script that has a gradient has also imported its optimizer's package.
+    """
+    for entry in [entry for entry in _waiting if entry[0] in sys.modules]:
+        package, path, method = entry
         kind: Any = sys.modules[package]
         for part in path.split("."):
             kind = getattr(kind, part, None)
-        if kind is not None:  # else the package is being imported
-            _waiting.remove(each)
-            _replace(next(own for own in kind.__mro__ if method in vars(own)), method, _applying)
+        if kind is not None:  # else the package is still being imported
+            _waiting.remove(entry)
+            _replace(next(base for base in kind.__mro__ if method in vars(base)), method, _applying)
 
 
-# The wrappers
+# Wrappers of TensorFlow's and Keras's methods
 
 
 def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        found = original(self, target, sources, *args, **kwargs)
+        gradients = original(self, target, sources, *args, **kwargs)
         inside = (*TRUSTED, _INSIDE_TENSORFLOW)
         if not _allowed_depth and not _caller(sys._getframe(1)).startswith(inside):
             _hook_optimizers()
             for source, derivative in zip(
-                tf.nest.flatten(sources), tf.nest.flatten(found), strict=True
+                tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True
             ):
                 if derivative is not None:
                     _note(source, derivative)
-        return found
+        return gradients
 
     return gradient
 
@@ -166,7 +168,7 @@ def _assigning(original: Callable[..., Any]) -> Callable[..., Any]:
     return assign
 
 
-def _of_kernel(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _kernel(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if _trains(sys._getframe(1)):
             _refuse(f"the optimizer's kernel {name}")
@@ -176,14 +178,14 @@ def _of_kernel(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _applying(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``apply(grads, trainable_variables)`` or ``apply_gradients(grads_and_vars)``."""
+    """The wrapper of ``apply(grads, variables)`` or ``apply_gradients(grads_and_vars)``."""
     signature = inspect.signature(original)
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         variables = _updated(args[0], given.arguments)
         if _trains(sys._getframe(1)):
-            for variable in map(_of_tensorflow, variables):
+            for variable in map(_tensorflow_variable, variables):
                 if variable is not None and _marked(variable):
                     call = f"{type(args[0]).__name__}.{original.__name__}"
                     _refuse(f"{call}, of {variable.name!r},")
@@ -194,7 +196,7 @@ def _applying(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _updated(optimizer: Any, arguments: dict[str, Any]) -> list[Any]:
-    """The variables that an optimizer is applied to; iterators among the arguments become lists."""
+    """The variables that an optimizer updates; iterators among the arguments become lists."""
     if "grads_and_vars" in arguments:
         pairs = arguments["grads_and_vars"] = list(arguments["grads_and_vars"])
         return [variable for _, variable in pairs]
@@ -204,11 +206,11 @@ def _updated(optimizer: Any, arguments: dict[str, Any]) -> list[Any]:
     return variables
 
 
-# What they ask
+# Questions that the wrappers ask
 
 
 def _caller(frame: FrameType | None) -> str:
-    """The module of a frame, or of the one that AutoGraph makes its call for."""
+    """The module of a frame, without AutoGraph's frames in between."""
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
         if not name.startswith(_AUTOGRAPH):
@@ -218,9 +220,9 @@ def _caller(frame: FrameType | None) -> str:
 
 
 def _trains(frame: FrameType) -> bool:
-    """Whether an update that a frame makes is a script's own and nothing adds up its gradients.
+    """Whether a frame's update is a script's own, and no operator adds up gradients over ranks.
 
-    What is only put into a graph of TensorFlow 1 is looked at when a session runs it.
+    Updates in a graph of TensorFlow 1 are checked when a session runs them.
     """
     if _allowed_depth or _caller(frame).startswith(TRUSTED):
         return False
@@ -235,8 +237,8 @@ def _trains(frame: FrameType) -> bool:
     return is_function
 
 
-def _of_tensorflow(source: Any) -> Any:
-    """TensorFlow's variable in one of Keras's; None for what is no variable."""
+def _tensorflow_variable(source: Any) -> Any:
+    """TensorFlow's variable inside a variable of Keras; None if the source is not a variable."""
     while source is not None and not isinstance(source, _VARIABLES):
         inner = getattr(source, "value", None)
         source = getattr(source, "_variable", None) if callable(inner) else inner
@@ -254,8 +256,8 @@ def _mark(variable: Any, mark: int) -> None:
 
 
 def _note(source: Any, derivative: Any) -> None:
-    """Mark a variable that a tape has differentiated by, and the operator of the derivative."""
-    variable = _of_tensorflow(source)
+    """Mark a variable that a tape has differentiated by, and record its gradient's operator."""
+    variable = _tensorflow_variable(source)
     if variable is None:
         return
     _mark(variable, _AGAIN if _marked(variable) > _DIFFERENTIATED else _DIFFERENTIATED)
@@ -265,8 +267,11 @@ def _note(source: Any, derivative: Any) -> None:
 
 
 def _check_assignment(variable: Any, value: tf.Tensor, caller: str) -> None:
-    """Refuse an assignment of what a gradient gives: in a function by what it reads, else the
-    second one with a gradient before each."""
+    """Refuse an assignment that trains.
+
+    In a function, the value reads a gradient. Eagerly, it is the second assignment, with a gradient
+    before each.
+    """
     if not tf.executing_eagerly():
         if tf.is_symbolic_tensor(value) and _reads_gradient(value):
             _refuse(f"assign of {variable.name!r}, by its gradient,")

@@ -1,4 +1,4 @@
-"""A rank that fails ends the whole job; the reason is printed once."""
+"""Handling of errors: a rank that fails ends the whole job, and the reason is printed once."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from tensoropt.errors import TensorOptError
 
 __all__ = ["end_job", "install", "install_before_init"]
 
-_HOST_TURN_SECONDS = 1.0
+_HOST_TURN_SECONDS = 1.0  # between the first failing ranks of two machines
 _LONGEST_TURN_SECONDS = 4.0
-_FORWARDING_SECONDS = 0.5
-_ABORT_SECONDS = 8.0
-_ENTRY_BYTES = 8
+_FORWARDING_SECONDS = 0.5  # for the launcher to pass on the printed error
+_ABORT_SECONDS = 8.0  # a rank that waits to be ended ends itself after this time
+_ENTRY_BYTES = 8  # of a rank's number in the register
 _SRUN_VARIABLE = "SLURM_STEP_ID"
 _SRUN = " srun ends the other ranks only with --kill-on-bad-exit=1."
 
 Hook: TypeAlias = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
 
 
-_fail: Hook | None = None
-_installed: Hook | None = None
-_scripts_own: Hook = sys.__excepthook__
+_fail: Hook | None = None  # of `install`
+_installed: Hook | None = None  # the current excepthook, if it is one of this module
+_scripts_own: Hook = sys.__excepthook__  # the excepthook that the script had set
 
 
 def _set_excepthook(hook: Hook) -> None:
-    """Set it, and keep what the script has set before."""
+    """Set the excepthook, and keep the script's own."""
     global _installed, _scripts_own
     if sys.excepthook is not _installed:
         _scripts_own = sys.excepthook
@@ -51,7 +51,7 @@ def _tell_script(*error: Any) -> None:
 
 
 def _call_script(hook: Callable[..., Any], *args: Any) -> None:
-    """Call a hook of the script's; if that fails, too, the job ends for the first error."""
+    """Call a hook of the script. If it fails too, the job still ends for the first error."""
     try:
         hook(*args)
     except Exception:
@@ -59,7 +59,7 @@ def _call_script(hook: Callable[..., Any], *args: Any) -> None:
 
 
 def install_before_init() -> None:
-    """Let a rank that fails before `init` end the job: the others would wait for it forever.
+    """Make a rank that fails before `init` end the job, for which other ranks would wait forever.
 
     It has not joined MPI and cannot abort the job, but a launcher ends a job when one of its
     processes is killed by a signal (MPICH's does not at exit status 1).
@@ -69,7 +69,7 @@ def install_before_init() -> None:
         return
 
     def fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if _fail is not None:  # called by a hook of the script's that was set before `init`
+        if _fail is not None:  # the script's hook, set before `init`, calls this function
             return
         _tell_script(kind, error, trace)
         sys.stdout.flush()
@@ -90,13 +90,13 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
 
     Args:
         group: all ranks of the job.
-        at_end: called when the script ends without an error; it may raise, if the other ranks
-            have not reached their end.
+        at_end: called when the script ends without an error. It may raise an error if the other
+            ranks have not reached their end.
 
     Often several ranks fail at once. The first one on each machine prints the reason and ends the
-    job, the others print nothing and wait to be ended; machines do so one after another. A thread
-    that fails ends the job, too: what waits for it would wait forever. Hooks that the script has
-    set before are called first.
+    job; the others print nothing and wait to be ended. Machines take turns. An error in a thread
+    ends the job, too, because other threads could wait for it forever. Hooks that the script has
+    set are called first.
     """
     register = _shared_register(group)
     failing = threading.Lock()
@@ -108,7 +108,7 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
         tell: Hook = _tell_script,
     ) -> None:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the job ends already
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the job is ending
         if not failing.acquire(blocking=False):
             time.sleep(_ABORT_SECONDS)  # another thread is about to end this process
             os._exit(1)
@@ -119,7 +119,7 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
             sys.stdout.flush()
             sys.stderr.write(_reason(group.rank, kind, error, trace))
             sys.stderr.flush()
-            time.sleep(_FORWARDING_SECONDS)  # the launcher drops what it has not passed on
+            time.sleep(_FORWARDING_SECONDS)  # the launcher drops text that it has not passed on
         else:
             time.sleep(_ABORT_SECONDS)  # the first is about to end this process
         try:
@@ -155,7 +155,7 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
 
 
 def end_job(error: BaseException) -> None:
-    """End the job for an error on this rank, from any thread; `install` has been called."""
+    """End the job because of an error on this rank, from any thread. `install` comes first."""
     assert _fail is not None, "installed"
     _fail(type(error), error, error.__traceback__)
 
@@ -163,8 +163,10 @@ def end_job(error: BaseException) -> None:
 def _reason(
     rank: int, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> str:
-    """What a failed rank prints: the traceback, for TensorOpt's own errors only its lines in the
-    script; the last line names the rank."""
+    """The text that a failed rank prints: the traceback, and a last line that names the rank.
+
+    For TensorOpt's own errors the traceback has only lines of the script.
+    """
     if not isinstance(error, TensorOptError):
         text = "".join(traceback.format_exception(kind, error, trace))
         return f"{text}tensoropt: rank {rank} ends the job, after {kind.__name__}.\n"
@@ -180,7 +182,7 @@ def _reason(
 def _shared_register(group: Group) -> int | None:
     """A temporary file that the ranks of this machine share, unlinked once all have opened it.
 
-    None where a rank cannot open it (each rank in a container of its own); such a rank prints its
+    None if this rank cannot open it (each rank in a container of its own); the rank then prints its
     own reason.
     """
     own = ""

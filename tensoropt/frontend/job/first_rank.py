@@ -1,4 +1,4 @@
-"""Work that the first rank does for all."""
+"""Work that the first rank does for all ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensoropt.execution.agreement.name_counters import catch_up, name_counters
 
 __all__ = ["on_first_rank"]
 
-_OWN_WORDS_SECONDS = 2.0  # within which the first rank ends the job with what it raises
+_LAST_WORDS_SECONDS = 2.0  # time for the first rank to end the job with its error
 
 
 def on_first_rank(group: Group, work: Callable[[], Any]) -> Any:
@@ -22,17 +22,17 @@ def on_first_rank(group: Group, work: Callable[[], Any]) -> Any:
     The work may build graphs: graphs that all ranks build afterwards still have the same names.
 
     Args:
-        group: collective, all its ranks call.
-        work: returns a JSON value; called on the first rank only.
+        group: the group; all its ranks must call this.
+        work: returns a JSON value; called only on the first rank.
 
     Raises:
-        TensorOptError: of the same kind and text as the first rank's.
-        RankMismatchError: on the others, where the first rank raises anything else and goes on.
+        TensorOptError: the first rank's error, with the same class and text.
+        RankMismatchError: on the other ranks, if the first rank raises any other error and goes on.
     """
     answer: dict[str, Any] = {}
     if group.rank == 0:
         try:
-            answer = {"found": work()}
+            answer = {"result": work()}
         except TensorOptError as error:
             answer = {"error": type(error).__name__, "text": str(error)}
         except KeyboardInterrupt:
@@ -43,13 +43,13 @@ def on_first_rank(group: Group, work: Callable[[], Any]) -> Any:
         answer["names"] = name_counters()
     answer = group.allgather_object(answer)[0]
     if "left" in answer:
-        time.sleep(_OWN_WORDS_SECONDS)
+        time.sleep(_LAST_WORDS_SECONDS)
         raise RankMismatchError(
-            "what the first rank works out for all, all go on with. Got on it "
-            f"{answer['left']}; leave a script by an error that is not caught, or on all ranks."
+            "all ranks continue with the first rank's result. Got an error on the first rank, "
+            f"{answer['left']}; let the error end the script, or raise it on all ranks."
         )
     if group.rank > 0:
         catch_up(answer["names"])
     if "error" in answer:
         raise getattr(errors, answer["error"])(answer["text"])
-    return answer["found"]
+    return answer["result"]

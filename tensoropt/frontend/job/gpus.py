@@ -1,4 +1,4 @@
-"""The GPU of a rank: which one it is, its memory, and that TensorFlow sees no other."""
+"""The GPU of a rank: its number and memory, and hiding the other GPUs from TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ _DRIVER = "libcuda.so.1"
 
 
 def gpu_of(local_rank: int) -> str:
-    """The number of the GPU that is a rank's, as TensorFlow wants it; empty where there is none.
+    """The number of a rank's GPU, in TensorFlow's form; empty if there is none.
 
-    A rank of more ranks than GPUs shares one.
+    If there are more ranks than GPUs, several ranks share a GPU.
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     return str(local_rank % gpus) if gpus else ""
 
 
 def gpu_memory_bytes(local_rank: int, local_size: int) -> int:
-    """A rank's share of the memory of its GPU, as the driver says; 0 where there is none.
+    """A rank's share of the memory of its GPU, from the driver; 0 if there is none.
 
-    TensorFlow says it of devices that it has started alone, which is for the script to configure.
+    TensorFlow only knows the memory of devices that it has started, and the script must be able to
+    configure them before.
     """
-    own = gpu_of(local_rank)
-    if not own:
+    number = gpu_of(local_rank)
+    if not number:
         return 0
-    sharing = sum(gpu_of(other) == own for other in range(local_size))
-    found = _total_bytes(int(own))
-    if not found and local_rank == 0:
+    sharing = sum(gpu_of(other) == number for other in range(local_size))
+    total_bytes = _total_bytes(int(number))
+    if not total_bytes and local_rank == 0:
         sys.stderr.write(
-            "tensoropt: plans take devices to have the machine's memory, divided among its ranks, "
-            f"since {_DRIVER} does not say that of the GPUs; give memory_limit_bytes\n"
+            "tensoropt: plans assume the machine's memory, divided among its ranks, for each GPU, "
+            f"because {_DRIVER} does not report the GPUs' memory; give memory_limit_bytes\n"
         )
-    return found // sharing
+    return total_bytes // sharing
 
 
 def see_own_gpu(local_rank: int) -> None:
-    """Let the devices that TensorFlow tells the memory of be those of a rank's sessions.
+    """Hide the other GPUs, so that TensorFlow reports the memory of the GPU of a rank's sessions.
 
     Raises:
         StateError: if TensorFlow has started its devices already.

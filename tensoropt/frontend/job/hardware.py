@@ -30,9 +30,9 @@ class Hardware:
 
     Attributes:
         ranks_per_host: number of ranks of each machine.
-        cores_per_host: of the smallest machine.
-        memory_bytes_per_host: of the smallest machine.
-        gpu_bytes: a rank's share of the memory of the smallest GPU; 0 where not every rank has one.
+        cores_per_host: cores of the smallest machine.
+        memory_bytes_per_host: memory of the smallest machine.
+        gpu_bytes: a rank's share of the memory of the smallest GPU; 0 if a rank has no GPU.
     """
 
     ranks_per_host: tuple[int, ...]
@@ -41,7 +41,7 @@ class Hardware:
     gpu_bytes: int = 0
 
     def spread(self, devices: int) -> tuple[int, ...]:
-        """Ranks of each machine, if this number of ranks is spread as the job's ranks are."""
+        """Number of ranks on each machine, if this many ranks are spread as the job's are."""
         counts = list(self.ranks_per_host)
         host = 0
         while sum(counts) < devices:
@@ -54,16 +54,16 @@ class Hardware:
         return tuple(counts)
 
     def cluster(self, devices: int, template: Cluster) -> Cluster:
-        """These machines with that many devices, spread over them as the ranks are."""
-        found = Cluster.for_hosts(
+        """A cluster of these machines with this many devices, spread as the job's ranks are."""
+        cluster = Cluster.for_hosts(
             template,
             devices_per_host=self.spread(devices),
             memory_bytes_per_host=self.memory_bytes_per_host,
             cores_per_host=self.cores_per_host,
         )
         if not self.gpu_bytes:
-            return found
-        return replace(found, device=replace(found.device, memory_bytes=self.gpu_bytes))
+            return cluster
+        return replace(cluster, device=replace(cluster.device, memory_bytes=self.gpu_bytes))
 
 
 def hardware_of(group: Group) -> Hardware:
@@ -82,11 +82,11 @@ def hardware_of(group: Group) -> Hardware:
 
 
 def rank_config(hardware: Hardware) -> tf.compat.v1.ConfigProto:
-    """The configuration of a rank's sessions: the ranks on a machine share its cores, instead of
-    each starting as many threads as there are cores.
+    """The configuration of a rank's sessions: the ranks on a machine share its cores.
 
-    With one core per rank, operators run one after another: a second thread that waits in a
-    collective would only take the core from the first one.
+    By default each rank would start as many threads as there are cores. With one core per rank,
+    operators run one after another: a second thread that waits in a collective would take the core
+    from the first one.
     """
     threads = max(1, hardware.cores_per_host // max(hardware.ranks_per_host))
     return tf.compat.v1.ConfigProto(
@@ -97,12 +97,12 @@ def rank_config(hardware: Hardware) -> tf.compat.v1.ConfigProto:
 def keep_freed_memory() -> bool:
     """Let glibc keep freed memory for later allocations.
 
-    By default it returns large blocks to the system at once, and the system clears every page that
-    it hands out: for the tensors of a training step, which are allocated and freed in every step,
-    that costs as much as computing some of them. Blocks of more than 32 MiB are still returned. All
-    threads share one arena, since one thread frees what another has allocated: arenas of their own
-    consist of parts of 64 MiB, each of which is returned as soon as it is empty. A parameter whose
-    environment variable is set, as glibc reads it, stays as it is.
+    By default glibc returns large blocks to the system at once, and the system clears every page
+    that it hands out. For the tensors of a training step, allocated and freed in every step, this
+    takes as long as computing some of them. Blocks of more than 32 MiB are still returned. All
+    threads share one arena, because one thread frees the memory of another: separate arenas consist
+    of parts of 64 MiB, each of which is returned as soon as it is empty. A parameter whose
+    environment variable is set keeps the value that glibc reads there.
 
     Returns:
         Whether the C library is glibc and accepts this.

@@ -1,4 +1,4 @@
-"""Ctrl-C is not lost: a `KeyboardInterrupt` that Python can only print comes once more."""
+"""Repeats a Ctrl-C whose `KeyboardInterrupt` Python could not raise but only print."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 __all__ = ["install"]
 
 _AGAIN_SECONDS = 0.02
-_installed: Any = None
+_installed: Any = None  # the unraisablehook of this module
 
 
 def install() -> None:
-    """Let Ctrl-C come again where nothing can raise it: in finalizers and in callbacks from C.
+    """Repeat Ctrl-C where nothing can raise it: in finalizers and in callbacks from C.
 
-    Python runs a signal's handler at the next call of a Python function. After a step that is often
-    the finalizer of a buffer, out of which no exception gets: Python prints "Exception ignored in"
+    Python runs a signal's handler at the next call of a Python function. After a step this is often
+    the finalizer of a buffer, which cannot raise an exception: Python prints "Exception ignored in"
     and the script goes on.
     """
     global _installed
@@ -31,7 +31,7 @@ def install() -> None:
             return
         main = threading.main_thread().ident
         assert main is not None, "started"
-        # Not at once: this is still within what cannot raise.
+        # Later, because the finalizer or callback that cannot raise is still running.
         later = threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, [main, signal.SIGINT])
         later.daemon = True
         later.start()

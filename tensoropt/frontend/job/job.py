@@ -62,12 +62,12 @@ DEVICES_VARIABLE = "TENSOROPT_DEVICES"
 TRACE_VARIABLE = "TENSOROPT_TRACE"
 """Environment variable: folder for a timeline of each rank's steps."""
 CHECK_FEEDS_VARIABLE = "TENSOROPT_CHECK_FEEDS_EVERY"
-"""Environment variable: in which runs ranks compare whole batches; 0 for no comparison."""
+"""Environment variable: interval of the runs in which ranks compare whole batches; 0 for never."""
 TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"
-"""Environment variable: what carries collectives between processes, mpi or horovod."""
+"""Environment variable: the library for collectives between processes, mpi or horovod."""
 
 _TRANSPORTS: tuple[Transport, ...] = ("mpi", "horovod")
-_CHECK_EVERY = 500
+_CHECK_EVERY = 500  # steps between two comparisons of variables
 _SAME_SETTINGS = (
     f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, and {CHECK_VARIABLE} and "
     f"{CHECK_FEEDS_VARIABLE}, on every rank."
@@ -75,7 +75,7 @@ _SAME_SETTINGS = (
 
 
 class Running(NamedTuple):
-    """A graph's executor, and its plan with the steps that it took, if it has one."""
+    """A graph's executor, and its plan and the record of its steps, if it has a plan."""
 
     executor: Executor
     plan: Plan | None
@@ -84,32 +84,32 @@ class Running(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """What `init` found and later calls add.
+    """The state of the job that `init` starts, and that later calls change.
 
     Attributes:
-        group: the ranks of the job, less those that a plan on fewer devices has let end.
+        group: the ranks of the job, without those that a plan on fewer devices has ended.
         is_mpi: whether each rank is a process of its own.
         devices: number of devices: the ranks under MPI, the virtual ranks in one process.
         hardware: the machines it runs on.
-        cluster: the cluster to plan for where one is named; a template, or None for the usual
-            one, is filled in with the hardware.
-        seed: for random operators without a seed; the same on all ranks.
+        cluster: the named cluster to plan for. A template is filled in with the hardware, and so is
+            the default template if this is None.
+        seed: seed of random operators without one; the same on all ranks.
         agreement: checks that all ranks of the group make the same call.
-        transport: what carries collectives between processes.
+        transport: the library for collectives between processes.
         check_feeds_every: see `FedValues`.
-        trace: takes in when operators of steps run, if somebody asks for that.
-        config: of the script's sessions.
-        plan: the plan in force.
-        searched: the last plan that was searched for, and what for.
-        steps: what its steps took.
-        executor: runs it.
-        others: by graph, executors that the present one has replaced for a while.
+        trace: the timeline of steps' operators; None unless the user asked for it.
+        config: configuration of the script's sessions.
+        plan: the current plan.
+        searched: the last plan that was searched, and its request.
+        steps: measured costs of the plan's steps.
+        executor: runs the current graph.
+        other_graphs: by graph, the executors of graphs other than the current one.
         draws: counters of the random operators, for runs without a session.
-        dry_run: what this job is a dry run of; None where it runs.
+        dry_run: the settings of a dry run; None in a real run.
         profiles: cache of `profile_at`, by number of devices.
         warned_of_share: whether a batch that looks like one rank's share has been reported.
-        check_every: after how many steps ranks compare what they hold in common; 0 for never.
-        ran_plan: whether a plan's steps, or other runs under a plan, have been made.
+        check_every: number of steps between two comparisons of variables; 0 for never.
+        ran_plan: whether anything has run under a plan.
     """
 
     group: Group
@@ -127,7 +127,7 @@ class Job:
     searched: tuple[Plan, Request] | None = None
     steps: ExecutedSteps | None = None
     executor: Executor | None = None
-    others: dict[tf.Graph, Running] = field(default_factory=dict)
+    other_graphs: dict[tf.Graph, Running] = field(default_factory=dict)
     draws: Draws = field(default_factory=Draws)
     dry_run: DryRun | None = None
     profiles: dict[int, Profile | None] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Job:
     ran_plan: bool = False
 
     def cluster_at(self, devices: int) -> Cluster:
-        """The hardware and network facts for a search on that many devices."""
+        """The cluster for a search on this many devices: hardware and network facts."""
         cluster = self.cluster if self.cluster is not None else load_cluster("this-machine")
         if cluster.devices:
             return cluster
@@ -145,8 +145,8 @@ class Job:
         return cluster if profile is None else measured_cluster(cluster, profile)
 
     def profile_at(self, devices: int) -> Profile | None:
-        """What was measured on this machine with that many ranks; None if nothing was, or a
-        cluster is named."""
+        """The profile of this machine with this many ranks; None if there is none, or if the job
+        has a named cluster."""
         if self.cluster is not None:
             return None
         if devices not in self.profiles:
@@ -156,10 +156,10 @@ class Job:
 
 
 _job: Job | None = None
-_everyone: Agreement | None = None  # until the process ends: MPI starts once
+_everyone: Agreement | None = None  # kept until the process ends, because MPI starts once
 _dry_run: DryRun | None = None
-_hooks: list[tuple[Callable[[], None], Callable[[], None]]] = []
-_forgetting: list[Callable[[], None]] = []
+_hooks: list[tuple[Callable[[], None], Callable[[], None]]] = []  # (install, remove)
+_forgetting: list[Callable[[], None]] = []  # called at shutdown
 
 
 def at_start(install: Callable[[], None], remove: Callable[[], None]) -> None:
@@ -174,9 +174,9 @@ def at_shutdown(forget: Callable[[], None]) -> None:
 
 @contextmanager
 def in_dry_run(dry_run: DryRun) -> Iterator[None]:
-    """Let the next `init` start a dry run, without MPI.
+    """A context in which the next `init` starts a dry run, without MPI.
 
-    A script that runs inside ends with an exception of `tensoropt.frontend.job.dry_run`.
+    A script that runs in it ends with an exception of `tensoropt.frontend.job.dry_run`.
     """
     global _dry_run
     shutdown()
@@ -198,30 +198,29 @@ def init(
     """Start TensorOpt: join the other ranks and collect facts about hardware and network.
 
     Under ``mpirun -np N`` there are N devices, one per process. Without it the job is a single
-    process, of one device or of ``devices`` virtual ones.
+    process with one device, or with ``devices`` virtual ones.
 
     Args:
         devices: number of virtual ranks in one process; under MPI the number of ranks, which
             may be left out. The environment variable ``TENSOROPT_DEVICES`` is the default.
         cluster: name or path of a cluster file to plan for; by default this machine.
-        transport: what carries collectives between processes: "mpi", or "horovod", which has to be
-            installed. The environment variable ``TENSOROPT_TRANSPORT`` is the default, and without
-            it "mpi" is. In one process nothing is carried.
-        allow_copies: whether several ranks may train outside of a plan, each a copy by itself. The
-            environment variable ``TENSOROPT_ALLOW_COPIES`` (1) is the default; without it they may
-            not, and what would is an error.
+        transport: the library for collectives between processes: "mpi", or "horovod", which must be
+            installed. The environment variable ``TENSOROPT_TRANSPORT`` is the default, and "mpi"
+            without it. A single process does not use it.
+        allow_copies: whether each of several ranks may train a separate copy outside of a plan. The
+            environment variable ``TENSOROPT_ALLOW_COPIES`` (1) is the default; without it, training
+            outside of a plan is an error.
 
-    `rank`, `size`, `local_rank`, `local_size` and `parallelize` start a job that has not started.
-    A later call may name the cluster, as long as there is no plan, and say whether copies are
-    allowed.
+    `rank`, `size`, `local_rank`, `local_size` and `parallelize` start the job if it has not
+    started. A later call may name the cluster, as long as there is no plan, and allow or refuse
+    copies.
 
     Raises:
-        OptionError: for an argument of another name, if ``devices`` contradicts the number of
-            ranks, if there is no such transport, or if the job has started with other devices or
-            another transport.
+        OptionError: for an unknown argument or transport, if ``devices`` contradicts the number of
+            ranks, or if the job has started with other devices or another transport.
         PlanError: if the cluster file is malformed.
-        TransportError: if Horovod is asked for and cannot be used.
-        StateError: under MPI, if TensorFlow has started its GPUs before.
+        TransportError: if Horovod is requested and cannot be used.
+        StateError: under MPI, if TensorFlow has already started its GPUs.
     """
     global _everyone, _job
     OptionError.refuse(unknown, init)
@@ -281,10 +280,10 @@ def _adjust(
     transport: str | None,
     allow_copies: bool | None,
 ) -> None:
-    """Do what a call of `init` asks for after the job has started.
+    """Apply the arguments of a call of `init` after the job has started.
 
     Raises:
-        OptionError: if the job has to start again for that.
+        OptionError: if the job would have to start again.
     """
     if job.dry_run is not None:
         return
@@ -309,7 +308,7 @@ def _refuse_late(argument: str, present: str) -> NoReturn:
 
 
 def _refuse_copies(job: Job, allow_copies: bool | None) -> None:
-    """Refuse training outside of a plan, or not; a launcher may have had it refused before."""
+    """Refuse training outside of a plan, or allow it, whatever was installed before `init`."""
     if job.is_mpi and not copies.are_allowed(allow_copies):
         copies.install(job.group.size)
     else:
@@ -317,7 +316,7 @@ def _refuse_copies(job: Job, allow_copies: bool | None) -> None:
 
 
 def _dry_run_job(dry_run: DryRun) -> Job:
-    """The job of a dry run: one process; nothing runs, so nothing is drawn from its seed."""
+    """The job of a dry run: one process. Nothing runs, so nothing is drawn from its seed."""
     group = Group(InProcessTransport())
     return Job(
         group=group,
@@ -359,18 +358,18 @@ def _device_count(group: Group, devices: int | None) -> int:
 
 def _checked_transport(transport: str | None) -> Transport:
     wanted = transport or os.environ.get(TRANSPORT_VARIABLE) or _TRANSPORTS[0]
-    found = next((each for each in _TRANSPORTS if each == wanted), None)
-    if found is None:
+    checked = next((name for name in _TRANSPORTS if name == wanted), None)
+    if checked is None:
         given = "transport" if transport else TRANSPORT_VARIABLE
         raise OptionError(
             f"a transport is one of {', '.join(_TRANSPORTS)}. Got {given}={wanted!r}; leave it out "
             f"for {_TRANSPORTS[0]}."
         )
-    return found
+    return checked
 
 
 def _number_from_environment(variable: str, what: str) -> int | None:
-    """What an environment variable says; None where it is not set."""
+    """The number in an environment variable; None if it is not set."""
     text = os.environ.get(variable)
     if text is None:
         return None
@@ -396,17 +395,18 @@ def current() -> Job:
 
 
 def started() -> Job:
-    """The job, which `init` starts now if nothing has started it before."""
+    """The job; `init` starts it now if it has not started."""
     if _job is None:
         init()
     return current()
 
 
 def shutdown() -> None:
-    """Forget the job: its plan, session and variables. `init` may be called again after it.
+    """Forget the job: its plan, sessions and variables. `init` may be called again afterwards.
 
-    The script's variables get the values that parallel steps have given them; every rank calls.
-    Under MPI a call while an exception is handled asks no other rank, and these values are lost.
+    The script's variables get the values that parallel steps computed, so every rank must call
+    this. Under MPI, a call during the handling of an exception does not contact other ranks, and
+    these values are lost.
     """
     global _job
     try:
@@ -415,8 +415,8 @@ def shutdown() -> None:
     finally:
         if _job is not None and _job.executor is not None:
             _job.executor.close()
-        for each in _job.others.values() if _job is not None else ():
-            each.executor.close()
+        for running in _job.other_graphs.values() if _job is not None else ():
+            running.executor.close()
         copies.remove()
         for _, remove in _hooks:
             remove()
@@ -424,7 +424,7 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether the job has started; asking does not start it."""
+    """Whether the job has started. The question does not start it."""
     return _job is not None
 
 

@@ -1,4 +1,4 @@
-"""The executor of a plan, for training or on trial."""
+"""Executors of plans, for training or for a trial run."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ def _pipeline(job: Job, plan: Plan, world: World) -> Pipeline:
 def pipeline_on(plan: Plan, worlds: StageWorlds) -> Pipeline:
     """The stages of a plan, on their worlds."""
     configurations, stages = plan.configurations, []
-    for number, (stage, own) in enumerate(zip(plan.stages, worlds.stages, strict=True)):
+    for number, (stage, world) in enumerate(zip(plan.stages, worlds.stages, strict=True)):
         planned = {name: configurations[name] for name in stage.operators}
-        stages.append(StageRanks(own, planned, step_planner(plan, number), stage.recompute))
-    assert plan.schedule is not None, "plans with stages have one"
+        stages.append(StageRanks(world, planned, step_planner(plan, number), stage.recompute))
+    assert plan.schedule is not None, "a plan with stages has a schedule"
     return Pipeline(tuple(stages), plan.stage_of, plan.microbatches, plan.schedule, worlds.everyone)
 
 
@@ -163,7 +163,7 @@ def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:
 def session_config(job: Job) -> tf.compat.v1.ConfigProto:
     """The configuration of the job's sessions: the script's.
 
-    Where that leaves it open, ranks on one machine share its cores and GPUs under MPI.
+    If the script's leaves it open, ranks on one machine share its cores and GPUs under MPI.
     """
     config = tf.compat.v1.ConfigProto()
     if job.is_mpi:
@@ -175,7 +175,7 @@ def session_config(job: Job) -> tf.compat.v1.ConfigProto:
 
 
 def adopt_config(job: Job, config: tf.compat.v1.ConfigProto) -> None:
-    """Let the job's sessions be configured as a session of the script is, from the first run on."""
+    """Configure the job's sessions as a session of the script, from the first run on."""
     if config == job.config:
         return
     job.config = config

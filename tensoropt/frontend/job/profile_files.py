@@ -1,4 +1,4 @@
-"""Profile files of this machine: where they are kept, and which one is used."""
+"""Profile files of this machine: their folder, and the choice of one."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = [
 ]
 
 PROFILE_VARIABLE = "TENSOROPT_PROFILE"
-"""Environment variable: the profile to plan with, a file; ``none`` for none."""
+"""Environment variable: the profile file to plan with; ``none`` for no profile."""
 
 FORCE_VARIABLE = "TENSOROPT_PROFILE_FORCE"
-"""Environment variable: ``1`` to plan with a profile of another machine all the same."""
+"""Environment variable: ``1`` to plan with a profile even if it is of another machine."""
 
 FOLDER_VARIABLE = "TENSOROPT_PROFILES"
 """Environment variable: the folder of profiles, by default in the user's cache."""
@@ -35,7 +35,7 @@ _NONE = "none"
 
 
 def processor_name() -> str:
-    """The processor, as the system names it."""
+    """The processor's name, as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
@@ -68,7 +68,7 @@ def profile_for(setting: Setting) -> Profile | None:
     """The complete profile of a setting, from the file that `PROFILE_VARIABLE` names or the cache.
 
     Raises:
-        PlanError: if the file is damaged, or the one that is named is of another setting.
+        PlanError: if the file is damaged, or the named file is of another setting.
     """
     named = os.environ.get(PROFILE_VARIABLE)
     if named == _NONE:

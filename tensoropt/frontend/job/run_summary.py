@@ -14,7 +14,7 @@ __all__ = ["costs", "summary"]
 
 
 def costs(plan: Plan) -> dict[str, object]:
-    """Time, network, memory, and what to do about differences, under the names of `summary`."""
+    """Time, network, memory and advice on differences, under the names of `summary`."""
     comparison = plan.compare()
     step, network, peak = comparison.quantities
     return {
@@ -29,7 +29,7 @@ def costs(plan: Plan) -> dict[str, object]:
 
 
 def _validated(validation: Validation | None) -> dict[str, object]:
-    """Candidates that were measured; empty where none was."""
+    """Measured candidates; empty if none was measured."""
     if validation is None:
         return {}
     trials = [
@@ -55,19 +55,17 @@ class _Summary:
     """``tf.compat.v1.summary`` that can also be called: scripts use both under one name."""
 
     def __call__(self) -> dict[str, object]:
-        """Ranks, world, and predicted against measured costs of a training step.
+        """Ranks, world, and predicted and measured costs of a training step.
 
         Returns:
             ``ranks`` (number of devices), ``world`` ("mpi" or "single-process"),
-            ``predicted_step_seconds`` and ``measured_step_seconds`` (median over the runs that
-            trained all that the plan is for, the first left out, since it builds the execution
-            graph; None before there are any); ``predicted_network_seconds``,
-            ``measured_network_seconds`` and ``predicted_peak_bytes``, ``measured_peak_bytes``
-            likewise, see `Plan.compare`;
-            ``advice``, what to do where a prediction was off by more than 20 %. Where
-            `find_strategy` measured candidates, ``validation``: which one was adopted, how often
-            measuring overruled the prediction, of how many comparisons, and the candidates'
-            predicted and measured times.
+            ``predicted_step_seconds`` and ``measured_step_seconds`` (median over the runs of the
+            whole step, except the first, which builds the execution graph; None if there are no
+            such runs); likewise ``predicted_network_seconds``, ``measured_network_seconds``,
+            ``predicted_peak_bytes`` and ``measured_peak_bytes``, see `Plan.compare`; ``advice`` for
+            predictions that were off by more than 20 %. If `find_strategy` measured candidates,
+            ``validation``: the adopted candidate, the number of comparisons, how many of them
+            contradicted the prediction, and predicted and measured times of the candidates.
         """
         job = current()
         nothing = {"predicted_step_seconds": None, "measured_step_seconds": None}

@@ -1,4 +1,4 @@
-"""What of a model depends on its package: Keras 3, or tf_keras, which goes on with Keras 2."""
+"""Differences between the packages of a model: Keras 3, or tf_keras, which continues Keras 2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEGACY = "tf_keras"
 
 
 def package_of(model: Any) -> ModuleType | None:
-    """``keras`` or ``tf_keras``, whose Model it is; None for anything else."""
+    """The package, ``keras`` or ``tf_keras``, whose Model this is; None for other objects."""
     for name in ("keras", _LEGACY):
         package = sys.modules.get(name)
         if package is not None and isinstance(model, package.Model):
@@ -32,8 +32,10 @@ def package_of(model: Any) -> ModuleType | None:
 
 
 def steps_per_execution(model: Any) -> int:
-    """How many batches the next call of a model's function is for; at an epoch's end tf_keras
-    lowers it."""
+    """The number of batches in the next call of a model's function.
+
+    tf_keras lowers it at the end of an epoch.
+    """
     if not _is_legacy(model):
         return int(model.steps_per_execution)
     count = model._steps_per_execution
@@ -41,8 +43,11 @@ def steps_per_execution(model: Any) -> int:
 
 
 def make_slots(model: Any) -> None:
-    """Give the optimizer of a built model its slots, as Keras's own step does when it runs first:
-    a step that creates variables is traced twice. Another step may train other variables."""
+    """Make the slots of a built model's optimizer, as the first run of Keras's own step does.
+
+    A step that creates variables is traced twice. A custom step may train other variables, so its
+    slots are not made.
+    """
     package, optimizer = package_of(model), getattr(model, "optimizer", None)
     if package is None or _is_legacy(model) or optimizer is None or optimizer.built:
         return
@@ -51,41 +56,48 @@ def make_slots(model: Any) -> None:
 
 
 def planned_steps(model: Any) -> int | None:
-    """How many steps the ``fit`` that runs is going to make; None where that is not known."""
+    """The number of steps of the current ``fit``; None if it is not known."""
     params = getattr(getattr(model, "history", None), "params", None) or {}
     steps, epochs = params.get("steps"), params.get("epochs")
     return int(steps * epochs) if steps and epochs else None
 
 
 def as_called(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
-    """A model's step as its package has it: in Keras 3 Python's conditions in it are Python's; in
-    tf_keras those of layers are TensorFlow's."""
+    """A model's step in the form that its package calls.
+
+    In Keras 3 Python's conditions stay Python's; in tf_keras conditions of layers become
+    TensorFlow's.
+    """
     return step if _is_legacy(model) else tf.autograph.experimental.do_not_convert(step)
 
 
 def count_batch(model: Any, name: str) -> None:
-    """Count a batch of a training ("train"), an evaluation or a prediction, as callbacks of
-    tf_keras read it."""
+    """Count a batch in the counter that callbacks of tf_keras read.
+
+    Args:
+        model: the model.
+        name: "train", "test" or "predict".
+    """
     if _is_legacy(model):
         getattr(model, f"_{name}_counter").assign_add(1)
 
 
 def variables_of(model: Any) -> list[Any]:
-    """TensorFlow's, of all that may be written: the model's, its metrics' and its optimizer's."""
+    """TensorFlow's variables of a model, its metrics and its optimizer."""
     optimizer = getattr(model, "optimizer", None)
-    found = [variable for metric in model.metrics for variable in metric.variables]
-    found += model.variables
+    variables = [variable for metric in model.metrics for variable in metric.variables]
+    variables += model.variables
     if not _is_legacy(model):
-        found += [] if optimizer is None else optimizer.variables
-        return [each.value for each in found]
+        variables += [] if optimizer is None else optimizer.variables
+        return [variable.value for variable in variables]
     while optimizer is not None:
-        own = optimizer.variables
-        # Of older optimizers a function; and none names rates, which are in what describes them.
+        slots = optimizer.variables  # a function in older optimizers
+        # No optimizer lists its rates; they are among its attributes or in `_hyper`.
         rates = (*vars(optimizer).values(), *getattr(optimizer, "_hyper", {}).values())
-        found += own() if callable(own) else own
-        found += [each for each in rates if isinstance(each, tf.Variable)]
+        variables += slots() if callable(slots) else slots
+        variables += [rate for rate in rates if isinstance(rate, tf.Variable)]
         optimizer = getattr(optimizer, "inner_optimizer", None)
-    return found
+    return variables
 
 
 def _is_legacy(model: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a Keras model writes: all ranks put its variables together, and the first one writes."""
+"""Saving of Keras models: all ranks gather the variables, and the first rank writes files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ __all__ = ["write_on_first_rank"]
 
 
 def write_on_first_rank(model: Any) -> None:
-    """Let a model's ``save``, ``save_weights`` and ``export`` write on the first rank, while the
-    others wait for it; all raise what it raises."""
+    """Make a model's ``save``, ``save_weights`` and ``export`` write on the first rank.
+
+    The other ranks wait for it. An error of the first rank is raised on all ranks.
+    """
     for name in ("save", "save_weights", "export"):
         setattr(model, name, _written(model, name, getattr(model, name)))
 

@@ -32,74 +32,79 @@ def parallelize(step: _Model, **options: Any) -> _Model: ...
 
 
 def parallelize(step: Any, **options: Any) -> Any:
-    """A Keras model that trains on all ranks, or a training step that runs on them, by a plan.
+    """Plan a Keras model, or a training step, and run it on all ranks.
 
-    **A model** of Keras 3, or of tf_keras, compiled or not, is the one given, which is used as
-    before, on every rank with the same data: ``fit``, ``evaluate``, ``predict``, and what they do
-    of one batch. The first batch of a training plans it (`find_strategy`); compiling it again, as
-    for other trainable layers, plans it again. Its plan is ``model.train_function.plan``; what
-    ``fit`` returns has predicted and measured costs of a step as ``history.tensoropt``, a
-    dictionary as of `summary`. Evaluations and predictions are computed whole on every rank. Where
-    the model is saved, by its ``save``, ``save_weights`` and ``export`` or by Keras's callbacks,
-    the first rank writes; it alone shows Keras's progress.
+    **A model** of Keras 3 or of tf_keras, compiled or not, is changed in place and returned. Use it
+    as before, on every rank with the same data: ``fit``, ``evaluate``, ``predict``, and their
+    methods for one batch. The first training batch plans it (`find_strategy`). If it is compiled
+    again, for example with other trainable layers, it is planned again. The plan is
+    ``model.train_function.plan``. The history that ``fit`` returns has predicted and measured costs
+    of a step as ``history.tensoropt``, a dictionary like that of `summary`. Evaluations and
+    predictions are computed whole on every rank. When the model is saved, by ``save``,
+    ``save_weights``, ``export`` or Keras's callbacks, the first rank writes the files. Only the
+    first rank shows Keras's progress.
 
     **A step** is called as before, on every rank with the *global* batch: arrays, tensors and
-    structures of them, ragged and sparse tensors too. It is traced with the shapes of the first
-    call, and again where others come, as by ``tf.function(reduce_retracing=True)``; the first
-    dimension of an array counts examples. What ``GradientTape.gradient`` differentiates in
-    it is planned by the first call (`find_strategy`), and each rank computes its part. A function
-    that loops over a data set is run eagerly, and the body of its loop is the step. Variables
-    that it reads keep their values in the layouts of the plan; where the script reads one, it is
-    put together, on all ranks: they all read it. What the script assigns goes to the next step.
-    A function without gradients, as an evaluation, is not planned: every rank computes all of it.
+    structures of them, including ragged and sparse tensors. It is traced with the shapes of the
+    first call, and again for other shapes, as by ``tf.function(reduce_retracing=True)``. The first
+    dimension of an array counts examples. The first call plans the computation that
+    ``GradientTape.gradient`` differentiates (`find_strategy`), and each rank computes its part. A
+    function that loops over a data set runs eagerly, and the body of its loop is the step. The
+    step's variables keep their values in the layouts of the plan. When the script reads a variable,
+    all ranks must read it, and it is gathered. Values that the script assigns go to the next step.
+    A function without gradients, such as an evaluation, is not planned: every rank computes all of
+    it.
 
-    The job is started where it is not (`init`). Random numbers of Python, NumPy and TensorFlow go
-    on from the first rank's on all ranks, from here on and from the beginning of each ``fit``: data
-    that are shuffled afterwards are shuffled alike.
+    The job is started if it is not yet (`init`). The first rank's state of the random generators of
+    Python, NumPy and TensorFlow is copied to all ranks, here and at the beginning of each ``fit``,
+    so that data shuffled afterwards are shuffled alike.
 
     Args:
-        step: a Keras model, or a function, decorated by ``tf.function`` or
-            not, that returns tensors, or structures of tensors and None.
-        options: of `find_strategy`, but for ``option="profiling"``, ``shapes``, ``fetches`` and
-            ``feed_dict``, which follow from the call; or ``plan``, a plan or a file that one was
-            saved to (``step.plan.save``), which is for the same step and number of devices.
+        step: a Keras model, or a function, decorated by ``tf.function`` or not, that returns
+            tensors, or structures of tensors and None.
+        options: options of `find_strategy`, except ``option="profiling"``, and ``shapes``,
+            ``fetches`` and ``feed_dict``, which follow from the call; or ``plan``, a plan or the
+            file of a saved one (``step.plan.save``), for the same step and number of devices.
 
     Returns:
-        The model; or a function of the same arguments, which returns the same on every rank, and
-        has the plan of its last call as ``plan``.
+        The model; or a function with the same arguments, which returns the same result on every
+        rank and has the plan of its last call as ``plan``.
 
     Raises:
         StateError: in graph mode, which names of the graph API turn on; for a model that is
-            parallel.
-        OptionError: for what is neither a function nor a model of Keras on TensorFlow, an option
-            that there is not, that follows from the call or is beside a plan, or a wrong value.
-            The first call, or batch, raises what `find_strategy` does, PlanError for a plan of
-            another step, and GraphError for a step that asks for gradients inside a loop, runs
-            Python code in its graph, captures an iterator, or creates variables each time that it
-            is traced.
+            parallel already.
+        OptionError: for an object that is neither a function nor a model of Keras on TensorFlow;
+            for an option that does not exist, follows from the call, stands beside a plan, or has a
+            wrong value.
+            The first call, or batch, raises the errors of `find_strategy`, PlanError for a plan of
+            another step, and GraphError for a step that computes gradients inside a loop, runs
+            Python code in its graph, captures an iterator, or creates variables in every trace.
     """
     package = package_of(step)
     if package is None:
-        made, name = parallel_step(step, **options), getattr(step, "__name__", "a step")
+        result, name = parallel_step(step, **options), getattr(step, "__name__", "a step")
     else:
         check_options(options)
         _check_model(step, package.backend.backend())
-        made, name = step, step.name
+        result, name = step, step.name
     if not is_initialized():
         init()
     share_draws(f"parallelize({name})")
     if package is not None:
-        # A last batch may be as small as a share, and data that differ are an error.
+        # Do not warn of small batches: the last one may be as small as a rank's share, and data
+        # that differ between ranks are an error anyway.
         current().warned_of_share = True
         install_training_functions(step, options)
         loop_on_all_ranks(step)
         write_on_first_rank(step)
-    return made
+    return result
 
 
 def _check_model(model: Any, backend: str) -> None:
-    """Raises:
-    StateError, OptionError: see `parallelize`.
+    """Check that a model runs on TensorFlow and is not parallel yet.
+
+    Raises:
+        StateError, OptionError: see `parallelize`.
     """
     if backend != "tensorflow":
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Random numbers that are the same on all ranks: they shuffle data, and ranks feed the same."""
+"""Random numbers that are the same on all ranks, because they shuffle the data that ranks feed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["share_draws"]
 
 
 def share_draws(call: str) -> None:
-    """Let Python's and NumPy's global generators be as the first rank's are, and TensorFlow's seed.
+    """Copy the first rank's state of Python's and NumPy's global generators and TensorFlow's seed.
 
     Args:
-        call: of the script, which all ranks make.
+        call: the call of the script that all ranks make.
 
-    Where the script has set seeds on all ranks nothing changes. Where it has not set TensorFlow's,
-    one is set that no other job has.
+    Nothing changes if the script has set seeds on all ranks. If it has not set TensorFlow's seed, a
+    seed of this job is set.
     """
     job = current()
     if not job.is_mpi:
         return
-    own: Any = np.random.get_state(legacy=True)
-    said = [random.getstate(), [own[0], own[1].tolist(), *own[2:]], context.global_seed()]
+    state: Any = np.random.get_state(legacy=True)
+    said = [random.getstate(), [state[0], state[1].tolist(), *state[2:]], context.global_seed()]
     python, numpy, seed = job.agreement.gather(call, said)[0]
     random.setstate((python[0], tuple(python[1]), python[2]))
     np.random.set_state((numpy[0], np.array(numpy[1], np.uint32), *numpy[2:]))

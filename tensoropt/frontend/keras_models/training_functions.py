@@ -1,4 +1,4 @@
-"""What a parallel Keras model runs for a batch: a step of TensorOpt's in place of a function."""
+"""The functions that run a batch of a parallel Keras model: steps of TensorOpt."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tensoropt.plan import Plan
 __all__ = ["install_training_functions", "is_installed"]
 
 _PARTS = 3
-"""Most parts of a batch: inputs, targets and weights."""
+"""Largest number of parts of a batch: inputs, targets and weights."""
 
 
 def install_training_functions(model: Any, options: Mapping[str, Any]) -> None:
-    """Let a model's ``fit``, ``evaluate`` and ``predict`` run steps of TensorOpt's.
+    """Make a model's ``fit``, ``evaluate`` and ``predict`` run steps of TensorOpt.
 
     Args:
-        model: of Keras, without functions of its own as yet.
-        options: of `parallelize`.
+        model: a Keras model that has no functions of its own yet.
+        options: options of `parallelize`.
     """
     for name in ("train", "test", "predict"):
         setattr(model, f"{name}_function", None)
@@ -38,17 +38,19 @@ def install_training_functions(model: Any, options: Mapping[str, Any]) -> None:
 
 
 def is_installed(model: Any) -> bool:
-    """Whether they are a model's."""
+    """Whether `install_training_functions` has been called for a model."""
     return isinstance(vars(model).get("make_train_function"), _Make)
 
 
 class _Make:
-    """What Keras calls before batches, which sets a model's function to run them where it is None.
+    """Replaces a model's ``make_train_function`` and its like, which Keras calls before batches.
+
+    It sets the model's function if that is None.
 
     Args:
         model: the model.
         name: "train", "test" or "predict".
-        options: of `parallelize`.
+        options: options of `parallelize`.
     """
 
     def __init__(self, model: Any, name: str, options: Mapping[str, Any]) -> None:
@@ -57,7 +59,7 @@ class _Make:
         self._options = dict(options)
 
     def __call__(self, force: bool = False) -> Any:
-        """As Keras calls it.
+        """The model's function; Keras calls this.
 
         Raises:
             OptionError: if the model was compiled to run eagerly, or with a number of batches at a
@@ -84,19 +86,19 @@ class _Make:
                 return getattr(model, f"{name}_step")(given)
 
             step.__name__ = f"{model.name}.{name}_step"
-            own = ParallelStep(
+            parallel = ParallelStep(
                 as_called(model, step), self._options, functools.partial(planned_steps, model)
             )
-            setattr(model, f"{name}_function", _OfBatches(own, model, name))
+            setattr(model, f"{name}_function", _BatchFunction(parallel, model, name))
         return getattr(model, f"{name}_function")
 
 
-class _OfBatches:
+class _BatchFunction:
     """Runs a model's step on one batch after another.
 
     Args:
-        step: of one batch.
-        model: which says on how many at a time.
+        step: the step for one batch.
+        model: the model, which knows the number of batches at a time.
         name: "train", "test" or "predict".
     """
 
@@ -107,35 +109,38 @@ class _OfBatches:
 
     @property
     def plan(self) -> Plan | None:
-        """Of the last batch; None before."""
+        """The plan of the last batch; None before."""
         return self._step.plan
 
     def __call__(self, batches: Iterable[Any]) -> Any:
-        """Run the next batches, or those in a list; StopIteration where there is none.
+        """Run the next batches of an iterator, or those of a list.
 
         Returns:
-            Of a prediction what all batches give, one after another; else what the last one gives.
+            For a prediction, the results of all batches, concatenated; else those of the last one.
+
+        Raises:
+            StopIteration, OutOfRangeError: if there is no batch.
         """
-        iterator, found = iter(batches), list[Any]()
+        iterator, results = iter(batches), list[Any]()
         spec = getattr(batches, "element_spec", None)
         for _ in range(steps_per_execution(self._model)):
             try:
                 data = next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
-                if not found:
+                if not results:
                     raise
                 break
-            found.append(self._run(data, spec))
-        if self._name != "predict" or len(found) == 1:
-            return found[-1]
-        return tf.nest.map_structure(lambda *each: tf.concat(each, axis=0), *found)
+            results.append(self._run(data, spec))
+        if self._name != "predict" or len(results) == 1:
+            return results[-1]
+        return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *results)
 
     def _run(self, data: Any, spec: Any) -> Any:
-        """Of one batch; without what is absent in it, as Keras writes it.
+        """The result of one batch. Parts that Keras marks as absent become None.
 
         Args:
             data: the batch.
-            spec: of the data set that it comes from; None where there is none.
+            spec: the ``element_spec`` of its data set; None if there is none.
         """
         if any(isinstance(each, tf.experimental.Optional) for each in tf.nest.flatten(data)):
             data = tf.nest.map_structure(

@@ -1,4 +1,4 @@
-"""Keras's loops on all ranks: the first one shows progress, and alone has callbacks that write."""
+"""Keras's loops on all ranks: only the first rank shows progress and keeps callbacks' files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["loop_on_all_ranks"]
 
 
 def loop_on_all_ranks(model: Any) -> None:
-    """Let a model's ``fit``, ``evaluate`` and ``predict`` be called on all ranks, and what they do
-    of one batch."""
+    """Let all ranks call a model's ``fit``, ``evaluate``, ``predict``, and their methods for one
+    batch."""
     for name in ("fit", "evaluate", "predict"):
         setattr(model, name, _looped(model, name, getattr(model, name)))
     for name in ("train_on_batch", "test_on_batch", "predict_on_batch"):
@@ -41,11 +41,11 @@ def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., An
         with ExitStack() as stack:
             if current().group.rank > 0:
                 stack.enter_context(_silent(package_of(model), given.arguments))
-            found = loop(*given.args, **given.kwargs)
+            result = loop(*given.args, **given.kwargs)
         plan = getattr(model.train_function, "plan", None)
-        if name == "fit" and found is not None and plan is not None:
-            found.tensoropt = {"ranks": plan.devices, **costs(plan)}
-        return found
+        if name == "fit" and result is not None and plan is not None:
+            result.tensoropt = {"ranks": plan.devices, **costs(plan)}
+        return result
 
     return call
 
@@ -61,10 +61,10 @@ def _agreed(model: Any, name: str, function: Callable[..., Any]) -> Callable[...
 
 @contextmanager
 def _silent(keras: Any, arguments: dict[str, Any]) -> Iterator[None]:
-    """On a rank other than the first: show nothing, and let callbacks of Keras write to a folder
-    that is removed.
+    """A context for ranks other than the first: they show nothing, and Keras's callbacks write to a
+    folder that is removed.
 
-    They run all the same, as they read the model's variables, which all ranks do together.
+    The callbacks run because they read the model's variables, which all ranks must do together.
     """
     arguments["verbose"] = 0
     given = arguments.get("callbacks")
@@ -88,7 +88,7 @@ def _silent(keras: Any, arguments: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _elsewhere(keras: Any, callback: Any, folder: Path) -> Iterator[None]:
-    """Let a callback of Keras that writes files have them in a folder, with what there is."""
+    """A context in which a callback of Keras writes to a folder, with a copy of its backups."""
     paths = {
         keras.callbacks.ModelCheckpoint: "filepath",
         keras.callbacks.CSVLogger: "filename",

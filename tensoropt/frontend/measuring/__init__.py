@@ -1,1 +1,1 @@
-"""Measuring steps: their time, collectives and memory, alone, on trial, or for a profile."""
+"""Measurements of steps: time, collectives and memory, of single steps, trials and profiles."""

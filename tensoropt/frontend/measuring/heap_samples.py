@@ -1,6 +1,7 @@
-"""Samples of what a step has on the heap, where TensorFlow's allocator counts nothing.
+"""Samples of a step's heap memory that TensorFlow's allocators do not count.
 
-TensorFlow's oneDNN allocator takes tensors below 256 KiB from the C library's heap, uncounted.
+TensorFlow's oneDNN allocator takes tensors below 256 KiB from the C library's heap without counting
+them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Callable
 
 __all__ = ["HeapSamples"]
 
-_SECONDS = 0.001
+_SECONDS = 0.001  # between two samples
 _KEPT_BYTES = 1 << 18
-"""A step after which the heap is larger by more has made what stays: it is compiled, or the
-allocator gets memory for more tensors. What it took for itself cannot be told."""
+"""If the heap has grown by more after a step, the step left memory behind: it was compiled, or an
+allocator took memory for more tensors. The step's own memory is then unknown."""
 
 _FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks")
 
@@ -25,10 +26,10 @@ class _Mallinfo(ctypes.Structure):
 
 
 class HeapSamples:
-    """While it runs, a thread looks about every millisecond at what the heap has grown by.
+    """Samples the growth of the heap about every millisecond, in a thread.
 
     Args:
-        counted: bytes that are in use by others' counts, on the heap (first) or not (second).
+        counted: returns the bytes in use that allocators count: on the heap, and elsewhere.
     """
 
     def __init__(self, counted: Callable[[], tuple[int, int]]) -> None:
@@ -39,14 +40,14 @@ class HeapSamples:
         self._end = threading.Event()
 
     def start(self) -> None:
-        """Begin, where the C library tells what is on its heap (glibc 2.33 does)."""
+        """Start sampling, if the C library reports the size of its heap (glibc 2.33 does)."""
         if _mallinfo() is not None:
             self._before = self._uncounted()
             self._thread = threading.Thread(target=self._sample, daemon=True)
             self._thread.start()
 
     def stop(self) -> int:
-        """The most that was in use at once in a sample; 0 where it cannot be told."""
+        """The largest sample of bytes in use; 0 if it is not known."""
         if self._thread is None:
             return 0
         self._end.set()
@@ -57,27 +58,27 @@ class HeapSamples:
     def _sample(self) -> None:
         while not self._end.wait(_SECONDS):
             before, heap, after = self._counted(), _heap_bytes(), self._counted()
-            # What changes meanwhile counts as little as it can.
+            # A change between the two counts is attributed so that the sample is smallest.
             grown = heap - max(before[0], after[0]) - self._before
             self._most = max(self._most, min(sum(before), sum(after)) + max(0, grown))
 
     def _uncounted(self) -> int:
-        """Bytes on the heap, of this process, without those that others count."""
+        """Bytes on the heap of this process that no allocator counts."""
         return _heap_bytes() - self._counted()[0]
 
 
 def _heap_bytes() -> int:
     mallinfo = _mallinfo()
-    assert mallinfo is not None, "looked for"
-    found = mallinfo()
-    return int(found.uordblks) + int(found.hblkhd)
+    assert mallinfo is not None, "start has checked it"
+    info = mallinfo()
+    return int(info.uordblks) + int(info.hblkhd)
 
 
 @functools.cache
 def _mallinfo() -> Callable[[], _Mallinfo] | None:
     try:
-        found = ctypes.CDLL(None).mallinfo2
+        function = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError):
         return None
-    found.restype = _Mallinfo
-    return found
+    function.restype = _Mallinfo
+    return function

@@ -1,4 +1,4 @@
-"""Measuring the profile of this machine: ``tensoropt profile``."""
+"""Measurement of this machine's profile: ``tensoropt profile``."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = ["ProfileRequest", "Profiled", "measure_profile"]
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """What is to be measured.
+    """The settings of a measurement.
 
     Attributes:
-        path: where to keep it; None for the usual place.
-        force: start anew, whatever is there.
-        largest_bytes: of collectives.
-        seconds: for the operators of a script, or of the grid.
-        step: gives a script's graph and its training step; without one, common operators are
+        path: the file of the profile; None for the default file.
+        force: whether to start anew if the file exists.
+        largest_bytes: largest size of measured collectives.
+        seconds: time for the operators of a script, or of the grid.
+        step: returns a script's graph and its training step; if None, common operators are
             measured.
     """
 
@@ -54,12 +54,12 @@ class Profiled:
     """The result of a measurement, the same on every rank.
 
     Attributes:
-        profile: all that has been measured, earlier parts included.
-        path: where rank 0 keeps it.
-        measured: number of measurements that were made this time.
-        left: number of operators that there was no time for.
-        not_run: why the script's steps cannot be run and were not measured; empty if they can.
-        seconds: how long it took.
+        profile: the whole profile, including earlier measurements.
+        path: the file in which rank 0 keeps it.
+        measured: number of measurements made this time.
+        left: number of operators for which there was no time.
+        not_run: the reason why the script's steps could not be run and measured; empty if they ran.
+        seconds: duration of the measurement.
     """
 
     profile: Profile
@@ -71,7 +71,9 @@ class Profiled:
 
 
 def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
-    """Measure what this machine's profile lacks for this number of ranks. Every rank calls.
+    """Measure the missing parts of this machine's profile for this number of ranks.
+
+    Every rank must call this.
 
     Raises:
         PlanError: on every rank, if the file is damaged or of another setting.
@@ -128,15 +130,15 @@ def _has_steps(profile: Profile, request: Request) -> bool:
 def _operators(
     step: tuple[tf.Graph, Request] | None, mesh: Mesh, cluster: Cluster
 ) -> tuple[tf.Graph, tuple[LocalOperator, ...], Mesh]:
-    """The graph of the operators to time, these, and the devices that split them."""
+    """The graph of the operators to time, the operators, and the mesh that splits them."""
     if step is None:
         script, names = operator_grid()
         graph = import_graph(script, names)
         alone = Mesh(())
-        found = measurable(
+        operators = measurable(
             graph, alone, cluster.device, differentiated=differentiable_inputs(graph)
         )
-        return script, found, alone
+        return script, operators, alone
     script, request = step
-    found = measurable(request.graph, mesh, cluster.device, request.batch_placeholders)
-    return script, found, mesh
+    operators = measurable(request.graph, mesh, cluster.device, request.batch_placeholders)
+    return script, operators, mesh

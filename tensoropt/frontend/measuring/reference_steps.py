@@ -1,9 +1,9 @@
 """Training steps of a script under a few strategies, for its profile.
 
-They show how much longer operators and collectives take in steps than alone
-(`tensoropt.cost.slowdown_in_steps`). Strategies differ in their operators and collectives, but
-not in what slows these down in one model on one machine, so a few strategies stand for all. One in
-several microbatches shows what it takes to read weights again for each part of the batch.
+The steps show how much longer operators and collectives take in steps than alone
+(`tensoropt.cost.slowdown_in_steps`). Strategies differ in their operators and collectives. The
+causes of the slowdown are the same for one model on one machine, so a few strategies represent all.
+A step in microbatches shows the time to read weights again for each part of the batch.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ from tensoropt.transformations.microbatches.parts import graph_of_one
 __all__ = ["StepsRequest", "measured_steps", "references"]
 
 _SHARES, _SEED = (0.2, 0.4, 0.6, 0.8, 1.0), 11
-"""Of random choices, in the strategies run beside data parallelism: from near the frontier to
-anywhere, along which collectives and their sizes differ most. With five strategies in all,
+"""Shares of random choices in the strategies that run beside data parallelism. Strategies from near
+the frontier to random ones differ most in their collectives and sizes. With five strategies,
 predictions were as good as with more; with one or two, some were off by a quarter."""
-_LEAST_STEPS, _MOST_STEPS = 5, 20
+_LEAST_STEPS, _MOST_STEPS = 5, 20  # per strategy
 _SECONDS = 3.0
-"""Least and most steps per strategy; after the least, timing stops at so many seconds."""
+"""After the least steps of a strategy, its timing stops at this time."""
 _MICROBATCHES = 4
-"""Of the step that shows what weights take that are read again, where so many parts of a rank's
-examples are as many examples; else half as many."""
+"""Number of microbatches of the step that shows the cost of weights that are read again; half this
+number if the examples of a rank cannot be divided by it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepsRequest:
-    """What to run.
+    """The settings of the reference steps.
 
     Attributes:
         group: all ranks.
         hardware: the machines they run on.
         script: the script's graph.
         request: its training step.
-        cluster: the machines as a cluster, before anything was measured.
-        profile: what was measured of collectives and operators.
+        cluster: the machines as a cluster, before any measurement.
+        profile: measurements of collectives and operators.
     """
 
     group: Group
@@ -95,7 +95,8 @@ def measured_steps(
     """Run the reference strategies that fit the memory. Collective: every rank calls it.
 
     Returns:
-        The measured steps, the same on every rank, and why a step cannot be run; one is empty.
+        The measured steps, the same on every rank, and the reason why a step cannot be run; one of
+        the two is empty.
     """
     group, size = request.group, request.group.size
     priced = _priced(request)
@@ -113,7 +114,7 @@ def measured_steps(
     world = MPIWorld(cost.mesh, group)
     limit = priced.limit_bytes(size)
     setting = TrialSetting(job, request.script, world, group, agreement, {}, feeds, limit)
-    found: list[MeasuredStep] = []
+    measured: list[MeasuredStep] = []
     several = 2 + len(_SHARES)
     for number in range(several):
         progress("steps", number, several)
@@ -128,21 +129,21 @@ def measured_steps(
         if steps:
             alone, digest = _alone(priced, plan, cost), priced.graph.digest()
             reread = _alone(priced, plan, _rereading(priced, size)).total - alone.total
-            found.append(median_step(steps, digest, alone, cost, plan.microbatches, reread))
-    if not found:
+            measured.append(median_step(steps, digest, alone, cost, plan.microbatches, reread))
+    if not measured:
         return (), (
-            "one at least of the strategies under which they would run fits a rank's share of the "
+            "at least one of the strategies under which they would run fits a rank's share of the "
             f"memory. Got none for {priced.usable_bytes(size):,} bytes; profile with a smaller "
             "--batch-size"
         )
-    return tuple(found), ""
+    return tuple(measured), ""
 
 
 def _priced(request: StepsRequest) -> Request:
-    """The step, priced with what the profile has measured outside of steps.
+    """The step, priced with the profile's measurements outside of steps.
 
-    It may take a rank's share of the machine: a script's own limit is for what it plans, and under
-    one that only stages or microbatches fit nothing would be left to measure.
+    The memory limit is a rank's share of the machine. The script's own limit only applies to its
+    plans; if only stages or microbatches fit it, nothing would be left to measure.
     """
     profile = replace(request.profile, steps=())
     measured = measured_cluster(request.cluster, profile)
@@ -156,8 +157,10 @@ def _priced(request: StepsRequest) -> Request:
 
 
 def _plans(request: Request, devices: int) -> Iterator[Plan]:
-    """The reference strategies that fit the memory, as plans; last data parallelism in parts of
-    the batch, where it can be computed so."""
+    """The reference strategies that fit the memory, as plans.
+
+    The last one is data parallelism with microbatches, if the step can be computed so.
+    """
     cost = request.cost_model(devices)
     problem = graph_problem(
         AnnotatedGraph.of(request.graph, cost.mesh, cost, request.batch_placeholders)
@@ -170,14 +173,14 @@ def _plans(request: Request, devices: int) -> Iterator[Plan]:
         yield plan_for(request, problem, point, point[0], "mini_time")
     in_parts = _in_parts(request, devices)
     if in_parts is not None:
-        own = problem_of(in_parts, devices)
-        point = solver("data_parallel")(own).found
+        parts_problem = problem_of(in_parts, devices)
+        point = solver("data_parallel")(parts_problem).found
         if point[0].memory <= request.usable_bytes(devices):
-            yield plan_for(in_parts, own, point, point[0], "mini_time")
+            yield plan_for(in_parts, parts_problem, point, point[0], "mini_time")
 
 
 def _in_parts(request: Request, devices: int) -> Request | None:
-    """The step in several microbatches that devices divide; None where there is none."""
+    """The step in microbatches of which every device gets examples; None if that is impossible."""
     examples = {request.shapes[name][0] for name in request.batch_placeholders}
     for count in (_MICROBATCHES, _MICROBATCHES // 2):
         if examples and all(each % (count * devices) == 0 for each in examples):
@@ -188,14 +191,14 @@ def _in_parts(request: Request, devices: int) -> Request | None:
 
 def _alone(request: Request, plan: Plan, cost: ClusterCostModel) -> StepTime:
     """The predicted time of a plan's step."""
-    own = request if plan.microbatches == 1 else request.in_microbatches(plan.microbatches)
-    graph = own.graph if own.cut is None else graph_of_one(own.cut)
-    strategy = Strategy(graph, plan.mesh, plan.configurations, own.batch_placeholders)
-    return step_time(strategy, cost, step_planner(plan), own.reads, own.repeats)
+    planned = request if plan.microbatches == 1 else request.in_microbatches(plan.microbatches)
+    graph = planned.graph if planned.cut is None else graph_of_one(planned.cut)
+    strategy = Strategy(graph, plan.mesh, plan.configurations, planned.batch_placeholders)
+    return step_time(strategy, cost, step_planner(plan), planned.reads, planned.repeats)
 
 
 def _rereading(request: Request, devices: int) -> MeasuredCostModel:
-    """Prices in which each reread byte takes a nanosecond more."""
+    """Costs in which each byte that is read again takes a nanosecond more."""
     cost, profile = request.cost_model(devices), request.profile_at(devices)
     assert profile is not None
     times = OperatorTimes(profile.operators, cost.cluster.device, rereading=1.0)
@@ -203,7 +206,7 @@ def _rereading(request: Request, devices: int) -> MeasuredCostModel:
 
 
 def _timed(trial: TrialRun, group: Group) -> list[TimedStep]:
-    """Steps of one strategy; none where memory runs out."""
+    """Timed steps of one strategy; none if memory runs out."""
     steps: list[TimedStep] = []
     try:
         if not trial.start():

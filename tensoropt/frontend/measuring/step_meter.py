@@ -1,4 +1,4 @@
-"""What one step takes on this rank: time, time in collectives, and memory."""
+"""The cost of one step on this rank: time, time in collectives, and memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Meter", "allocated_bytes"]
 class Meter:
     """A context that measures the step that runs in it.
 
-    TensorFlow's allocator counts its own peak, without the buffers of collectives. Whenever such a
-    buffer is allocated or freed, the allocator's peak since the last change is added to the size of
-    the buffers, and it is reset: the largest of these sums is the step's peak. Small tensors it
-    does not count: with them, sampled (`HeapSamples`), the peak may be higher.
+    TensorFlow's allocator counts its own peak, without the buffers of collectives. Whenever a
+    buffer is allocated or freed, the meter adds the size of the buffers to the allocator's peak
+    since the last change, and resets that peak. The largest of these sums is the step's peak. The
+    allocator does not count small tensors; samples of them (`HeapSamples`) may raise the peak.
 
     Args:
-        world: that runs the step.
-        counts_memory: whether to measure memory; it takes some microseconds for each buffer.
+        world: the world that runs the step.
+        counts_memory: whether to measure memory, which takes some microseconds for each buffer.
     """
 
     def __init__(self, world: World, counts_memory: bool = True) -> None:
@@ -68,25 +68,25 @@ class Meter:
                 self._most = max(self._most, self._heap.stop())
 
     def step_seconds(self) -> float:
-        """Time that the context took."""
+        """The duration of the context."""
         return self._seconds
 
     def network_seconds(self) -> float:
-        """Of it, in collectives."""
+        """The time in collectives."""
         return self._network
 
     def peak_bytes(self) -> int | None:
-        """The most that was in use at once, by TensorFlow's allocator and collectives' buffers.
+        """The most memory in use at once, by TensorFlow's allocator and collectives' buffers.
 
-        The allocator counts chunks, which may be up to twice as large as what was asked for. Of
-        tensors below 256 KiB on a CPU those count that the step makes, if it is not the first. None
-        where the allocator keeps no count (without oneDNN), where several ranks share it, and where
-        `counts_memory` is off.
+        The allocator counts chunks, which may be up to twice as large as a tensor. On a CPU,
+        tensors below 256 KiB are counted if the step made them and is not the first. None if the
+        allocator keeps no count (without oneDNN), if several ranks share it, or if
+        ``counts_memory`` is off.
         """
         return self._most if self._has_memory else None
 
     def _changed(self, change: int) -> None:
-        """Buffers have just grown by `change` bytes: add up the time before that."""
+        """Buffers have just grown by ``change`` bytes: include the peak before that."""
         self._add(usage.bytes - change)
         tf.config.experimental.reset_memory_stats(_device())
         if self._before is not None:
@@ -98,12 +98,12 @@ class Meter:
 
 
 def _counted() -> tuple[int, int]:
-    """Bytes in use: of collectives' buffers, which are on the heap, and by TensorFlow's count."""
+    """Bytes in use: by collectives' buffers, which are on the heap, and by TensorFlow's count."""
     return usage.bytes, int(tf.config.experimental.get_memory_info(_device())["current"])
 
 
 def allocated_bytes() -> int | None:
-    """What TensorFlow's allocator and collectives have in use now; None without a count."""
+    """Bytes in use now by TensorFlow's allocator and collectives; None without a count."""
     if not _reset_peak():
         return None
     return int(tf.config.experimental.get_memory_info(_device())["current"]) + usage.bytes
@@ -111,12 +111,12 @@ def allocated_bytes() -> int | None:
 
 @functools.cache
 def _device() -> str:
-    """What a rank computes on: its GPU, where it has one, of which it sees no other."""
+    """The device that a rank computes on: its GPU, the only visible one, or its CPU."""
     return "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
 
 def _reset_peak() -> bool:
-    """Whether the allocator keeps a count."""
+    """Reset the allocator's peak, and return whether the allocator keeps a count."""
     try:
         tf.config.experimental.reset_memory_stats(_device())
     except (ValueError, tf.errors.OpError):

@@ -23,13 +23,13 @@ __all__ = ["TimedStep", "median_step", "timed_step"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedStep:
-    """One step, the same on every rank.
+    """The times of one step, the same on every rank.
 
     Attributes:
-        seconds: of the slowest rank.
-        calls: float64[C], seconds of each collective from when the last rank has arrived; where
-            ranks share cores, what these spend in it (`collectives.bandwidth.shared_seconds`).
-        moves: what each moves.
+        seconds: time of the step on the slowest rank.
+        calls: float64[C], seconds of each collective, counted from the arrival of the last rank; if
+            ranks share cores, the core time in it (`collectives.bandwidth.shared_seconds`).
+        moves: the moves of each collective.
     """
 
     seconds: float
@@ -38,7 +38,7 @@ class TimedStep:
 
     @property
     def network_seconds(self) -> float:
-        """Of all collectives."""
+        """The time of all collectives."""
         return float(self.calls.sum())
 
 
@@ -46,9 +46,9 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
     """Run and time a step. Collective: every rank of the group calls it.
 
     Args:
-        world: that it runs in.
+        world: the world in which the step runs.
         group: the ranks of that world.
-        run: the step.
+        run: runs the step.
     """
     timeline: list[Call] = []
     world.timeline = timeline
@@ -63,7 +63,7 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
     everyone = group.allgather(times)
     if len(set(group.hosts)) == 1:  # one clock
         calls = everyone[:, :, 1].max(0) - everyone[:, :, 0].max(0)
-    else:  # who arrives last waits for nobody
+    else:  # the rank that arrives last waits for no other rank
         calls = (everyone[:, :, 1] - everyone[:, :, 0]).min(0)
     worked = [np.nan if call.worked is None else call.worked for call in timeline]
     if group.allreduce(np.array([core_share()]), "min")[0] < 1:
@@ -81,16 +81,16 @@ def median_step(
     microbatches: int = 1,
     reread_bytes: int = 0,
 ) -> MeasuredStep:
-    """The medians over steps of one strategy: of the step and of its time in collectives.
+    """The medians of the step's time and of its time in collectives, over steps of one strategy.
 
-    The latter is divided among the collectives in proportion to the median of each.
+    The time in collectives is divided among them in proportion to the median of each.
 
     Args:
-        steps: of one program.
+        steps: steps of one program.
         graph: digest of its graph.
-        alone: what was predicted.
-        cost: that predicted it.
-        microbatches: of the steps.
+        alone: the predicted time.
+        cost: the cost model of the prediction.
+        microbatches: number of microbatches of a step.
         reread_bytes: see `MeasuredStep`.
     """
     calls = np.median([step.calls for step in steps], axis=0)

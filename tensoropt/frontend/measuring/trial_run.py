@@ -1,7 +1,7 @@
-"""A plan on trial: it runs a few steps, and nothing that the script has built changes.
+"""A trial run of a plan: a few steps that change nothing that the script has built.
 
-It has variables, a session and counters of random operators of its own; the inputs of its steps are
-given, so that no data pipeline advances.
+The trial has variables, a session and counters of random operators of its own. The inputs of its
+steps are given, so that no data pipeline advances.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from tensoropt.plan import Plan
 
 __all__ = ["TrialRun", "TrialSetting"]
 
-_LONGEST_REASON = 300
+_LONGEST_REASON = 300  # characters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrialSetting:
-    """What all candidates run on.
+    """The setting in which all candidates run.
 
     Attributes:
-        job: that the script runs in.
-        script: its graph.
-        world: the devices that candidates without stages use.
+        job: the script's job.
+        script: the script's graph.
+        world: the devices of candidates without stages.
         group: the ranks of that world.
-        agreement: between them.
-        values: of the variables that are assigned already, by operator.
-        feeds: what each step is fed, by `fed_operator`.
-        memory_limit_bytes: of one device.
+        agreement: the agreement between them.
+        values: values of the variables that are assigned already, by operator.
+        feeds: values fed to each step, by `fed_operator`.
+        memory_limit_bytes: memory limit of one device.
     """
 
     job: Job
@@ -56,7 +56,7 @@ class TrialSetting:
     memory_limit_bytes: int
 
     def world_of(self, plan: Plan) -> World:
-        """The devices of a candidate, whose stages have worlds of their own."""
+        """The devices of a candidate; a plan with stages gets a world without collectives."""
         if not plan.stages:
             return self.world
         return MPIWorld(plan.mesh, self.group, "host") if self.job.is_mpi else self.world
@@ -66,13 +66,13 @@ class TrialRun:
     """One candidate. Every rank of the setting's group makes the same calls.
 
     Args:
-        setting: where it runs.
+        setting: the setting in which it runs.
         plan: the candidate.
 
     Attributes:
-        dropped: why it cannot be adopted; empty as long as it can.
-        failure: where a step failed for another reason than memory, an error's text; else empty.
-        peak_bytes: measured peak memory of a device; None before `start`, and where nothing
+        dropped: the reason why it cannot be adopted; empty if it can.
+        failure: the error of a step that failed for another reason than memory; else empty.
+        peak_bytes: measured peak memory of a device; None before `start`, and if no allocator
             counts it.
     """
 
@@ -86,11 +86,11 @@ class TrialRun:
         self._draws = Draws()
 
     def start(self) -> bool:
-        """Build the executor, assign the variables and run two steps; memory is the second one's.
+        """Build the executor, assign the variables, run two steps, and measure the second's memory.
 
         Returns:
-            Whether it may be adopted: False where a step fails on some rank, or more memory than
-            the limit is used.
+            Whether the plan may be adopted: False if a step fails on some rank, or uses more memory
+            than the limit.
         """
         setting = self._setting
         _make_devices(session_config(setting.job))
@@ -99,10 +99,10 @@ class TrialRun:
             self._attempt(work)
             if self.dropped:
                 return False
-        own = None
+        step_bytes = None
         if self.peak_bytes is not None and before is not None:
-            own = self.peak_bytes - before
-        peaks = setting.group.allgather_object(own)
+            step_bytes = self.peak_bytes - before
+        peaks = setting.group.allgather_object(step_bytes)
         self.peak_bytes = None if None in peaks else max(peaks)
         if self.peak_bytes is not None and self.peak_bytes > setting.memory_limit_bytes:
             self.dropped = (
@@ -113,7 +113,7 @@ class TrialRun:
         return not self.dropped
 
     def step(self) -> tuple[float, float]:
-        """Seconds of one step on this rank, and those in collectives."""
+        """The seconds of one step on this rank, and the seconds in collectives."""
         self._setting.group.barrier()
         assert self._executor is not None
         with Meter(self._executor.world, counts_memory=False) as meter:
@@ -121,7 +121,7 @@ class TrialRun:
         return meter.step_seconds(), meter.network_seconds()
 
     def timed(self) -> TimedStep:
-        """One step, with each of its collectives; where each rank is a process of its own."""
+        """The times of one step and of its collectives; each rank must be a process of its own."""
         world = self._setting.world
         assert isinstance(world, MPIWorld)
         return timed_step(world, self._setting.group, self._run)
@@ -154,17 +154,17 @@ class TrialRun:
         self.peak_bytes = meter.peak_bytes()
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Do work that may fail on some rank; all ranks then drop the plan.
+        """Call a function that may fail on some rank; all ranks then drop the plan.
 
-        Ranks of stages take part in different collectives, between which they cannot agree: there
-        a rank that fails ends the job, as in training.
+        Ranks of stages take part in different collectives, between which they cannot agree. There a
+        rank that fails ends the job, as in training.
         """
         world = self._setting.world
         if self.plan.stages and self._setting.job.is_mpi:
             try:
                 work()
             except Exception as error:
-                # Not one of TensorOpt's errors, which all ranks raise alike.
+                # Not one of TensorOpt's errors, which all ranks raise together.
                 rank = self._setting.group.rank
                 raise RuntimeError(_failed(rank, _reason(error))) from error
             return
@@ -186,7 +186,7 @@ class TrialRun:
         failures = {rank: each for rank, each in enumerate(everyone) if each is not None}
         if not failures:
             return
-        with contextlib.suppress(tf.errors.OpError):  # it may be out of memory
+        with contextlib.suppress(tf.errors.OpError):  # closing may run out of memory, too
             self.close()
         for rank, (kind, text) in failures.items():
             if kind == "error":
@@ -198,10 +198,10 @@ class TrialRun:
 
 
 def _make_devices(config: tf.compat.v1.ConfigProto) -> None:
-    """Let TensorFlow make this process's devices for sessions of a configuration.
+    """Make TensorFlow create this process's devices with a configuration of sessions.
 
-    Whoever asks for them first says how many threads all sessions compute with; who asks for a
-    count of memory says nothing, and would get one for each core of the machine.
+    The first request for devices sets the number of threads of all sessions. A request for memory
+    statistics gives no configuration, so that there would be one thread for each core.
     """
     with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph, config=config):
         pass

@@ -1,2 +1,2 @@
-"""From a script's graph to a plan: options, the search on the first rank, checks of a plan, and
-candidates that are measured before one is adopted."""
+"""Planning from a script's graph: options, the search on the first rank, the checks of a plan, and
+measurements of candidate plans."""

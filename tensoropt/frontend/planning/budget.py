@@ -16,7 +16,7 @@ from tensoropt.planner.request import Budget, Request
 __all__ = ["BUDGETED", "BudgetArguments"]
 
 BUDGETED = ("profiling", "mini_cost")
-"""Options that look at several numbers of devices, and at what they cost."""
+"""Options that consider several numbers of devices and the price of each."""
 _OPTIONS_OF = {
     "parallelism": BUDGETED,
     "memory_limits_bytes": ("profiling",),
@@ -25,20 +25,20 @@ _OPTIONS_OF = {
     "samples": ("mini_cost",),
     "deadline_seconds": ("mini_cost",),
 }
-"""By argument, the options that take it."""
+"""The options that accept each argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetArguments:
-    """See `find_strategy`; None for an argument that is not given.
+    """Arguments of `find_strategy`; None for an argument that is not given.
 
     Attributes:
         parallelism: numbers of devices, ascending.
-        memory_limits_bytes: bytes of one device, ascending.
-        device_hour_cost: of one device.
-        max_step_seconds: the longest step.
-        samples: how many are processed within the deadline.
-        deadline_seconds: for all samples.
+        memory_limits_bytes: memory limits of one device, ascending.
+        device_hour_cost: price of one device for an hour.
+        max_step_seconds: the longest step allowed.
+        samples: number of samples to process within the deadline.
+        deadline_seconds: time for all samples.
     """
 
     parallelism: tuple[int, ...] | None = None
@@ -58,7 +58,7 @@ class BudgetArguments:
         samples: float | None,
         deadline_seconds: float | None,
     ) -> BudgetArguments:
-        """The arguments, as `find_strategy` has them."""
+        """The arguments as a user gives them to `find_strategy`."""
         return cls(
             _ascending("parallelism", parallelism),
             _ascending("memory_limits_bytes", memory_limits_bytes),
@@ -69,7 +69,7 @@ class BudgetArguments:
         )
 
     def of_dry_run(self, dry_run: DryRun) -> BudgetArguments:
-        """The arguments of "profiling", those of a dry run before the script's."""
+        """The arguments for "profiling" in a dry run, whose values replace the script's."""
         limits = None if dry_run.memory_limit_bytes else self.memory_limits_bytes
         return BudgetArguments(
             _ascending("parallelism", dry_run.parallelism or None) or self.parallelism,
@@ -78,11 +78,11 @@ class BudgetArguments:
         )
 
     def check(self, option: str, memory_limit_bytes: int | None) -> None:
-        """Check the values, and that the option takes them.
+        """Check each value, and that the option accepts the argument.
 
         Raises:
-            OptionError: an argument that the option does not take, or that contradicts another; a
-                number that is not above 0.
+            OptionError: an argument that the option does not accept, or that contradicts another
+                argument; a number that is not above 0.
         """
         for name, options in _OPTIONS_OF.items():
             value = getattr(self, name)
@@ -115,20 +115,20 @@ class BudgetArguments:
             )
 
     def budgeted(self, request: Request, option: str, stages: int) -> Request:
-        """A request with the budget of these arguments.
+        """The request with the budget of these arguments.
 
         Args:
-            request: on the job's devices.
+            request: a request for the job's devices.
             option: one of `BUDGETED`.
-            stages: that a plan has at least.
+            stages: the least number of stages of a plan.
 
         Raises:
-            OptionError: samples of a step that is fed no batch; for "mini_cost", numbers of
+            OptionError: ``samples`` for a step that is fed no batch; for "mini_cost", numbers of
                 devices that are all above the job's.
         """
         counts, most = self.parallelism, request.devices
         if counts is None:
-            counts = _usual(request, stages)
+            counts = _default_counts(request, stages)
         elif option == "mini_cost":
             counts = tuple(count for count in counts if count <= most)
         if not counts:
@@ -140,7 +140,7 @@ class BudgetArguments:
         return replace(request, budget=Budget(self.device_hour_cost, seconds, counts))
 
     def _step_seconds(self, examples: int | None) -> float | None:
-        """Seconds of the longest step that meets the deadline."""
+        """The longest step in seconds that meets the deadline."""
         if self.samples is None or self.deadline_seconds is None:
             return self.max_step_seconds
         if examples is None:
@@ -152,24 +152,24 @@ class BudgetArguments:
 
 
 def _ascending(name: str, values: Iterable[int] | None) -> tuple[int, ...] | None:
-    """The different numbers of an argument.
+    """The distinct numbers of an argument, ascending.
 
     Raises:
-        OptionError: none, or what is no whole number from 1.
+        OptionError: no number, or a value that is not a whole number from 1.
     """
     if values is None:
         return None
-    found = list(values)
-    for value in found:
+    numbers = list(values)
+    for value in numbers:
         if isinstance(value, bool) or not (isinstance(value, Integral) and value >= 1):
             raise OptionError(
                 f"{name} takes whole numbers from 1. Got {value!r}; correct it, or leave it out."
             )
-    if not found:
+    if not numbers:
         raise OptionError(
             f"{name} takes at least one number. Got none; give some, or leave it out."
         )
-    return tuple(sorted({int(value) for value in found}))
+    return tuple(sorted({int(value) for value in numbers}))
 
 
 def _check_positive(name: str, value: object) -> None:
@@ -179,15 +179,17 @@ def _check_positive(name: str, value: object) -> None:
         )
 
 
-def _usual(request: Request, stages: int) -> tuple[int, ...]:
-    """1, 2, 4, ... devices and the job's: those that the cluster can give, and enough for the
-    stages."""
+def _default_counts(request: Request, stages: int) -> tuple[int, ...]:
+    """1, 2, 4, ... devices and the job's number of devices.
+
+    Leaves out numbers that the cluster cannot give, and numbers below the number of stages.
+    """
     most = request.devices
-    counts = [2**k for k in range(most.bit_length()) if 2**k < most]
-    found = []
-    for count in counts:
-        with suppress(LayoutError):  # the cluster has no such number of devices
+    powers = [2**k for k in range(most.bit_length()) if 2**k < most]
+    counts = []
+    for count in powers:
+        with suppress(LayoutError):  # the cluster cannot give this number of devices
             request.cluster_at(count).level_counts(count)
             if count >= stages:
-                found.append(count)
-    return (*found, most)
+                counts.append(count)
+    return (*counts, most)

@@ -1,4 +1,4 @@
-"""``build_execution_graph``: from a plan to the executor that runs it."""
+"""``build_execution_graph``: build the executor that runs a plan."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ _SAME_PLAN = "Use the plan that find_strategy returned, or load one file on ever
 def build_execution_graph(
     engine: str = "tensorflow", plan: Plan | ParallelismProfile | None = None, **unknown: NoReturn
 ) -> None:
-    """Emit what each rank runs of a plan's training step: its operators and its collectives.
+    """Emit the program of a plan's training step for each rank: its operators and collectives.
 
-    Runs that fetch other operators than the step's, or feed other shapes, emit theirs when they
-    are first made. Variables start from their initializers; those that a run before the first plan
-    has assigned keep their values. An error leaves the job without a plan. Where a plan needs
-    fewer devices than there are ranks (``mini_parallelism``, ``mini_cost``), the other ranks end
-    here, with status 0.
+    A run that fetches other operators, or feeds other shapes, is emitted when it is first made.
+    Variables start from their initializers; a variable that an earlier run assigned keeps its
+    value. After an error the job has no plan. If a plan needs fewer devices than there are ranks
+    (``mini_parallelism``, ``mini_cost``), the other ranks end here, with status 0.
 
-    Where the step of a plan that `find_strategy` has just returned cannot be emitted, and the
-    script did not demand its kind, another one is emitted in its place: the fastest without stages
-    whose dry run succeeds, data parallelism, or every operator whole. The first rank says so, and
-    later starts use the plan that was emitted; `tensoropt.summary` has the plan in force.
+    If the step of a plan that `find_strategy` has just returned cannot be emitted, another plan
+    takes its place, unless the script demanded this kind of plan. The alternatives, in order: the
+    fastest plan without stages whose dry run succeeds, data parallelism, and every operator on
+    every device. The first rank reports the change, and later starts use the plan that was emitted;
+    `tensoropt.summary` shows the current plan.
 
     Args:
         engine: "tensorflow".
-        plan: from `find_strategy`, or `Plan.load`.
+        plan: a plan from `find_strategy`, or `Plan.load`.
 
     Raises:
-        OptionError: an argument of another name, unknown engine, or no plan (a profile is none).
+        OptionError: an unknown argument or engine, or no plan (a profile is not a plan).
         PlanError: the plan is for another graph or another number of devices.
         RankMismatchError: the ranks have different plans.
         GraphError: the step cannot be emitted.
@@ -88,12 +88,12 @@ def build_execution_graph(
         except Exception as error:
             if searched is None or searched[0] != plan:
                 raise
-            # Not imported above: it loads the search, which a start with a kept plan does without.
+            # Imported here because it loads the search, which a start with a kept plan avoids.
             from tensoropt.planner.plans.fallbacks import is_demanded
 
             if is_demanded(searched[1]):
                 raise
-            job.agreement.failed(error)  # raises where not all ranks fail alike
+            job.agreement.failed(error)  # raises unless all ranks fail alike
             _start_simpler(job, script, plan, values, searched[1], error)
     except Exception:
         _stop(job)
@@ -104,7 +104,7 @@ def build_execution_graph(
 
 
 def _stop(job: Job) -> None:
-    """Let the job be without a plan, and free what ran it."""
+    """Close the job's executor, and leave the job without a plan."""
     if job.executor is not None:
         job.executor.close()
     job.executor, job.plan, job.steps = None, None, None
@@ -118,14 +118,14 @@ def _start(
     values: dict[str, Any],
     graph: Graph | None = None,
 ) -> None:
-    """Let a plan be in force, with the program of its step emitted.
+    """Make a plan the job's current plan, and emit the program of its step.
 
     Args:
-        job: changed.
+        job: the job; changed.
         script: the script's graph.
-        plan: for that graph.
-        world: of the plan's devices.
-        values: of the variables that runs before the plan have assigned.
+        plan: a plan for that graph.
+        world: the communicators of the plan's devices.
+        values: values of the variables that runs before the plan assigned.
         graph: the graph of the plan's step, if it has been imported.
     """
     job.plan, job.steps = plan, executed_steps(plan)
@@ -142,40 +142,41 @@ def _start_simpler(
     request: Request,
     error: Exception,
 ) -> None:
-    """Let the first plan be in force that can be emitted in place of one that cannot.
+    """Replace a plan that cannot be emitted by the first alternative that can.
 
     Raises:
-        Exception: the error, where none can; the first rank says why.
+        Exception: ``error``, if no alternative can be emitted; the first rank prints the reasons.
     """
     from tensoropt.planner.plans.fallbacks import left_out
     from tensoropt.planner.plans_instead import plans_instead
 
     def simpler() -> dict[str, Any]:
-        found: dict[str, Any] = {"plans": [], "failures": []}
+        alternatives: dict[str, Any] = {"plans": [], "failures": []}
         try:
-            for each in plans_instead(request, plan, first_line(error)):
-                found["plans"].append(each.to_json())
+            for alternative in plans_instead(request, plan, first_line(error)):
+                alternatives["plans"].append(alternative.to_json())
         except Exception as another:
-            found["failures"].append(f"no further plan in its place: {first_line(another)}")
-        return found
+            alternatives["failures"].append(f"no further plan in its place: {first_line(another)}")
+        return alternatives
 
-    found = on_first_rank(job.group, simpler)
-    failures = list(found["failures"])
-    for each in map(Plan.from_json, found["plans"]):
+    alternatives = on_first_rank(job.group, simpler)
+    failures = list(alternatives["failures"])
+    for alternative in map(Plan.from_json, alternatives["plans"]):
         _stop(job)
-        world, _, _ = ranks_of(job, each)
-        assert world is not None, "as many devices as the job has now"
+        world, _, _ = ranks_of(job, alternative)
+        assert world is not None, "alternatives use as many devices as the job has now"
         try:
-            _start(job, script, each, world, values)
+            _start(job, script, alternative, world, values)
         except Exception as another:
             job.agreement.failed(another)
             failures.append(f"a plan in its place fails, too: {first_line(another)}")
             continue
         if job.group.rank == 0:
-            sys.stderr.write(f"tensoropt: {left_out(first_line(error))}\ntensoropt: {each}\n")
-            if request.saves_dry_runs:  # else the plan that failed is none that was kept
-                KeptPlan.of(request, plan.option, job.transport).write(each)
+            reason = left_out(first_line(error))
+            sys.stderr.write(f"tensoropt: {reason}\ntensoropt: {alternative}\n")
+            if request.saves_dry_runs:  # else the plan that failed was not kept either
+                KeptPlan.of(request, plan.option, job.transport).write(alternative)
         return
     if job.group.rank == 0:
-        sys.stderr.writelines(f"tensoropt: {each}\n" for each in failures)
+        sys.stderr.writelines(f"tensoropt: {failure}\n" for failure in failures)
     raise error

@@ -1,4 +1,4 @@
-"""``find_strategy(validate=k)``: measure candidates, and adopt the fastest."""
+"""``find_strategy(validate=k)``: measure candidate plans, and adopt the fastest."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from tensoropt.planner.request import Request
 
 __all__ = ["validated_plan"]
 
-_LEAST_STEPS = 5
-_MOST_STEPS = 25
+_LEAST_STEPS = 5  # per candidate
+_MOST_STEPS = 25  # per candidate
 _SECONDS = 2.0
-"""Least and most steps per candidate; after the least, timing stops at so many seconds in all."""
+"""After the least steps, the timing of candidates that run in turns stops at this total time."""
 
 _DATA_PARALLELISM = "data parallelism"
 
 
 @dataclass(slots=True)
-class _Tried:
-    """The candidates so far, in the order in which they were tried.
+class _Trials:
+    """The candidates so far, in the order of their trials.
 
     Attributes:
-        runs: the candidates.
-        names: what they are called.
-        times: per candidate the (seconds, seconds in collectives) of every step, on this rank.
-        remarks: what could not be measured, and why.
+        runs: the trial runs.
+        names: a name for each candidate.
+        times: for each candidate, (seconds, seconds in collectives) of every step on this rank.
+        remarks: candidates that could not be measured, and the reasons.
     """
 
     runs: list[TrialRun] = field(default_factory=list)
@@ -49,17 +49,17 @@ class _Tried:
 
     @property
     def kept(self) -> list[int]:
-        """Numbers of the candidates that may be adopted."""
+        """Numbers of the candidates that can be adopted."""
         return [number for number, run in enumerate(self.runs) if not run.dropped]
 
     @property
     def count(self) -> int:
-        """Number of candidates that were measured, or were to be and failed."""
+        """Number of candidates whose steps were measured or failed."""
         return len(self.kept) + len(self.failures)
 
     @property
     def failures(self) -> list[str]:
-        """Texts of errors for the candidates whose steps failed."""
+        """Error texts of the candidates whose steps failed."""
         return [run.failure for run in self.runs if run.failure]
 
 
@@ -74,22 +74,22 @@ def validated_plan(
     """The candidate with the fastest steps on this machine. Collective: every rank calls it.
 
     Args:
-        job: that will run it.
+        job: the job that will run the plan.
         script: the script's graph.
-        request: what a strategy is looked for.
+        request: the step, the devices and the limits of the search.
         option: "mini_time" or "mini_parallelism".
-        asked: how many points of the frontier to measure.
-        feeds: what the steps are fed, by `fed_operator`.
+        asked: number of frontier points to measure.
+        feeds: values fed to the steps, by `fed_operator`.
 
     Raises:
         InfeasibleError: no strategy fits the memory limit, predicted or measured.
         OptionError: the steps of all candidates fail.
     """
-    found: list[Candidates] = []  # on the first rank
+    candidates: list[Candidates] = []  # one on the first rank, none on the others
 
     def search() -> dict[str, Any]:
-        found.append(Candidates(request, option))
-        return found[0].data_parallel().to_json()
+        candidates.append(Candidates(request, option))
+        return candidates[0].data_parallel().to_json()
 
     with others_ignore_interrupt(job.group):
         rival = Plan.from_json(on_first_rank(job.group, interruptible(search)))
@@ -101,7 +101,7 @@ def validated_plan(
         limit = rival.cluster.device.memory_bytes if limit is None else limit
         setting = TrialSetting(job, script, world, group, agreement, values, feeds, limit)
         try:
-            outcome.append(_Measurement(setting, found, asked, rival).adopted())
+            outcome.append(_Measurement(setting, candidates, asked, rival).adopted())
         except TensorOptError as error:
             outcome.append(error)
 
@@ -113,19 +113,19 @@ def validated_plan(
     return Plan.from_json(on_first_rank(job.group, result))
 
 
-def _in_parts(plan: Plan) -> str:
+def _parts_text(plan: Plan) -> str:
     stages = f", {len(plan.stages)} stages" * bool(plan.stages)
     return stages + f", {plan.microbatches} microbatches" * (plan.microbatches > 1)
 
 
 class _Measurement:
-    """Candidates on trial. Every rank that they use makes the same calls.
+    """Trials of candidate plans. Every rank that the candidates use makes the same calls.
 
     Args:
-        setting: what they run on.
-        candidates: on the first rank, a list of what to choose from.
-        asked: how many points of the frontier to measure.
-        data_parallel: what is measured beside them.
+        setting: the job, machine and values that the candidates run with.
+        candidates: on the first rank, a list with the candidates of the frontier.
+        asked: number of frontier points to measure.
+        data_parallel: the data-parallel plan, measured as well.
     """
 
     def __init__(
@@ -138,17 +138,17 @@ class _Measurement:
         self._setting = setting
         self._candidates = candidates
         self._asked = asked
-        self._tried = _Tried()
+        self._trials = _Trials()
         self._points = int(on_first_rank(setting.group, lambda: len(candidates[0])))
         self._data_parallel = data_parallel
-        self._plans: list[Plan] = []  # of the first points
-        self._together = self._fit_together()
+        self._plans: list[Plan] = []  # of the first frontier points
+        self._fits_at_once = self._all_fit_memory()
 
     def adopted(self) -> Plan:
-        """The plan of the fastest candidate, with what was measured.
+        """The plan of the fastest candidate, with the measurements.
 
         Raises:
-            InfeasibleError: none could be adopted.
+            InfeasibleError: no candidate could be adopted.
             OptionError: the steps of all candidates fail.
         """
         only = self._point(0)
@@ -156,10 +156,10 @@ class _Measurement:
             return replace(only, validation=self._unmeasured(only))
         try:
             self._try_all()
-            if self._together:
-                self._time(self._tried.kept)
+            if self._fits_at_once:
+                self._time(self._trials.kept)
         finally:
-            for run in self._tried.runs:
+            for run in self._trials.runs:
                 run.close()
         validation, plan = self._verdict()
         return replace(plan, validation=validation)
@@ -174,17 +174,17 @@ class _Measurement:
         return Validation(self._asked, (trial,), 0, (remark,))
 
     def _point(self, number: int) -> Plan:
-        """The plan of a point of the frontier; points are taken in order."""
+        """The plan of a frontier point; points must be asked for in order."""
         if number == len(self._plans):
             self._plans.append(self._from_first_rank(lambda: self._candidates[0][number]))
         return self._plans[number]
 
-    def _from_first_rank(self, of: Callable[[], Plan]) -> Plan:
-        """A plan that the first rank makes, on every rank."""
-        return Plan.from_json(on_first_rank(self._setting.group, lambda: of().to_json()))
+    def _from_first_rank(self, plan: Callable[[], Plan]) -> Plan:
+        """The plan that a function returns on the first rank, sent to every rank."""
+        return Plan.from_json(on_first_rank(self._setting.group, lambda: plan().to_json()))
 
-    def _fit_together(self) -> bool:
-        """Whether all candidates fit the memory at once."""
+    def _all_fit_memory(self) -> bool:
+        """Whether all candidates fit the memory at the same time."""
         count = min(self._asked, self._points)
         plans = [self._point(number) for number in range(count)]
         hardware, job = self._setting.job.hardware, self._setting.job
@@ -196,28 +196,28 @@ class _Measurement:
         return sum(plan.memory_bytes for plan in [*plans, self._data_parallel]) <= room
 
     def _try_all(self) -> None:
-        """Try points of the frontier until as many run as asked for, then data parallelism."""
-        tried, rival = self._tried, self._data_parallel
+        """Try frontier points until the asked number has run, then data parallelism."""
+        trials, rival = self._trials, self._data_parallel
         number = 0
-        while tried.count < self._asked and number < self._points:
+        while trials.count < self._asked and number < self._points:
             plan = self._point(number)
-            name = f"frontier point {number + 1} of {self._points}{_in_parts(plan)}"
+            name = f"frontier point {number + 1} of {self._points}{_parts_text(plan)}"
             if plan.runs_as(rival):
                 name += f", which is {_DATA_PARALLELISM}"
             self._try(name, plan)
             number += 1
-        if tried.count < self._asked:
-            tried.remarks.append(
+        if trials.count < self._asked:
+            trials.remarks.append(
                 f"{self._asked} points of the frontier were to be measured, but "
                 + (f"{self._points} fit" if self._points > 1 else "1 fits")
                 + " the memory limit"
-                + (f", and {len(tried.kept)} when measured" if number > len(tried.kept) else "")
+                + (f", and {len(trials.kept)} when measured" if number > len(trials.kept) else "")
             )
         limit = rival.memory_limit_bytes
-        if any(run.plan.runs_as(rival) for run in tried.runs):
+        if any(run.plan.runs_as(rival) for run in trials.runs):
             return
         if limit is not None and rival.memory_bytes > limit:
-            tried.remarks.append(
+            trials.remarks.append(
                 f"{_DATA_PARALLELISM} was not measured: it is predicted to take "
                 f"{rival.memory_bytes / 2**20:,.1f} MiB of the {limit / 2**20:,.1f} MiB that a "
                 "plan may"
@@ -227,27 +227,27 @@ class _Measurement:
 
     def _try(self, name: str, plan: Plan) -> None:
         run = TrialRun(self._setting, plan)
-        self._tried.runs.append(run)
-        self._tried.names.append(name)
-        self._tried.times.append([])
-        if run.start() and not self._together:
-            self._time([len(self._tried.runs) - 1])
+        self._trials.runs.append(run)
+        self._trials.names.append(name)
+        self._trials.times.append([])
+        if run.start() and not self._fits_at_once:
+            self._time([len(self._trials.runs) - 1])
             run.close()
 
     def _time(self, numbers: Sequence[int]) -> None:
-        """Time steps of some candidates in turns, so that other load on the machine affects all."""
+        """Time candidates in turns, so that other load on the machine affects all alike."""
         started = perf_counter()
         for done in range(_MOST_STEPS):
             slowest = max(self._setting.group.allgather_object(perf_counter() - started))
             if done >= _LEAST_STEPS and slowest > _SECONDS:
                 break
             for number in numbers if done % 2 == 0 else reversed(numbers):
-                self._tried.times[number].append(self._tried.runs[number].step())
+                self._trials.times[number].append(self._trials.runs[number].step())
 
     def _verdict(self) -> tuple[Validation, Plan]:
-        """The times on the slowest rank, and the plan of the fastest candidate."""
-        tried = self._tried
-        if not self._together and len(tried.kept) > 1:
+        """The median times on the slowest rank, and the plan of the fastest candidate."""
+        tried = self._trials
+        if not self._fits_at_once and len(tried.kept) > 1:
             tried.remarks.append(
                 "candidates were measured one after another: together they do not fit the memory"
             )

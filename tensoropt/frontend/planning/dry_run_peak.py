@@ -1,4 +1,4 @@
-"""The peak memory of a strategy, from a dry run of the program of its first rank."""
+"""The peak memory of a strategy, from a dry run of the first rank's program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["dry_run_peak", "stage_peak"]
 
 
 def dry_run_peak(step: ScriptStep) -> DryRunPeak:
-    """A function that predicts the peak memory of strategies of a step, on this rank alone."""
+    """The function that predicts the peak memory of a strategy of this step, on this rank alone."""
 
     def peak(
         mesh: Mesh,
@@ -38,10 +38,10 @@ def dry_run_peak(step: ScriptStep) -> DryRunPeak:
 
 
 def stage_peak(step: ScriptStep) -> StagePeak:
-    """A function that predicts the peak memory of stages of plans of a step, on this rank alone."""
+    """The function that predicts the peak memory of a stage of a plan, on this rank alone."""
 
     def peak(plan: Plan, stage: int) -> Peak | str:
-        meshes = [each.mesh for each in plan.stages]
+        meshes = [stage_plan.mesh for stage_plan in plan.stages]
         parts = _rewritten(step, plan.rewrites)
         return _peak_of(lambda: dry_run_stage(parts, meshes, stage, partial(pipeline_on, plan)))
 
@@ -53,9 +53,9 @@ def _rewritten(step: ScriptStep, rewrites: Sequence[Rewrite]) -> ScriptStep:
     return replace(step, options=replace(step.options, rewrites=tuple(rewrites)))
 
 
-def _peak_of(emitted: Callable[[], DeviceProgram]) -> Peak | str:
-    """The peak of what is emitted, or why it cannot be emitted, in a dry run as in a real one."""
+def _peak_of(emit: Callable[[], DeviceProgram]) -> Peak | str:
+    """The peak of an emitted program, or the reason why the program cannot be emitted."""
     try:
-        return program_peak(emitted())
+        return program_peak(emit())
     except Exception as error:
         return first_line(error)

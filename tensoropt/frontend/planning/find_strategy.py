@@ -1,4 +1,4 @@
-"""``find_strategy``: search the frontier of a training step, and choose a point of it."""
+"""``find_strategy``: search the frontier of a training step, and choose one of its points."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_values", "find_strategy"]
 
-_SECONDS, _STEPS = 30.0, 1000
-"""For how long is searched at most, and how many steps a job is taken to make, unless told."""
+_SECONDS = 30.0  # longest search with search_seconds="auto"
+_STEPS = 1000  # steps that a job is assumed to make, where ``steps`` is not given
 _NO_TRAINING = (
     "plans no training: the graph has no gradients; call find_strategy after minimize, or after "
     "tf.gradients"
@@ -48,7 +48,7 @@ _SAME_GRAPH = "Build the graph from the same arguments, data and versions on eve
 
 
 class _Options(TypedDict, total=False):
-    """The arguments of `find_strategy` that do not decide what it returns."""
+    """The arguments of `find_strategy` that do not decide the type of its result."""
 
     batch_size: int | None
     shapes: Mapping[Any, Sequence[int]] | None
@@ -119,131 +119,133 @@ def find_strategy(
     point: int | None = None,
     **unknown: NoReturn,
 ) -> Plan | ParallelismProfile:
-    """Track the frontier between time and memory, and pick its point for an option.
+    """Search the frontier between time and memory, and choose the option's point of it.
 
     Args:
-        option: what to find (TensorOpt, section 4.1): "mini_time", the fastest strategy on
-            all devices that fits the memory limit; "mini_parallelism", the fastest on the fewest
-            devices that fit; "profiling", the minimal time per step at each number of devices,
-            without running anything. Besides, "mini_cost", the fastest on the number of devices
-            whose steps cost least, of those that meet a deadline.
+        option: the aim (TensorOpt, section 4.1). "mini_time": the fastest strategy on all devices
+            that fits the memory limit. "mini_parallelism": the fastest strategy on the fewest
+            devices that fit. "profiling": the least time per step for each number of devices;
+            nothing runs. In addition to the paper, "mini_cost": the fastest strategy on the number
+            of devices whose steps cost least among those that meet a deadline.
         batch_size: the first dimension of placeholders that leave it unknown.
         shapes: shapes of placeholders with other unknown dimensions.
-        fetches: what one training step runs; by default what the script's optimizers made.
-        memory_limit_bytes: memory of one device; by default the cluster's. A plan takes at most
-            this divided by the cluster's safety factor (1.1 in the paper).
+        fetches: the operators of one training step; by default those of the script's optimizers.
+        memory_limit_bytes: memory of one device; by default the cluster's. A plan uses at most
+            this memory divided by the cluster's safety factor (1.1 in the paper).
         parallelism: for "profiling" and "mini_cost", the numbers of devices; by default 1, 2, 4,
-            ... up to the job's, and the job's. "mini_cost" passes over those above the job's.
+            ... up to the job's, and the job's. "mini_cost" ignores numbers above the job's.
         memory_limits_bytes: for "profiling", several limits in place of ``memory_limit_bytes``.
         device_hour_cost: for "profiling" and "mini_cost", the price of one device for an hour, in
             any currency; by default the cluster's, if its file has one.
-        max_step_seconds: for "mini_cost", how long a step may take, as predicted.
-        samples: for "mini_cost", how many samples, with ``deadline_seconds`` for all of them, in
-            place of ``max_step_seconds``.
-        deadline_seconds: see ``samples``.
-        algorithm: which strategies are looked at: "ft", all of them, by frontier tracking; those of
-            other systems (section 5.1), "data_parallel", "optcnn", "tofu" (every tensor split over
-            all devices), "tofu_recursive" (Tofu's own search), "mesh_tensorflow"; "brute_force",
-            all of them one by one, for graphs of a few operators. All but the first two are in
-            the repository, and not in the installed package.
-        epsilon: for "ft", how far from exact the frontier may be: for every strategy it has a
-            point of at most 1 + ``epsilon`` times its memory and its time, and the search ends as
-            soon as that is proven. 0.01 is one per cent. A plan's ``within`` is the proven gap.
-        search_seconds: for "ft", after how many seconds a search ends with the best frontier that
-            it has, and its proven gap, as at Ctrl-C; None for no limit. Every search ends by itself
-            at last, most of them sooner. The first frontier is waited for, however long it takes,
-            and working out costs does not count but on many devices. "mini_parallelism",
-            "mini_cost" and "profiling" search each number of devices for as long. All that is
-            looked at beside the batch at once has as long once more. A frontier that ends by itself
-            is the same on every machine; of one that time has ended, a note of the plan says so.
-            "auto" is 30, or less where what is left to win in the job's ``steps`` takes less than
-            the search has taken: at most what its proven gap allows, in each of them. Stages and
-            rewritten graphs are then not looked at, unless they are demanded, where looking would
-            take longer than they can win.
-        steps: how many steps the job is going to make, for ``search_seconds="auto"``; None where
-            that is not known, which counts as 1,000. Of a model of Keras ``fit`` tells it.
-        save_memory: whether strategies keep less for the backward pass: a tensor only before or
-            only after resharding (section 4.2), or not at all, its operator being computed again.
-            None, the default, searches such strategies, too, where memory is short. True searches
-            them everywhere, which takes longer. False forbids them, in stages of a ``pipeline``,
-            too, which may still recompute as a whole.
-        validate: how many points of the frontier are measured before one is adopted, and data
-            parallelism beside them: they run a few steps each, in turns, on variables of their
-            own; the fastest on the slowest rank is returned, with what was measured in its
-            ``validation``. One that exceeds the memory limit is dropped for the next point.
-        feed_dict: a global batch for these steps; missing inputs are generated. Its shapes are
-            planned for where neither ``batch_size`` nor ``shapes`` is given.
-        batch_norm: whose mean and variance normalises in training, of ``tf.nn.fused_batch_norm``:
-            with "global" the whole batch's, as on one device, for two collectives a layer; with
-            "local" that of each device's own shard, for none, as in data parallelism with Horovod.
-            Losses then depend on the number of devices and on the plan, whose notes say so. The
-            mean and variance that the script reads are averages over the devices, for one
-            collective of all layers, so that moving averages agree on all devices, see
-            `tensoropt.graph.batch_norm`. With ``microbatches`` or a ``pipeline`` a shard is that of
-            a microbatch, as where plain TensorFlow accumulates gradients.
-        microbatches: in how many equal parts of the batch a step computes its gradients, one part
-            after another, before they are summed over devices and variables are updated, once: a
-            step keeps for its backward pass what one part needs. Losses, updates and fetches are
-            those of the whole batch. None, the default, searches 2, 4, ... parts where memory is
-            short, and with stages the number of the fastest step. A number demands so many parts; 1
-            forbids parts. What mixes examples other than by a final sum or mean (batch
-            normalisation in training by "global" statistics) is an error that names it, if more
-            than one part is demanded.
-        pipeline: in how many stages the layers are divided, each on devices of its own, through
+        max_step_seconds: for "mini_cost", the longest predicted step allowed.
+        samples: for "mini_cost", the number of samples to process within ``deadline_seconds``. Use
+            both in place of ``max_step_seconds``.
+        deadline_seconds: for "mini_cost", the time for all ``samples``.
+        algorithm: the strategies to consider. "ft": all of them, by frontier tracking.
+            "data_parallel": data parallelism. "optcnn", "tofu" (every tensor split over all
+            devices), "tofu_recursive" (Tofu's own search), "mesh_tensorflow": those of other
+            systems (section 5.1). "brute_force": all of them, one by one, for graphs of a few
+            operators. All but the first two are in the repository, not in the installed package.
+        epsilon: for "ft", the gap allowed between the frontier and the exact one: for every
+            strategy the frontier has a point of at most 1 + ``epsilon`` times its memory and its
+            time. The search ends as soon as this is proven. 0.01 is one per cent. A plan's
+            ``within`` is the proven gap.
+        search_seconds: for "ft", the time limit of the search; None for no limit. At the limit, as
+            at Ctrl-C, the search ends with its best frontier and its proven gap. Every search ends
+            by itself eventually, most of them sooner. The first frontier is always completed, and
+            the computation of costs counts only on many devices. "mini_parallelism", "mini_cost"
+            and "profiling" may search this long for each number of devices. The search of
+            microbatches, stages, rewritten graphs and strategies that keep less may take this long
+            once more, in all. A search that ends by itself finds the same frontier on every
+            machine; a note of the plan says if the limit ended it.
+            "auto" is 30 seconds, or less: a search also ends when it has taken longer than the rest
+            of it can save. The most it can save is the proven gap in each of the job's ``steps``.
+            "auto" also skips stages and rewritten graphs that are not demanded, if their search
+            would take longer than they can save.
+        steps: number of steps of the job, for ``search_seconds="auto"``; None if it is not known,
+            which counts as 1,000. ``fit`` of a Keras model passes it.
+        save_memory: whether strategies may keep less for the backward pass: a tensor only before or
+            only after resharding (section 4.2), or not at all, so that its operator is computed
+            again. None, the default, adds these strategies where memory is short. True searches
+            them everywhere, which takes longer. False forbids them, also in stages of a
+            ``pipeline``; a stage may still recompute as a whole.
+        validate: number of frontier points to measure before one is adopted. They and data
+            parallelism run a few steps each, in turns, on variables of their own. The candidate
+            that is fastest on the slowest rank is returned, with the measurements in its
+            ``validation``. A candidate that exceeds the memory limit is replaced by the next point.
+        feed_dict: a global batch for the measured steps; missing inputs are generated. Its shapes
+            are planned for if neither ``batch_size`` nor ``shapes`` is given.
+        batch_norm: the examples whose mean and variance ``tf.nn.fused_batch_norm`` uses in
+            training. "global": the whole batch, as on one device, at the price of two collectives
+            a layer. "local": each device's own shard, without collectives, as in data parallelism
+            with Horovod. With "local", losses depend on the number of devices and on the plan,
+            whose notes say so. The mean and variance that the script reads are then averages over
+            the devices, by one collective for all layers, so that moving averages agree on all
+            devices, see `tensoropt.graph.batch_norm`. With ``microbatches`` or a ``pipeline`` a
+            shard is a shard of a microbatch, as if plain TensorFlow accumulated gradients.
+        microbatches: number of equal parts of the batch. A step computes the gradients of one part
+            after another, sums them, and updates variables once, so that it keeps only one part's
+            tensors for the backward pass. Losses, updates and fetches are those of the whole batch.
+            None, the default, searches 2, 4, ... parts where memory is short, and with stages the
+            number of the fastest step. A number demands that many parts; 1 forbids parts. It is an
+            error to demand parts of a step that mixes examples other than by a final sum or mean
+            (batch normalisation in training with "global" statistics); the error names the
+            operator.
+        pipeline: number of stages. The layers are divided into stages on separate devices, through
             which microbatches pass one after another, forward and back; see the user guide and
             `tensoropt.pipeline`. Losses, updates and fetches are those of the whole batch. None,
-            the default, searches the most promising stages, and branches side by side, where
-            nothing else fits the memory limit, or where a step takes 5 ms or more and by bounds
-            stages can be 3 % faster. "auto" searches all numbers of stages and microbatches that
-            bounds leave. A number from 2 demands so many stages: all ways to make them and to split
-            each over its own devices are searched, and nothing else. False, or 1, forbids stages
-            and branches.
-        schedule: in which order microbatches pass the stages of a ``pipeline``: "1f1b", backward
-            passes as soon as they can be, which holds fewer activations; "gpipe", all forward
-            passes first. None is the one of the plan that is chosen among both, and among branches
-            side by side, for which neither is.
-        rewrite: whether graphs are searched that compute the same in another way, by proven
-            substitutions, as two products that share a factor are one product; see
+            the default, searches the most promising stages, and branches side by side, if no other
+            strategy fits the memory limit, or if a step takes 5 ms or more and bounds allow stages
+            to be 3 % faster. "auto" searches all numbers of stages and microbatches that bounds
+            allow. A number from 2 demands that many stages: all ways to make them and to split each
+            over its own devices are searched, and nothing else. False, or 1, forbids stages and
+            branches.
+        schedule: the order in which microbatches pass the stages of a ``pipeline``. "1f1b" runs
+            backward passes as early as possible, which holds fewer activations; "gpipe" runs all
+            forward passes first. None searches both, and branches side by side, which have no
+            schedule.
+        rewrite: whether to search graphs that compute the same result in another way, by proven
+            substitutions: for example, two products that share a factor become one product; see
             `tensoropt.rewriting`. None, the default, searches graphs that are estimated to be 3 %
-            faster, where the job's ``steps`` can win more than looking takes. True searches all
+            faster, if the job's ``steps`` can save more than the search takes. True searches all
             graphs that are about as fast as the script's. False forbids rewriting. A rewritten
-            graph is planned where its step is predicted to take at least 3 % less time, or nothing
-            else fits; it may be in microbatches, keep less or have stages. Variables, slots,
-            checkpoints and what is fetched stay as the script has them; sums are in another order.
-        point: the number of a point of the frontier, its place in ``Plan.frontier``, as
-            `tensoropt show` lists it: the plan is that of this point, in place of the option's.
-            Nothing is searched where an earlier start with the same options has kept its frontier,
+            graph is chosen if its step is predicted to take at least 3 % less time, or if nothing
+            else fits; it may have microbatches or stages and may keep less. Variables, slots,
+            checkpoints and fetches stay as in the script; sums are computed in another order.
+        point: the number of a frontier point, its position in ``Plan.frontier``, as
+            `tensoropt show` lists it. The plan is the plan of this point instead of the option's.
+            Nothing is searched if an earlier start with the same options has kept its frontier,
             see the user guide.
 
-    One frontier has all that is searched. ``save_memory``, ``microbatches``, ``pipeline`` and
-    ``rewrite`` go together. Algorithms other than "ft" look at nothing that is not demanded.
+    All strategies are on one frontier: ``save_memory``, ``microbatches``, ``pipeline`` and
+    ``rewrite`` can be combined. Algorithms other than "ft" consider only demanded ones.
 
-    A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
-    second one ends the job. More devices than have four or five prime axes (16, or 32 where all
-    tensors are matrices) are searched from coarse meshes to finer ones, see
-    `tensoropt.search.multilevel.coarse_to_fine`; a note of the plan
-    lists what was not searched.
+    A search of more than a second shows its progress. Ctrl-C ends the search with the best frontier
+    so far; a second Ctrl-C ends the job. More devices than have four or five prime axes (16, or 32
+    if all tensors are matrices) are searched from coarse meshes to finer ones, see
+    `tensoropt.search.multilevel.coarse_to_fine`; a note of the plan lists the strategies that were
+    not searched.
 
     Returns:
         A plan, the same on every rank; for "profiling" a table, which rank 0 also prints.
 
     Raises:
-        OptionError: an argument of another name; unknown option, algorithm or ``batch_norm``; a
-            negative epsilon, or one for others than "ft"; ``search_seconds`` that are not above
-            0; a memory limit, number of devices or of ``microbatches`` below 1; a shape
-            that contradicts its placeholder; a step that fails while strategies are measured, or
-            nothing to measure; a ``pipeline`` of more stages than devices, with one microbatch, or
-            with another algorithm than "ft"; ``rewrite`` with another one; a ``schedule`` where no
-            stages are looked at; a ``point`` that the frontier lacks, or with "profiling" or
-            ``validate``; an argument about numbers of devices, their price or a deadline with an
-            option that does not take it, or with one that it contradicts.
+        OptionError: an unknown argument, option, algorithm or ``batch_norm``; a negative epsilon,
+            or an epsilon for another algorithm than "ft"; ``search_seconds`` not above 0; a memory
+            limit, number of devices or number of ``microbatches`` below 1; a shape that contradicts
+            its placeholder; a measured step that fails, or nothing to measure; a ``pipeline`` of
+            more stages than devices, with one microbatch, or with another algorithm than "ft";
+            ``rewrite`` with another algorithm than "ft"; a ``schedule`` without stages; a ``point``
+            that is not on the frontier, or a ``point`` with "profiling" or ``validate``; an
+            argument about numbers of devices, prices or deadlines that the option does not accept,
+            or that contradicts another argument.
         FeedError: a value of ``feed_dict`` does not fit.
-        GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
-            makes a gradient of batch normalisation without ``tf.gradients``; several
-            ``microbatches`` of a step that mixes examples, or that do not divide the batch; a
-            ``pipeline`` of such a step, or of more stages than it has operators.
-        InfeasibleError: no strategy fits the memory limit, predicted or measured, or the ``point``
-            does not; no plan meets the deadline of "mini_cost".
+        GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` and the script makes
+            a gradient of batch normalisation without ``tf.gradients``; several ``microbatches`` of
+            a step that mixes examples, or a number of them that does not divide the batch; a
+            ``pipeline`` of a step that mixes examples, or of more stages than it has operators.
+        InfeasibleError: no strategy fits the memory limit, predicted or measured; the ``point``
+            does not fit it; no plan meets the deadline of "mini_cost".
         RankMismatchError: the ranks have built different graphs.
     """
     OptionError.refuse(unknown, find_strategy)
@@ -350,7 +352,7 @@ def find_strategy(
             plan = replace(plan, notes=(*plan.notes, note))
     if fetches is None and all(operator.gradient is None for operator in request.graph):
         plan = replace(plan, notes=(*plan.notes, _NO_TRAINING))
-    # A point is demanded: where its step cannot be emitted no other plan takes its place.
+    # The script demands its point: no other plan may take its place.
     job.searched = (plan, request) if point is None else None
     _write_notes(job, plan)
     return plan
@@ -360,14 +362,14 @@ def check_values(arguments: Mapping[str, Any]) -> None:
     """Check values of arguments before there is a step.
 
     Args:
-        arguments: of `find_strategy`, all of them by their names.
+        arguments: all arguments of `find_strategy`, by name.
 
     Raises:
-        OptionError: see there.
+        OptionError: as `find_strategy` does.
     """
     names = inspect.signature(check_options).parameters
     check_options(**{name: arguments[name] for name in names})
-    option, algorithm, pipeline = (arguments[each] for each in ("option", "algorithm", "pipeline"))
+    option, algorithm, pipeline = (arguments[name] for name in ("option", "algorithm", "pipeline"))
     names = inspect.signature(BudgetArguments.of).parameters
     budget = BudgetArguments.of(**{name: arguments[name] for name in names})
     budget.check(option, arguments["memory_limit_bytes"])
@@ -379,8 +381,9 @@ def check_values(arguments: Mapping[str, Any]) -> None:
 def _parallelism_profile(
     job: Job, request: Request, limits: Sequence[int | None]
 ) -> ParallelismProfile:
-    """The least time at each number of devices and memory limit, searched and printed by the first
-    rank.
+    """The least time for each number of devices and memory limit.
+
+    The first rank searches and prints them.
 
     Raises:
         ProfilingReached: in a dry run for this profile.
@@ -400,14 +403,16 @@ def _parallelism_profile(
 
 
 def _searched_plan(job: Job, request: Request, option: str, point: int | None) -> Plan:
-    """The plan of an option, or of a point of its frontier; kept by an earlier start or searched,
-    by the first rank."""
+    """The plan of an option, or of a point of its frontier.
+
+    The first rank reads the plan that an earlier start has kept, or searches.
+    """
     kept: Plan | None = None
 
     def planned() -> Any:
         nonlocal kept
         file = KeptPlan.of(request, option, job.transport)
-        search = interruptible(lambda: _plan(request, option), lambda found: file.write(*found))
+        search = interruptible(lambda: _plan(request, option), lambda result: file.write(*result))
         if point is not None:
             return file.of_point(point, search).to_json()
         kept = file.read()
@@ -421,8 +426,10 @@ def _searched_plan(job: Job, request: Request, option: str, point: int | None) -
 
 
 def _plan(request: Request, option: str) -> tuple[Plan, Mapping[str, Any]]:
-    """Search: the plan, and its frontier to keep. A start that has a kept plan imports no module of
-    this."""
+    """Search, and return the plan and the values of its frontier to keep.
+
+    The imports are local: a start that finds a kept plan does not load the search.
+    """
     from tensoropt.planner.choose import chosen
 
     market, plan = chosen(request, option)
@@ -430,7 +437,7 @@ def _plan(request: Request, option: str) -> tuple[Plan, Mapping[str, Any]]:
 
 
 def _write_notes(job: Job, plan: Plan) -> None:
-    """A plan's notes, and what was measured for it, on the first rank's standard error."""
+    """Write a plan's notes and measurements to the first rank's standard error."""
     if job.group.rank == 0:
         measured = [] if plan.validation is None else str(plan.validation).splitlines()
         several = [plan.looked_at] if len(set(plan.frontier_ways)) > 1 else []
@@ -441,7 +448,7 @@ def _write_notes(job: Job, plan: Plan) -> None:
 def _ends(
     seconds: float | Literal["auto"] | None, steps: int | None, of_dry_run: float | None
 ) -> dict[str, Any]:
-    """What ends a search, as fields of a request."""
+    """The fields of a request that end its search."""
     if of_dry_run is not None:
         seconds = of_dry_run
     if seconds == "auto":

@@ -1,10 +1,10 @@
-"""Kept plans: what an earlier start has planned is used again for the same step.
+"""Kept plans: a start uses the plan of an earlier start again for the same step.
 
-A plan's file is named by a digest of everything that the plan follows from: the step, the machines
-and their measured profile, the options, and the versions of TensorOpt and TensorFlow. Whatever
-changes one of them names another file. A file that is damaged, or has a plan for another request,
-is planned anew and replaced. Beside a plan lies the frontier that it was chosen from, each of whose
-points can be taken without a search.
+The name of a plan's file is a digest of everything that the plan depends on: the step, the machines
+and their measured profile, the options, and the versions of TensorOpt and TensorFlow. A change of
+any of them gives another name. If a file is damaged, or has a plan for another request, the step is
+planned again and the file replaced. The plan's frontier is in a file beside it, so that each point
+can be chosen without a search.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from tensoropt.planner.request import Request
 __all__ = ["PLANS_VARIABLE", "KeptPlan"]
 
 PLANS_VARIABLE = "TENSOROPT_PLANS"
-"""Environment variable: the folder of kept plans, by default in the user's cache; ``none`` for no
-plans that are kept or used again."""
+"""Environment variable: the folder of kept plans, by default in the user's cache; ``none`` neither
+keeps plans nor uses kept ones."""
 
 _NONE = "none"
 _MOST_FILES, _MOST_BYTES = 400, 50 * 2**20
-"""Beyond either, the files that were used longest ago are removed: plans and their frontiers."""
+"""Above either limit, the least recently used files are removed: plans and their frontiers."""
 _MOST_FRONTIER_BYTES = 10 * 2**20
-"""A larger frontier is not kept, so that it takes the place of few plans."""
+"""A larger frontier is not kept, because it would displace too many plans."""
 _FRONTIER = "a kept frontier is a whole, readable JSON file"
 _FRONTIER_REMEDY = "It is searched again."
 _NOT_VALUES = frozenset({"cluster_at", "cut", "dry_run_peak", "graph", "profile_at"})
 _NOT_VALUES |= {"stage_peak", "steps"}
-"""Fields of a request that the key has in another form."""
+"""Fields of a request that the key contains in another form."""
 _ENVIRONMENT = (SWITCH, "TF_ENABLE_ONEDNN_OPTS")
-"""Variables that decide which kernels a step has, and so its peak of memory."""
+"""Environment variables that select a step's kernels, and thereby its peak memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """Where the plan of a request is kept; for one rank to use.
+    """The file that keeps the plan of a request. Only one rank uses it.
 
     Attributes:
-        path: of its file; None where plans are not kept.
-        request: the step and how to search.
-        option: of `find_strategy`.
+        path: path of the file; None if plans are not kept.
+        request: the step and the limits of the search.
+        option: the option of `find_strategy`.
     """
 
     path: Path | None
@@ -69,7 +69,7 @@ class KeptPlan:
 
     @classmethod
     def of(cls, request: Request, option: str, transport: str) -> KeptPlan:
-        """Of a request in a job whose collectives something carries."""
+        """The kept plan of a request in a job with this transport of collectives."""
         folder = _folder()
         path = None if folder is None else folder / f"{_key(request, option, transport)}.json"
         return cls(path, request, option)
@@ -104,17 +104,17 @@ class KeptPlan:
         return None if self.path is None else self.path.with_suffix(".frontier.json")
 
     def of_point(self, point: int, search: Callable[[], tuple[Plan, Mapping[str, Any]]]) -> Plan:
-        """The plan of a point of the frontier that an earlier start has found.
+        """The plan of a point of the frontier, which is read from its file or searched.
 
         Args:
-            point: its number.
-            search: finds the plan and the frontier, where none is kept.
+            point: number of the point.
+            search: a function that returns a plan and its frontier, called if none is kept.
 
         Raises:
-            OptionError: there is no such point.
+            OptionError: the frontier has no such point.
             InfeasibleError: the point does not fit the memory limit.
         """
-        # Not imported above: it loads the search, which a start with a kept plan does without.
+        # Imported here because it loads the search, which a start with a kept plan avoids.
         from tensoropt.planner.offers.kept_frontier import KeptFrontier
 
         path = self.frontier_path
@@ -125,11 +125,11 @@ class KeptPlan:
                 return frontier.plan_of(self.request, self.option, point)
         except (OSError, PlanError) as error:
             _say(f"a kept frontier is not used: {error}")
-        found = KeptFrontier.from_json(search()[1])
-        return found.plan_of(self.request, self.option, point)
+        frontier = KeptFrontier.from_json(search()[1])
+        return frontier.plan_of(self.request, self.option, point)
 
     def write(self, plan: Plan, frontier: Mapping[str, Any] | None = None) -> None:
-        """Keep a plan, and the frontier of which it is, and remove files beyond the limits."""
+        """Keep a plan and its frontier, and remove files above the limits."""
         if self.path is None or self.frontier_path is None:
             return
         try:
@@ -155,15 +155,15 @@ def _folder() -> Path | None:
 
 
 def _key(request: Request, option: str, transport: str) -> str:
-    """A digest of what a plan follows from."""
-    values = {each.name: getattr(request, each.name) for each in fields(request)}
+    """A digest of everything that a plan depends on."""
+    values = {item.name: getattr(request, item.name) for item in fields(request)}
     known = {name: value for name, value in values.items() if name not in _NOT_VALUES}
     fewest = 1 if option in FEWER_DEVICES else request.devices
     known |= {
         "option": option,
         "graph": request.graph_digest,
         "microbatches": request.microbatches,
-        # The number of digits: a plan does for somewhat more or fewer steps.
+        # The number of digits: a plan also serves somewhat more or fewer steps.
         "steps": None if request.steps is None else len(str(request.steps)),
         "dry_runs": request.dry_run_peak is not None,
         "clusters": [_surroundings(request, n) for n in range(fewest, request.devices + 1)],
@@ -176,7 +176,7 @@ def _key(request: Request, option: str, transport: str) -> str:
 
 
 def _surroundings(request: Request, devices: int) -> Any:
-    """The cluster and the profile of a number of devices; None where the cluster has no such."""
+    """The cluster and profile of a number of devices; None if the cluster cannot give them."""
     try:
         cluster, profile = request.cluster_at(devices), request.profile_at(devices)
     except LayoutError:
@@ -185,7 +185,7 @@ def _surroundings(request: Request, devices: int) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value in a form that JSON can represent."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return dict(value) if isinstance(value, Mapping) else sorted(value)
@@ -193,7 +193,7 @@ def _plain(value: Any) -> Any:
 
 @functools.cache
 def _code_digest() -> str:
-    """Of this package and of the one that carries collectives."""
+    """A digest of the code of this package and of ``collectives``."""
     digest = hashlib.sha256()
     for package in (tensoropt, collectives):
         folder = Path(package.__file__ or "").parent
@@ -204,19 +204,19 @@ def _code_digest() -> str:
 
 
 def _used(path: Path) -> None:
-    """Note that a file was used: those used longest ago are removed first."""
+    """Set the access time of a file; the least recently used files are removed first."""
     with suppress(OSError):
         os.utime(path, (time.time(), path.stat().st_mtime))
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the files that were used longest ago, beyond `_MOST_FILES` or `_MOST_BYTES`."""
-    known = []
+    """Remove the least recently used files above `_MOST_FILES` or `_MOST_BYTES`."""
+    files = []
     for path in folder.glob("*.json"):
         with suppress(FileNotFoundError):  # another process has removed it
-            known.append((path.stat().st_atime, path.stat().st_size, path))
+            files.append((path.stat().st_atime, path.stat().st_size, path))
     total = 0
-    for number, (_, size, path) in enumerate(sorted(known, reverse=True)):
+    for number, (_, size, path) in enumerate(sorted(files, reverse=True)):
         total += size
         if number >= _MOST_FILES or total > _MOST_BYTES:
             path.unlink(missing_ok=True)

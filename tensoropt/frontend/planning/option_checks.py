@@ -38,16 +38,16 @@ def check_options(
 
     Raises:
         OptionError: an unknown option, algorithm or kind of batch normalisation; a negative
-            epsilon, or one for others than "ft"; a memory limit below 1; seconds that are not above
-            0; microbatches that are no whole number from 1; a pipeline that is no number of stages,
-            or with what is not for pipelines.
+            epsilon, or an epsilon for another algorithm than "ft"; a memory limit below 1; seconds
+            not above 0; microbatches that are not a whole number from 1; a pipeline that is not a
+            number of stages, or a pipeline with an argument that excludes it.
     """
     if option not in _OPTIONS:
         raise OptionError.one_of("an option", option, _OPTIONS)
     if algorithm != "ft":
         from tensoropt.search.solvers import solver
 
-        solver(algorithm)  # raises where there is none
+        solver(algorithm)  # raises for an unknown algorithm
     _check_epsilon(epsilon, algorithm)
     _check_seconds(search_seconds)
     if steps is not None:
@@ -69,11 +69,11 @@ def check_schedule(schedule: str | None, pipeline: bool | int | str) -> None:
     """Check the order of a pipeline's microbatches.
 
     Args:
-        schedule: the order, None where none is asked for.
-        pipeline: as it is searched, False where there are no stages.
+        schedule: the order; None if the user gave none.
+        pipeline: the number of stages to search; False for no stages.
 
     Raises:
-        OptionError: an unknown one, or one without stages.
+        OptionError: an unknown schedule, or a schedule without stages.
     """
     if schedule is None:
         return
@@ -82,7 +82,7 @@ def check_schedule(schedule: str | None, pipeline: bool | int | str) -> None:
     if pipeline is False or pipeline == 1:
         raise OptionError(
             "schedule is the order in which microbatches pass the stages of a pipeline. Got "
-            f"schedule={schedule!r} where no stages are looked at; add a pipeline such as "
+            f"schedule={schedule!r} where no stages are searched; add a pipeline such as "
             "pipeline='auto', or leave it out."
         )
 
@@ -91,7 +91,7 @@ def check_engine(engine: str) -> None:
     """Check the name of an engine.
 
     Raises:
-        OptionError: if there is none.
+        OptionError: if there is no such engine.
     """
     if engine not in _ENGINES:
         raise OptionError.one_of("an engine", engine, _ENGINES)
@@ -168,7 +168,7 @@ def check_validate(validate: object, option: str, algorithm: str) -> None:
     """Check the argument ``validate``.
 
     Raises:
-        OptionError: if it is no count, or there is nothing to measure.
+        OptionError: if it is not a whole number from 0, or there is nothing to measure.
     """
     if isinstance(validate, bool) or not isinstance(validate, int) or validate < 0:
         raise OptionError(
@@ -189,10 +189,10 @@ def check_validate(validate: object, option: str, algorithm: str) -> None:
 
 
 def check_point(point: object, option: str, validate: int) -> None:
-    """Check the argument ``point``, as far as the frontier is not needed for it.
+    """Check the argument ``point``, except for the length of the frontier.
 
     Raises:
-        OptionError: if it is no whole number, or the plan is not that of a point.
+        OptionError: if it is not a whole number, or another option contradicts it.
     """
     if point is None:
         return

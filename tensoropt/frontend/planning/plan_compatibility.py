@@ -1,4 +1,4 @@
-"""Whether a plan is for this job and this graph."""
+"""Checks that a plan belongs to this job and this graph."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["check_plan", "plan_lines"]
 
 
 def check_plan(job: Job, script: tf.Graph, plan: Plan) -> Graph:
-    """Check that a plan can run in this job and graph; returns the graph of its step.
+    """Check that a plan can run in this job and graph, and return the graph of its step.
 
     Raises:
-        PlanError: it is for another graph or another number of devices, or was edited.
+        PlanError: the plan is for another graph or another number of devices, or was edited.
     """
     _check_devices(job, plan)
     graph = _check_graph(script, plan)
@@ -37,10 +37,10 @@ def check_plan(job: Job, script: tf.Graph, plan: Plan) -> Graph:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """A plan as lines to compare between ranks, one per field and operator."""
+    """A plan as lines that ranks compare, one for each field and operator."""
     values = plan.to_json()
     operators = values.pop("operators")
-    del values["digest"]  # of all the rest
+    del values["digest"]  # it depends on all other fields
     lines = [f"{key}={value}" for key, value in values.items()]
     return lines + [f"{entry['name']}: {entry}" for entry in operators]
 
@@ -72,7 +72,7 @@ def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
 
 
 def _rewritten(graph: Graph, plan: Plan) -> Graph:
-    """The graph after the plan's substitutions, which are all known and all there."""
+    """The graph after the plan's substitutions, each checked to be known and to apply."""
     known = substitutions_by_name() if plan.rewrites else {}
     for rewrite in plan.rewrites:
         substitution = known.get(rewrite.substitution)
@@ -93,7 +93,7 @@ def _check_configurations(graph: Graph, plan: Plan) -> None:
     planned, stage_of = plan.configurations, plan.stage_of
     meshes = [stage.mesh for stage in plan.stages] or [plan.mesh]
     batch = frozenset(plan.batch_placeholders)
-    if plan.microbatches > 1:  # what is planned is one of them
+    if plan.microbatches > 1:  # the plan is for one microbatch
         graph = with_batch_norm(graph, plan.batch_norm)
         graph = graph_of_one(cut_along_batch(graph, batch, plan.microbatches))
     derivations = derivations_under(graph, planned)

@@ -1,4 +1,4 @@
-"""``preflight``: which operators of the step cannot be split, before any search."""
+"""``preflight``: list the operators of the step that cannot be split, without a search."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def preflight(
     fetches: Sequence[Any] | None = None,
     **unknown: NoReturn,
 ) -> Check:
-    """List every operator of a training step that cannot be split, why, and what it costs.
+    """List every operator of a training step that cannot be split, the reason, and its cost.
 
     Nothing is searched and nothing runs.
 
@@ -45,8 +45,8 @@ def preflight(
     OptionError.refuse(unknown, preflight)
     job = current()
     request = step_request(job, batch_size, shapes, fetches)
-    found = check(replace(request, devices=job.devices if devices is None else devices))
+    result = check(replace(request, devices=job.devices if devices is None else devices))
     if job.group.rank == 0:
-        sys.stdout.write(check_table(found) + "\n")
+        sys.stdout.write(check_table(result) + "\n")
         sys.stdout.flush()
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""During a search: its progress on standard error, and what Ctrl-C does."""
+"""Progress of a search on standard error, and the handling of Ctrl-C during a search."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tensoropt.report.progress_bar import delayed_progress_bar
 
 __all__ = ["interruptible", "others_ignore_interrupt"]
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-# Kernels that take less to compile are not worth a line.
+# A shorter compilation of kernels is not reported.
 _LONG_SECONDS = 2.0
 
 
 def interruptible(
-    work: Callable[[], Found], finish: Callable[[Found], None] = lambda _: None
-) -> Callable[[], Found]:
-    """The same search, with its progress on standard error, which Ctrl-C ends early.
+    work: Callable[[], Result], finish: Callable[[Result], None] = lambda _: None
+) -> Callable[[], Result]:
+    """A search that shows its progress on standard error, and that Ctrl-C ends early.
 
-    The first Ctrl-C ends it with the best frontier so far and its proven gap. Before there is one,
-    and at the second Ctrl-C, ``KeyboardInterrupt`` is raised. A line says how long it took to
-    compile the search's kernels, where that was long.
+    The first Ctrl-C ends the search with the best frontier so far and its proven gap. The second
+    one raises ``KeyboardInterrupt``, as does the first if there is no frontier yet. A line reports
+    the compilation of the search's kernels if it took long.
 
     Args:
         work: the search.
-        finish: takes what it has found, unless Ctrl-C has ended it.
+        finish: called with the result, unless Ctrl-C ended the search.
     """
 
-    def search() -> Found:
+    def search() -> Result:
         from tensoropt.search.compilation import compiled_seconds
         from tensoropt.search.watch import Watch
 
@@ -43,7 +43,7 @@ def interruptible(
         before = compiled_seconds()
         try:
             with Watch(progress) as watch:
-                found = work()
+                result = work()
         finally:
             progress("", 0, 0)
         compiled = compiled_seconds() - before
@@ -56,24 +56,24 @@ def interruptible(
             sys.stderr.write("tensoropt: the search was interrupted; the best so far is used\n")
         elif watch.was_not_worth:
             sys.stderr.write(
-                "tensoropt: a search has ended: going on would take longer than it can win in the "
-                "job, of which steps=... says how many steps it makes\n"
+                "tensoropt: a search has ended: the rest of it would take longer than it can save "
+                "in this job; steps=... is the number of steps that the job makes\n"
             )
         elif watch.timed_out:
             sys.stderr.write("tensoropt: search_seconds ended a search; its best so far is used\n")
         if not watch.interrupted:
-            finish(found)
-        return found
+            finish(result)
+        return result
 
     return search
 
 
 @contextmanager
 def others_ignore_interrupt(group: Group) -> Iterator[None]:
-    """While the first rank searches, the others ignore the first Ctrl-C.
+    """While the first rank searches, let the other ranks ignore the first Ctrl-C.
 
-    A terminal sends it to all processes of a job; the first rank ends the search for all of them.
-    At the second one ``KeyboardInterrupt`` is raised here, too.
+    A terminal sends Ctrl-C to all processes of a job, and the first rank ends the search for all.
+    The second Ctrl-C raises ``KeyboardInterrupt`` on these ranks, too.
     """
     if group.rank == 0 or threading.current_thread() is not threading.main_thread():
         yield

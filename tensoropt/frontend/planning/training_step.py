@@ -1,4 +1,4 @@
-"""The training step that a strategy is looked for."""
+"""The training step that `find_strategy` plans: its graph, shapes and limits, as a request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["graph_of", "imported_step", "step_request"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Imported:
-    """A step's graph, what it is imported for, and how large the script's graph was then."""
+    """An imported step: its graph, roots and shapes, and the version of the script's graph."""
 
     version: int
     roots: tuple[str, ...]
@@ -40,7 +40,7 @@ class _Imported:
 
 
 _imported: weakref.WeakKeyDictionary[tf.Graph, _Imported] = weakref.WeakKeyDictionary()
-"""By script's graph."""
+"""The last imported step of each script's graph."""
 
 
 def step_request(
@@ -53,9 +53,9 @@ def step_request(
     microbatches: int | None = None,
     pipeline: PipelineNumbers | None = None,
 ) -> Request:
-    """One training step of the default graph and what it is planned for, see `find_strategy`.
+    """The request to plan one training step of the default graph, see `find_strategy`.
 
-    A dry run's numbers replace the script's; one for a check or a profile ends here.
+    In a dry run its numbers replace the script's; a dry run for a check or a profile ends here.
 
     Raises:
         OptionError: a shape that contradicts its placeholder.
@@ -79,7 +79,8 @@ def step_request(
     graph = with_batch_norm(imported, batch_norm)
     needed = {str(op.name) for op in needed_operations(script, roots)}
     fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
-    # Those that only say their shape are folded away, and a plan's graph is imported with them.
+    # Placeholders that the step reads only for their shape are folded away in the graph. A plan
+    # lists their shapes too, because its graph is imported with them.
     fed_shape |= {name: shape for name, shape in fed.items() if name in needed}
     loaded = batched & {op.name for op in graph}
     count = microbatches or 1
@@ -117,8 +118,10 @@ def step_request(
 def graph_of(
     script: tf.Graph, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
 ) -> Graph:
-    """The logical graph of some roots, as `import_graph` has it: what the last `step_request` has
-    imported, where that is the same. It is given once, and forgotten here."""
+    """The logical graph of some roots, as `import_graph` returns it.
+
+    If `step_request` imported the same graph last, that one is returned, once, and forgotten here.
+    """
     last = _imported.pop(script, None)
     if last is not None and (last.version, last.roots) == (script.version, tuple(roots)):
         names = {op.name for op in last.graph if op.is_placeholder}
@@ -129,7 +132,7 @@ def graph_of(
 
 
 def _is_native(job: Job) -> bool:
-    """Whether collectives of a plan will be operators in C++, as far as can be told."""
+    """Whether collectives of a plan are likely to be operators in C++."""
     on_one_machine = len(job.cluster_at(job.devices).levels) == 1
     return job.transport == "mpi" and on_one_machine and os.environ.get(SWITCH) != "0"
 
@@ -137,12 +140,12 @@ def _is_native(job: Job) -> bool:
 def imported_step(
     script: tf.Graph, roots: Sequence[str], fed: Mapping[str, tuple[int, ...]]
 ) -> Graph:
-    """The logical graph of a step, all of whose shapes are known.
+    """The logical graph of a step, with all shapes known.
 
     Args:
         script: the script's graph.
         roots: names of the operators that the step runs.
-        fed: shapes of what is fed, by `fed_operator`.
+        fed: shapes of the fed values, by `fed_operator`.
 
     Raises:
         GraphError: a placeholder's shape stays unknown.

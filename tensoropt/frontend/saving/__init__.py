@@ -1,1 +1,1 @@
-"""What TensorFlow 2 saves with around parallel steps: checkpoints, models and summaries."""
+"""Saving around parallel steps with TensorFlow 2's functions: checkpoints, models, summaries."""

@@ -1,10 +1,10 @@
-"""What TensorFlow 2 saves with, on several ranks: the first rank writes, and all go on alike.
+"""TensorFlow 2's saving functions on several ranks: the first rank writes, and all ranks agree.
 
 ``tf.train.Checkpoint``, ``tf.train.CheckpointManager`` and ``tf.saved_model.save`` are called on
-every rank. All ranks put the variables of parallel steps together, the first rank writes as
-TensorFlow does, and the others wait and take over how it has numbered its checkpoints. All ranks
-read the first rank's checkpoint. An error of one is raised on all. Summaries of the first rank go
-to the script's folder, those of the others to a temporary one: all ranks compute them.
+every rank. All ranks gather the variables of parallel steps, the first rank writes as TensorFlow
+does, and the others wait and then copy its numbering of checkpoints. All ranks read the first
+rank's checkpoint. An error on one rank is raised on all ranks. All ranks compute summaries; the
+first rank's go to the script's folder, those of the other ranks to a temporary one.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _WRITES = "a file is written where the first rank can write.", "Free some space,
 _READS = "all ranks read the first rank's checkpoint.", "Give one that all of them can read."
 
 _originals: list[tuple[Any, str, Any]] = []
-_is_inside = False  # within one of these calls TensorFlow's own do the rest
+_is_inside = False  # whether one of these calls is running, so that inner calls are TensorFlow's
 
 
 def install() -> None:
-    """Share what is saved from now on."""
+    """Replace TensorFlow's saving functions by those of this module."""
     for kind in _CHECKPOINTS:
         _replace(kind, "save", _save)
         _replace(kind, "write", _write)
@@ -59,7 +59,7 @@ def install() -> None:
 
 
 def remove() -> None:
-    """Let TensorFlow be as it was."""
+    """Restore TensorFlow's own functions."""
     while _originals:
         setattr(*_originals.pop())
 
@@ -67,21 +67,21 @@ def remove() -> None:
 def on_first_rank(
     call: str, write: Callable[[], Any], variables: Iterable[Any] | None = None
 ) -> Any:
-    """Write on the first rank, while the others wait for it. Every rank calls.
+    """Write on the first rank, while the others wait for it. Every rank must call this.
 
     Args:
-        call: names what is called, for errors.
-        write: reads variables, assigns none of those below, and returns a JSON value.
-        variables: those that it may read; by default all of parallel steps.
+        call: the name of the call, for errors.
+        write: may read the variables, assigns none of them, and returns a JSON value.
+        variables: variables that ``write`` may read; by default all of parallel steps.
 
     Raises:
-        Exception: what ``write`` raises, on all ranks.
-        RankMismatchError: if the ranks are not all in this call.
+        Exception: the error of ``write``, on all ranks.
+        RankMismatchError: if some ranks do not make this call.
     """
     if _is_inside:
         return write()
     job = current()
-    job.agreement.check(call)  # another rank may still look at what the first one changes
+    job.agreement.check(call)  # another rank may still read a file that the first one changes
     with only_read(shared_variables() if variables is None else variables):
         if not job.is_mpi:
             return write()
@@ -111,7 +111,7 @@ def _replace(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
 
 
 def _is_shared() -> bool:
-    """Whether a call is for all ranks: not where each trains a copy, and saves it."""
+    """Whether all ranks make this call together; not if each trains a copy and saves it."""
     if _is_inside or not is_initialized() or not tf.executing_eagerly():
         return False
     return copies.are_refused() or steps_have_run()
@@ -169,16 +169,18 @@ def _numbered(
     state: Callable[[], Any],
     take_over: Callable[[Any], None],
 ) -> Any:
-    """Write on the first rank; the others take over what that has changed, failed or not.
+    """Write on the first rank, and let the other ranks copy the numbers of its checkpoints.
+
+    They copy them even if the writing fails.
 
     Args:
-        call, write: of `on_first_rank`.
-        state: a JSON value that says how checkpoints are numbered and which are kept.
-        take_over: called with the first rank's on the others.
+        call, write: arguments of `on_first_rank`.
+        state: returns the numbers of checkpoints and the list of kept ones, as a JSON value.
+        take_over: called on the other ranks with the first rank's state.
     """
-    found, error = None, None
+    result, error = None, None
     try:
-        found = on_first_rank(call, write)
+        result = on_first_rank(call, write)
     except RankMismatchError:
         raise
     except Exception as caught:
@@ -189,7 +191,7 @@ def _numbered(
         take_over(first)
     if error is not None:
         raise error
-    return found
+    return result
 
 
 def _number(checkpoint: Any) -> int:

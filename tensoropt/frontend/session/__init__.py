@@ -1,2 +1,2 @@
-"""Running fetches: sessions, the executor that a run takes, and TensorFlow's hooks and supervisors
-on these sessions."""
+"""Sessions that run fetches, the choice of the executor for a run, and TensorFlow's hooks and
+supervisors on these sessions."""

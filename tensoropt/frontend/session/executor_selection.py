@@ -1,7 +1,8 @@
-"""Which executor runs a fetch: the plan's, or, before there is one, a replicated one.
+"""The choice of the executor of a run: the plan's, or a replicated one before there is a plan.
 
-Where a script finds no strategy itself, its first run that needs a gradient does (``mini_time``, at
-the shapes fed). Runs before that are replicated. Variables keep their values when the plan arrives.
+If a script does not find a strategy itself, its first run that needs a gradient finds one
+(``mini_time``, at the shapes fed). Earlier runs are replicated. Variables keep their values when
+the plan arrives.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ __all__ = ["close", "executor_for", "is_step", "needs_gradient", "switch_to"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-_steps_of: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[tuple[str, ...], ...], bool]]
-_steps_of = weakref.WeakKeyDictionary()
-_trained_by: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[str, ...], bool]]
-_trained_by = weakref.WeakKeyDictionary()
+_is_step: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[tuple[str, ...], ...], bool]]
+_is_step = weakref.WeakKeyDictionary()
+"""For each graph, whether some fetched operators, with a plan's roots, are a whole step."""
+_trains: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[str, ...], bool]]
+_trains = weakref.WeakKeyDictionary()
+"""For each graph, whether some operators need a gradient."""
 
 
 def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Executor:
@@ -39,12 +42,12 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
     Args:
         script: the graph.
         roots: names of the operators.
-        shapes: of what is fed, by `fed_operator`.
+        shapes: shapes of the fed values, by `fed_operator`.
 
     Raises:
         StateError: before `init`; if several ranks would train without a plan.
         InfeasibleError: if a plan is needed and none fits the memory limit.
-        PlanError: if gradients are run under a plan that has none.
+        PlanError: if a run needs gradients and the plan has none.
     """
     job = current()
     switch_to(job, script)
@@ -64,7 +67,7 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
 
 
 def needs_gradient(script: tf.Graph, roots: Sequence[str]) -> bool:
-    """Whether some operators depend on a gradient that the script asked for."""
+    """Whether some operators depend on a gradient that the script computes."""
     return any(
         operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr
         for operation in needed_operations(script, roots)
@@ -72,44 +75,44 @@ def needs_gradient(script: tf.Graph, roots: Sequence[str]) -> bool:
 
 
 def is_step(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
-    """Whether a run is a whole step of a plan: it runs all that the plan trains.
+    """Whether a run is a whole step of a plan: it runs everything that the plan trains.
 
-    That is the optimizers' operators among the plan's roots; without any, the roots that need a
-    gradient; else all roots. Further fetches make no difference.
+    The plan trains the optimizers' operators among its roots; without optimizers, the roots that
+    need a gradient; without gradients, all roots. Further fetches make no difference.
     """
-    cached = _steps_of.setdefault(script, {})
+    cached = _is_step.setdefault(script, {})
     key = (tuple(roots), plan.roots)
     if key not in cached:
         trained = script.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP)
         names = {getattr(each, "op", each).name for each in trained}
         wanted = [root for root in plan.roots if root in names]
         wanted = wanted or [root for root in plan.roots if needs_gradient(script, [root])]
-        found = {operation.name for operation in needed_operations(script, roots)}
-        cached[key] = found.issuperset(wanted or plan.roots)
+        run = {operation.name for operation in needed_operations(script, roots)}
+        cached[key] = run.issuperset(wanted or plan.roots)
     return cached[key]
 
 
 def _is_unplanned_training(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
-    """Whether a run needs gradients, and nothing of the plan does."""
-    known = _trained_by.setdefault(script, {})
-    for each in (tuple(roots), plan.roots):
-        if each not in known:
-            known[each] = needs_gradient(script, each)
-    return known[tuple(roots)] and not known[plan.roots]
+    """Whether a run needs gradients, and no root of the plan does."""
+    cached = _trains.setdefault(script, {})
+    for names in (tuple(roots), plan.roots):
+        if names not in cached:
+            cached[names] = needs_gradient(script, names)
+    return cached[tuple(roots)] and not cached[plan.roots]
 
 
 def switch_to(job: Job, script: tf.Graph) -> None:
-    """Let the job have a graph's executor and plan: each graph of a script has its own."""
+    """Make a graph's executor and plan the job's current ones. Each graph has its own."""
     if job.executor is not None:
         if job.executor.script is script:
             return
-        job.others[job.executor.script] = Running(job.executor, job.plan, job.steps)
+        job.other_graphs[job.executor.script] = Running(job.executor, job.plan, job.steps)
     nothing = None, None, None
-    job.executor, job.plan, job.steps = job.others.pop(script, nothing)
+    job.executor, job.plan, job.steps = job.other_graphs.pop(script, nothing)
 
 
 def close(job: Job, script: tf.Graph) -> None:
-    """Free a graph's executor and its variables, and leave the job's present graph in force."""
+    """Free a graph's executor and variables. The job's current graph stays current."""
     before = job.executor
     switch_to(job, script)
     if job.executor is not None:
@@ -130,13 +133,13 @@ def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> N
 
 
 def _steps(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> list[str]:
-    """The fetched operators, and other training operators of the script that the feed can run."""
-    found = list(roots)
+    """The fetched operators, and the script's other training operators that this feed can run."""
+    steps = list(roots)
     for trained in script.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
         operation = getattr(trained, "op", trained)
-        if operation.name in found:
+        if operation.name in steps:
             continue
         graph = import_graph(script, [operation.name], shapes)
         if all(op.name in shapes for op in graph if op.is_placeholder) and not unfed(graph):
-            found.append(operation.name)
-    return found
+            steps.append(operation.name)
+    return steps

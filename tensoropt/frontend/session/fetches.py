@@ -1,4 +1,4 @@
-"""What a script fetches, as names."""
+"""The names of the tensors and operators that a script fetches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Fetched", "fetched_operators"]
 
 
 class Fetched:
-    """The tensors and operators behind a structure of fetches, and the way back.
+    """The tensors and operators of a structure of fetches.
 
     Structures are TensorFlow's own: lists, tuples, named tuples, dictionaries, sparse tensors,
-    `IndexedSlices`, variables, and names.
+    `IndexedSlices`, variables, and names. `build` makes the same structure of values.
 
     Raises:
-        FetchError: if a fetch is not in the graph, or has no value that could be returned.
+        FetchError: if a fetch is not in the graph, or has no value to return.
     """
 
     def __init__(self, graph: tf.Graph, fetches: Any, fed: Fed) -> None:
@@ -43,17 +43,17 @@ class Fetched:
         self.operations = list(dict.fromkeys(str(op.name) for op in self._handler.targets()))
 
     def build(self, session: Any, values: Mapping[str, Any]) -> Any:
-        """The structure that was fetched, with the tensors' values; None for an operator."""
+        """The fetched structure, with the tensors' values, and None for each operator."""
         return self._handler.build_results(session, [values[name] for name in self.tensors])
 
 
 def fetched_operators(tensors: Sequence[str], operations: Sequence[str]) -> list[str]:
-    """The names of fetched operators, and of those that make fetched tensors, each once."""
+    """The names of fetched operators, and of the operators of fetched tensors, each once."""
     return list(dict.fromkeys([*(name.partition(":")[0] for name in tensors), *operations]))
 
 
 def _value_of(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
-    """A variable's value, where a script fetches its handle; else the tensor."""
+    """The value of a variable, if the tensor is its handle; else the tensor."""
     if tensor.dtype == tf.resource and tensor.op.type == "VarHandleOp":
         for key in (
             tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,

@@ -26,7 +26,7 @@ _triggers = _timer.should_trigger_for_step
 
 
 def install() -> None:
-    """From `init` on, let monitored sessions be TensorOpt's, and hooks write on the first rank."""
+    """After `init`, monitored sessions are TensorOpt's, and only the first rank's hooks write."""
     names = {**vars(session_module), "Session": _session}
     session_manager.session = SimpleNamespace(**names)
     v1.summary.FileWriter = writer_cache.FileWriter = summary_module.FileWriter = FileWriter
@@ -34,7 +34,7 @@ def install() -> None:
 
 
 def _session(target: str = "", graph: tf.Graph | None = None, config: Any = None) -> Any:
-    """What a monitored session or a supervisor runs in: before `init` TensorFlow's own."""
+    """The session of a monitored session or supervisor; before `init`, TensorFlow's own."""
     kind = Session if is_initialized() else v1.Session
     return kind(target, graph, config)
 
@@ -44,7 +44,7 @@ def _writes() -> bool:
 
 
 def should_trigger_for_step(self: Any, step: int) -> bool:
-    """``SecondOrStepTimer``'s, by the first rank's clock where it counts seconds."""
+    """``SecondOrStepTimer``'s method; the first rank's clock decides if it counts seconds."""
     decision = bool(_triggers(self, step))
     if not is_initialized() or not current().is_mpi or self._every_secs is None:
         return decision
@@ -52,7 +52,7 @@ def should_trigger_for_step(self: Any, step: int) -> bool:
 
 
 class FileWriter(tf.compat.v1.summary.FileWriter):  # type: ignore[misc]
-    """``tf.summary.FileWriter``, which writes on the first rank and nothing on the others."""
+    """``tf.summary.FileWriter`` that writes on the first rank and does nothing on the others."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A writer on the first rank, a `_Silent` one on the others."""

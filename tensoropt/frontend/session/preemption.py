@@ -1,4 +1,4 @@
-"""SIGTERM, by which batch systems take machines back: all ranks stop at one step and save."""
+"""SIGTERM, which batch systems send before they take a machine: ranks stop at one step and save."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _STATUS = 128 + signal.SIGTERM
 class PreemptionHook(v1.train.SessionRunHook):  # type: ignore[misc]
     """Ends a monitored session, and the script, after SIGTERM has come to any rank.
 
-    Ranks tell each other with the agreement that each run has anyway, so all stop after the same
-    run: the session closes as at any end, upon which its `CheckpointSaverHook` saves a checkpoint,
-    and the script exits with status 143. Give this hook after those which do something at the end.
-    A second SIGTERM ends the process at once, as does one after the session.
+    The ranks tell each other in the agreement before each run, so all of them stop after the same
+    run. The session closes as usual: its `CheckpointSaverHook` saves a checkpoint. Then the script
+    exits with status 143. Put this hook after hooks that act at the end. A second SIGTERM, or one
+    after the session, ends the process at once.
 
-    ``MonitoredTrainingSession`` has this hook by itself where it has a ``checkpoint_dir``.
+    ``MonitoredTrainingSession`` adds this hook if it has a ``checkpoint_dir``.
     """
 
     def __init__(self) -> None:
@@ -42,22 +42,22 @@ class PreemptionHook(v1.train.SessionRunHook):  # type: ignore[misc]
         self._stop = StopRequest()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """From now on SIGTERM is waited for, where this is the main thread."""
+        """Handle SIGTERM from now on, if this is the main thread."""
         del session
-        is_first = self._coordinator is None  # sessions that fail are made anew
+        is_first = self._coordinator is None  # TensorFlow makes a failed session again
         self._coordinator = coord
         self._stop = current().agreement.stop
         if is_first and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._asked)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stop where a rank was asked to before this run."""
+        """Stop the session if any rank got SIGTERM before this run."""
         del run_values
         if self._stop.everywhere:
             run_context.request_stop()
 
     def end(self, session: Any) -> None:
-        """Leave SIGTERM as it was.
+        """Restore the former handler of SIGTERM.
 
         Raises:
             SystemExit: with status 143, if SIGTERM has ended the session.
@@ -80,11 +80,11 @@ class PreemptionHook(v1.train.SessionRunHook):  # type: ignore[misc]
             f"tensoropt: rank {rank()} has got SIGTERM. All ranks stop after their next step, "
             f"save, and end with status {_STATUS}; a second SIGTERM ends the job at once.\n"
         )
-        os.write(2, text.encode())  # a stream may be in the middle of another line
+        os.write(2, text.encode())  # sys.stderr may be in the middle of another line
 
 
 def install() -> None:
-    """Let ``MonitoredTrainingSession`` have a `PreemptionHook` where it saves checkpoints."""
+    """Add a `PreemptionHook` to each ``MonitoredTrainingSession`` that saves checkpoints."""
     v1.train.MonitoredTrainingSession = _preemptible(v1.train.MonitoredTrainingSession)
 
 

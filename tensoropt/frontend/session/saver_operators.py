@@ -1,6 +1,6 @@
-"""What the operators of a saver save and restore, read off the script's graph.
+"""The tensors that a saver's operators save and restore, read from the script's graph.
 
-Savers come from scripts, from hooks, and from imported graphs; all have left operators behind.
+Scripts, hooks and imported graphs make savers; each saver leaves its operators in the graph.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tensoropt.graph.operator import VARIABLE_TYPES
 
 __all__ = ["Saved", "restored_by", "saved_by"]
 
-# What a saver makes names of files with; savers of the older format have others.
+# Operators with which a saver computes file names; savers of the older format use other ones.
 _NAMING = frozenset(
     {"Const", "Identity", "MergeV2Checkpoints", "NoOp", "Pack", "Placeholder"}
     | {"PlaceholderWithDefault", "RegexFullMatch", "Select", "SelectV2", "ShardedFilename"}
@@ -25,11 +25,11 @@ _NAMING = frozenset(
 
 
 class Saved(NamedTuple):
-    """What a saver saves.
+    """The tensors that a saver saves.
 
     Attributes:
-        variables: as they are.
-        others: further tensors of the graph, by name in the checkpoint.
+        variables: the variables, and their names and slices in the checkpoint.
+        others: names of further tensors of the graph, by name in the checkpoint.
     """
 
     variables: tuple[SavedTensor, ...]
@@ -37,7 +37,7 @@ class Saved(NamedTuple):
 
 
 def saved_by(graph: tf.Graph, fetched: str) -> Saved | None:
-    """What is saved where a saver's tensor is fetched; None where that cannot be told."""
+    """The tensors that fetching a saver's tensor saves; None where the graph does not tell."""
     variables, others = [], {}
     waiting, seen = [graph.get_tensor_by_name(fetched).op], set()
     while waiting:
@@ -67,24 +67,24 @@ def saved_by(graph: tf.Graph, fetched: str) -> Saved | None:
 
 
 def restored_by(graph: tf.Graph, operation: str, filename: str) -> tuple[SavedTensor, ...] | None:
-    """The variables that a saver's operator restores; None where that is not all it does.
+    """The variables that a saver's operator restores; None if the operator does anything else too.
 
     Args:
-        graph: the script's.
-        operation: name of the operator.
-        filename: name of the tensor with the checkpoint's name.
+        graph: the script's graph.
+        operation: the operator's name.
+        filename: the name of the tensor with the checkpoint's name.
     """
-    found = []
-    for each in _parts(graph.get_operation_by_name(operation)):
-        restored = _restored(each, filename)
+    variables = []
+    for assignment in _ungrouped(graph.get_operation_by_name(operation)):
+        restored = _restored(assignment, filename)
         if restored is None:
             return None
-        found.append(restored)
-    return tuple(found)
+        variables.append(restored)
+    return tuple(variables)
 
 
 def _entries(operation: tf.Operation) -> list[tuple[str, str]] | None:
-    """Of an operator on a checkpoint: names, and slices of tensors; None if they are computed."""
+    """The names and slices of a save or restore operator; None if the graph computes them."""
     values = [tf.get_static_value(tensor) for tensor in operation.inputs[1:3]]
     if any(value is None for value in values):
         return None
@@ -93,7 +93,7 @@ def _entries(operation: tf.Operation) -> list[tuple[str, str]] | None:
 
 
 def _variable(tensor: tf.Tensor) -> tf.Operation | None:
-    """The variable whose value a tensor is, at whatever time it is read."""
+    """The variable whose value a tensor is; None if it is computed from a variable."""
     operation = tensor.op
     while operation.type in ("Identity", "ReadVariableOp") and not operation.control_inputs:
         operation = operation.inputs[0].op
@@ -101,7 +101,7 @@ def _variable(tensor: tf.Tensor) -> tf.Operation | None:
 
 
 def _saved(variable: tf.Operation, name: str, spec: str) -> SavedTensor | None:
-    """A variable as a slice in a checkpoint; None if the slice has not its shape."""
+    """A variable as a slice in a checkpoint; None if the slice has another shape."""
     shape = tf.TensorShape(variable.get_attr("shape"))
     if not shape.is_fully_defined():
         return None
@@ -123,22 +123,22 @@ def _saved(variable: tf.Operation, name: str, spec: str) -> SavedTensor | None:
     return SavedTensor(name, str(variable.name), dtype, extents, whole, start)
 
 
-def _parts(operation: tf.Operation) -> Iterator[tf.Operation]:
-    """What an operator waits for that groups others, and those again."""
+def _ungrouped(operation: tf.Operation) -> Iterator[tf.Operation]:
+    """Control dependencies of an operator, looked up through operators that only group."""
     if operation.type != "NoOp":
         yield operation
         return
-    for each in sorted(operation.control_inputs, key=lambda control: str(control.name)):
-        yield from _parts(each)
+    for member in sorted(operation.control_inputs, key=lambda control: str(control.name)):
+        yield from _ungrouped(member)
 
 
 def _restored(operation: tf.Operation, filename: str) -> SavedTensor | None:
-    """The variable that an operator restores as it is; None if it does anything else."""
+    """The variable that an operator restores unchanged; None if it does anything else."""
     if operation.type not in ("Assign", "AssignVariableOp") or operation.control_inputs:
         return None
     variable, value = operation.inputs[0].op, operation.inputs[1]
     while value.op.type in ("Identity", "Reshape") and not value.op.control_inputs:
-        value = value.op.inputs[0]  # to the variable's shape, where a saver reshapes
+        value = value.op.inputs[0]  # a saver may reshape to the variable's shape
     if variable.type not in VARIABLE_TYPES or value.op.type != "RestoreV2":
         return None
     entries = _entries(value.op)

@@ -2,7 +2,7 @@
 
 Every rank writes and reads its part of a checkpoint (`execution.checkpoints.checkpoint`).
 TensorFlow's saver does the rest, on the first rank: it names and numbers checkpoints, removes old
-ones, and writes the graph and the file ``checkpoint``. Whatever fails on a rank is raised on all.
+ones, and writes the graph and the file ``checkpoint``. An error on one rank is raised on all ranks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _restore = v1.train.Saver.restore
 
 
 def install() -> None:
-    """Let savers work in parallel on TensorOpt's sessions."""
+    """Savers that get one of TensorOpt's sessions save and restore in parallel."""
     v1.train.Saver.save = save
     v1.train.Saver.restore = restore
 
@@ -37,25 +37,26 @@ def install() -> None:
 def save(
     self: Any, sess: Any, save_path: str, global_step: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """``Saver.save``; every rank calls it, and gets the name of the first rank's checkpoint.
+    """``Saver.save``. Every rank calls it, and gets the name of the first rank's checkpoint.
 
-    A checkpoint is plain TensorFlow's, whatever the plan: either may restore the other's.
+    The checkpoint has TensorFlow's format under every plan: TensorFlow can restore it, and
+    TensorOpt can restore TensorFlow's.
 
     Raises:
-        CheckpointError: if a rank does not see the folder.
-        RankMismatchError: if the ranks do not all make this call.
-        Exception: TensorFlow's own; also where only one rank fails, on all.
+        CheckpointError: if a rank cannot read the folder.
+        RankMismatchError: if some ranks do not make this call.
+        Exception: TensorFlow's own. An error on one rank is raised on all ranks.
     """
     if not isinstance(sess, Session):
         return _save(self, sess, save_path, global_step, *args, **kwargs)
     if global_step is not None and not isinstance(global_step, tf.compat.integral_types):
-        global_step = v1.train.global_step(sess, global_step)  # a run, so every rank makes it
+        global_step = v1.train.global_step(sess, global_step)  # a run, which every rank makes
     job = current()
     call = _call("save", self)
     is_told = False
 
     def tell(path: str | None) -> str | None:
-        """The first rank tells the others what to save, or that there is nothing."""
+        """Tell all ranks the first rank's path; None if there is nothing to save."""
         nonlocal is_told
         is_told = True
         told: str | None = job.agreement.gather(call, path)[0]
@@ -82,17 +83,17 @@ def save(
         return {"path": path, "last": self._last_checkpoints}
 
     first = together(job.agreement, f"the end of {call}", work)[0]
-    self._last_checkpoints = [tuple(each) for each in first["last"]]
+    self._last_checkpoints = [tuple(entry) for entry in first["last"]]
     return first["path"]
 
 
 def restore(self: Any, sess: Any, save_path: str) -> None:
-    """``Saver.restore``; every rank calls it, and all read the first rank's checkpoint.
+    """``Saver.restore``. Every rank calls it, and all ranks read the first rank's checkpoint.
 
     Raises:
-        CheckpointError: if some ranks see the checkpoint, and others do not.
-        RankMismatchError: if the ranks do not all make this call.
-        Exception: TensorFlow's own; also where only one rank fails, on all.
+        CheckpointError: if only some ranks can read the checkpoint.
+        RankMismatchError: if some ranks do not make this call.
+        Exception: TensorFlow's own. An error on one rank is raised on all ranks.
     """
     if not isinstance(sess, Session):
         _restore(self, sess, save_path)
@@ -115,7 +116,7 @@ def restore(self: Any, sess: Any, save_path: str) -> None:
 
 
 class _Standing(SessionInterface):  # type: ignore[misc]
-    """Stands for a session in TensorFlow's saver, which runs one operator on it."""
+    """A session for TensorFlow's saver, which runs one operator on it: to save or to restore."""
 
     def __init__(self, session: Session, run: Callable[[str, Mapping[str, str]], Any]) -> None:
         self._session = session
@@ -123,11 +124,11 @@ class _Standing(SessionInterface):  # type: ignore[misc]
 
     @property
     def graph(self) -> tf.Graph:
-        """The session's."""
+        """The session's graph."""
         return self._session.graph
 
     def run(self, fetches: Any, feed_dict: Any = None, *_: Any, **__: Any) -> Any:
-        """Save or restore."""
+        """Save or restore the checkpoint that the feed names."""
         return self._run(fetches, feed_dict)
 
 
@@ -137,7 +138,7 @@ def _call(method: str, saver: Any) -> str:
 
 
 def _write(session: Session, fetched: str, filename: str, path: str) -> None:
-    """Write a checkpoint. All ranks call."""
+    """Write a checkpoint. All ranks must call this."""
     saved = saved_by(session.graph, fetched)
     if saved is None:
         session.run(fetched, {filename: path})
@@ -148,7 +149,7 @@ def _write(session: Session, fetched: str, filename: str, path: str) -> None:
 
 
 def _read(session: Session, operation: str, filename: str, path: str) -> None:
-    """Read a checkpoint. All ranks call."""
+    """Read a checkpoint. All ranks must call this."""
     restored = restored_by(session.graph, operation, filename)
     if restored is None:
         session.run(operation, {filename: path})
@@ -158,7 +159,7 @@ def _read(session: Session, operation: str, filename: str, path: str) -> None:
 
 
 def _check_seen(path: str, call: str) -> None:
-    """See that all ranks see a checkpoint, or none."""
+    """Refuse a checkpoint that some ranks can read and others cannot."""
     agreement = current().agreement
     if any(agreement.gather(f"{call}: is it there", files.is_there(path))):
         seen = files.is_visible(path, files.is_there)

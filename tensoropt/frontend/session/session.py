@@ -37,9 +37,9 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
 
     Args:
         fetches: an operator, tensor, variable or name, or a list, tuple or dictionary of them.
-        feed_dict: the *global* value of each placeholder that the fetches need, or of any other
-            tensor instead of computing it. Every rank gives the same; each contributes its slice
-            of the batch.
+        feed_dict: the *global* value of each placeholder that the fetches need. Any other tensor
+            may be fed too; it is then not computed. Every rank feeds the same values and uses its
+            own slice of the batch.
 
     Returns:
         The logical value of each fetch, in the structure of ``fetches``, the same on every rank;
@@ -48,9 +48,9 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
     Raises:
         StateError: before ``build_execution_graph``.
         FetchError: if a fetch is not in the script's graph.
-        FeedError: if a value does not fit its placeholder, or one is missing.
+        FeedError: if a value does not fit its placeholder, or a value is missing.
         RankMismatchError: if the ranks do not all make this call, or hold different values of a
-            variable, which they compare every so many steps.
+            variable, which they compare at intervals (`init`, ``check_every``).
     """
     job = current()
     if job.executor is None or job.plan is None:
@@ -70,14 +70,14 @@ def run_named(
     draws: Draws | None = None,
     call: str = "",
 ) -> dict[str, Any]:
-    """Run once what is known by name; before there is a plan, on every rank.
+    """Run fetches by name once; without a plan the run is replicated on every rank.
 
     Args:
-        graph: of the names.
-        tensors: fetched ones, none of them a handle.
-        operations: fetched ones.
-        values: of what is fed, by `fed_operator`, of its type and shape.
-        draws: the session's; by default the job's.
+        graph: the graph.
+        tensors: names of the fetched tensors, none of them a handle.
+        operations: names of the fetched operators.
+        values: the fed values, by `fed_operator`, with the types and shapes of their operators.
+        draws: the session's counters of random operators; by default the job's.
         call: see `Executor.run`.
 
     Returns:
@@ -93,7 +93,7 @@ def run_named(
             steps = None
         with Meter(executor.world, steps is not None and steps.wants_peak) as meter:
             draws = job.draws if draws is None else draws
-            found = executor.run(tensors, operations, values, draws, call)
+            results = executor.run(tensors, operations, values, draws, call)
         job.ran_plan = job.ran_plan or job.plan is not None
         if steps is not None:
             _warn_of_shares(job, shapes)
@@ -101,7 +101,7 @@ def run_named(
             steps.add(meter.step_seconds(), meter.network_seconds(), meter.peak_bytes())
             if job.check_every and len(steps.step_seconds) % job.check_every == 0:
                 executor.check_replicas()
-    return found
+    return results
 
 
 def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
@@ -119,7 +119,7 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
 
 
 def _warn_of_shares(job: Job, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Say once that a batch is as large as one rank's share of what was planned."""
+    """Warn once if a rank seems to feed only its own share of the planned batch."""
     plan = job.plan
     if plan is None or plan.devices == 1 or job.warned_of_share:
         return
@@ -137,20 +137,21 @@ def _warn_of_shares(job: Job, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 class Session(SessionInterface):  # type: ignore[misc]
-    """``tf.compat.v1.Session`` whose `run` is TensorOpt's: same calls, parallel execution.
+    """``tf.compat.v1.Session`` whose `run` is TensorOpt's: the same calls, run in parallel.
 
-    The first run that needs a gradient finds a strategy by itself (``mini_time``, at the shapes
-    fed), where the script did not call `find_strategy` and `build_execution_graph`. Runs before
-    it compute everything on every rank; variables keep their values.
+    The first run that needs a gradient finds a strategy (``mini_time``, at the shapes fed), if the
+    script did not call `find_strategy` and `build_execution_graph`. Earlier runs compute everything
+    on every rank. Variables keep their values when the plan arrives.
 
     The variables belong to the job and the graph, not to the session object: closing a session
-    keeps them, and another one of the same graph finds them.
+    keeps them, and another session of the same graph finds them.
 
     Args:
-        target: TensorFlow's, unused: ranks are started by ``mpirun``.
+        target: TensorFlow's, unused: ``mpirun`` starts the ranks.
         graph: the graph to run; by default the default graph.
-        config: TensorFlow's. Where it leaves that open, ranks on one machine share its cores and
-            GPUs. The first run's holds for all sessions; graph optimizers stay off.
+        config: TensorFlow's. Ranks on one machine share its cores and GPUs, unless the config says
+            otherwise. The config of the first run applies to all sessions; graph optimizers stay
+            off.
     """
 
     def __init__(
@@ -211,10 +212,10 @@ class Session(SessionInterface):  # type: ignore[misc]
 
     @contextmanager
     def executor(self) -> Iterator[tuple[Executor, Draws]]:
-        """What runs this session's graph, for this thread alone, and the session's draws.
+        """The executor of this session's graph, locked for this thread, and the session's draws.
 
         Raises:
-            StateError: see `run`.
+            StateError: after `close`, or before ``init``.
         """
         self._prepare()
         with _one_at_a_time:
@@ -228,7 +229,7 @@ class Session(SessionInterface):  # type: ignore[misc]
             self._config = None
 
     def draws(self, job: Job) -> Draws:
-        """The counters of this session's random operators; seeded ones start anew with it."""
+        """The counters of this session's random operators; seeded operators start anew."""
         if self._draws is None:
             self._draws = Draws(job.draws.unseeded)
         return self._draws
@@ -266,7 +267,7 @@ class Session(SessionInterface):  # type: ignore[misc]
         return self.partial_run_setup(fetches, feed_dict)
 
     def as_default(self) -> Any:
-        """A context in which this is the session of ``tensor.eval()`` and ``operation.run()``."""
+        """A context in which ``tensor.eval()`` and ``operation.run()`` use this session."""
         return stack.default_session(self)
 
     def close(self) -> None:
@@ -289,7 +290,7 @@ class Session(SessionInterface):  # type: ignore[misc]
 
 
 class InteractiveSession(Session):
-    """A `Session` that is the default session, and its graph the default graph, until closed."""
+    """A `Session` that is the default session until it is closed, as its graph is the default."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Periodic loops of TensorFlow's supervisors, run between the script's runs instead of in threads.
 
-In threads, saving, counting and summarising would run the graph in another order on every rank. So
-a loop runs once after a run of the script, when it is due by the first rank's clock; the first time
-before the first run, since TensorFlow's threads finish theirs before the first step.
+In threads, the loops that save, count and summarise would run the graph in a different order on
+every rank. Here a loop runs after a run of the script, when it is due by the first rank's clock. It
+runs for the first time before the first run, as TensorFlow's threads do.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class _Loop:
     """A periodic loop.
 
     Attributes:
-        job: in which it was started.
-        loop: TensorFlow's thread, never started as one.
-        due_seconds: by this process's clock, when it runs next; None before the first time.
+        job: the job in which it was started.
+        loop: TensorFlow's thread object, never started as a thread.
+        due_seconds: the time of the next run by this process's clock; None before the first.
     """
 
     job: Job
@@ -45,7 +45,7 @@ def install() -> None:
 
 
 def start(self: Any) -> None:
-    """``LooperThread.start``: a loop with an interval gets no thread."""
+    """``LooperThread.start``: a loop with an interval is registered here and gets no thread."""
     if not is_initialized() or self._timer_interval_secs is None:
         _start(self)
         return
@@ -60,12 +60,12 @@ def run_due_loops(only_new: bool = False) -> None:
     in_script = threading.current_thread() is threading.main_thread()
     waiting = [s for s in _loops if s.due_seconds is None or not only_new]
     if not waiting or not in_script or not _running.acquire(blocking=False):
-        return  # a loop's own runs start no loops
+        return  # the runs that a loop makes start no loops
     try:
         now = time.monotonic()
-        mine = [service.due_seconds is None or service.due_seconds <= now for service in waiting]
+        is_due = [service.due_seconds is None or service.due_seconds <= now for service in waiting]
         for service, due in zip(
-            waiting, job.agreement.gather("the loops of a supervisor", mine)[0], strict=True
+            waiting, job.agreement.gather("the loops of a supervisor", is_due)[0], strict=True
         ):
             if due:
                 service.due_seconds = now + service.loop._timer_interval_secs

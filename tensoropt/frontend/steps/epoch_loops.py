@@ -1,7 +1,7 @@
-"""An epoch written as one function: the body of its loop over data is the step.
+"""An epoch written as one function: the body of its loop over data is the training step.
 
-The function itself runs eagerly, on every rank alike. AutoGraph makes a function of the body of
-each loop, and functions that read and set the variables that the body changes. The body of a loop
+The function itself runs eagerly and alike on every rank. AutoGraph turns the body of each loop into
+a function, with functions that read and set the variables that the body changes. The body of a loop
 over a data set, an iterator or a tensor becomes a step.
 """
 
@@ -25,17 +25,17 @@ __all__ = ["EpochLoops"]
 
 _DATA = (tf.data.Dataset, tf.data.Iterator, tf.Tensor)
 _NUMBERS = (bool, int, float)
-_KEPT = 4
-"""Steps of one loop that are kept: one for each set of objects that the loop's body reads."""
+_MOST_STEPS = 4
+"""Steps kept for one loop: one for each set of objects that the loop's body reads."""
 
 
 class EpochLoops:
-    """A function whose loops over data are run step by step.
+    """A function whose loops over data run step by step.
 
     Args:
         function: the function.
         make_step: makes a parallel step of a function.
-        error: why the function itself is no step.
+        error: the error of tracing the whole function as a step.
     """
 
     def __init__(
@@ -54,18 +54,18 @@ class EpochLoops:
         """Run the function.
 
         Raises:
-            GraphError: if it asks for gradients outside of the bodies that are steps.
+            GraphError: if it computes gradients outside of the bodies that are steps.
         """
         context = tf.__internal__.autograph.control_status_ctx()
         converted = tf.__internal__.autograph.tf_convert(self._function, context)
         try:
             with _run_by(self._run), _gradients_in_steps_alone(self._refusal):
                 return converted(*args, **kwargs)
-        except Exception as error:  # of AutoGraph's, which names the line of the script
-            own = own_error(error)
-            if own is None or own is error:
+        except Exception as error:  # AutoGraph's, which names the line of the script
+            original = own_error(error)
+            if original is None or original is error:
                 raise
-            raise own from error
+            raise original from error
 
     def _run(
         self,
@@ -77,35 +77,36 @@ class EpochLoops:
         names: Sequence[str],
         _: Any,
     ) -> None:
-        """As AutoGraph calls what runs a loop."""
+        """Run one loop; AutoGraph calls this with its own arguments."""
         bodies = self._bodies.setdefault(body.__code__, {})
         key = tuple(_constants(body, names))
-        own = bodies[key] = bodies.pop(key) if key in bodies else _Body(self._make_step, names)
-        if len(bodies) > _KEPT:
+        known = bodies.pop(key) if key in bodies else _Body(self._make_step, names)
+        body_step = bodies[key] = known
+        if len(bodies) > _MOST_STEPS:
             oldest = bodies.pop(next(iter(bodies)))
             if oldest is not None:
                 oldest.step.close()
         undefined = tuple(
-            isinstance(each, control_flow.variables.Undefined) for each in get_state()
+            isinstance(value, control_flow.variables.Undefined) for value in get_state()
         )
         spec = getattr(data, "element_spec", None)
         for element in data:
             if goes_on is not None and not goes_on():
                 break
-            if own is not None:
+            if body_step is not None:
                 before = get_state()
                 try:
-                    own.run(element, spec, body, get_state, set_state, undefined)
-                    self.last = own.step
+                    body_step.run(element, spec, body, get_state, set_state, undefined)
+                    self.last = body_step.step
                     continue
-                except GradientInLoopError as error:  # the bodies of loops in it are steps
+                except GradientInLoopError as error:  # the bodies of its inner loops are the steps
                     set_state(before)
-                    own, self._error = None, error
+                    body_step, self._error = None, error
                     bodies[key] = None
             body(element)
 
     def _refusal(self) -> GraphError:
-        """The error for gradients that no step computes."""
+        """The error for gradients outside of steps."""
         if self._error.in_condition:
             return self._error
         return GraphError(
@@ -123,7 +124,7 @@ class _Body:
 
     Args:
         make_step: makes a parallel step of a function.
-        names: of the variables that it changes.
+        names: names of the variables that the body changes.
     """
 
     def __init__(self, make_step: Callable[..., Any], names: Sequence[str]) -> None:
@@ -132,7 +133,7 @@ class _Body:
         ) -> list[Any]:
             return self._traced(element, state, captured, undefined)
 
-        vars(traced)["autograph_info__"] = {}  # AutoGraph converts no function that has this
+        vars(traced)["autograph_info__"] = {}  # AutoGraph does not convert a function with this
         self.step = make_step(traced)
         self._names = names
         self._now: tuple[Any, ...] = ()
@@ -146,39 +147,39 @@ class _Body:
         set_state: Callable[[Sequence[Any]], None],
         undefined: tuple[bool, ...],
     ) -> None:
-        """Run it on an element; see `EpochLoops`.
+        """Run the body on an element; see `EpochLoops`.
 
         Args:
-            element: of the data.
-            spec: its specification; None where there is none.
+            element: the element of the data.
+            spec: the element's specification; None if the data has none.
             body: the loop's body in this call of the function.
-            get_state: gives the values of the variables that it changes.
+            get_state: returns the values of the variables that the body changes.
             set_state: sets them.
-            undefined: which of them have no value before the loop: the body sets them before it
-                reads them.
+            undefined: for each of these variables, whether it has no value before the loop; the
+                body then sets it before it reads it.
         """
         tensors = {name: cell for name, cell in _read(body, self._names) if _is_tensor(cell)}
         captured = {name: cell.cell_contents for name, cell in tensors.items()}
         before = get_state()
         self._now = body, get_state, set_state, before, tensors
         state = [
-            tf.convert_to_tensor(each) if isinstance(each, _NUMBERS) else each
-            for each, is_undefined in zip(before, undefined, strict=True)
+            tf.convert_to_tensor(value) if isinstance(value, _NUMBERS) else value
+            for value, is_undefined in zip(before, undefined, strict=True)
             if not is_undefined
         ]
         given = element, state, captured, undefined
         try:
-            found = self.step.on_elements(given, (element if spec is None else spec, *given[1:]))
+            after = self.step.on_elements(given, (element if spec is None else spec, *given[1:]))
         finally:
             set_state(before)
             for name, cell in tensors.items():
                 cell.cell_contents = captured[name]
-        set_state([new[0] if new else old for old, new in zip(before, found, strict=True)])
+        set_state([new[0] if new else old for old, new in zip(before, after, strict=True)])
 
     def _traced(
         self, element: Any, state: list[Any], captured: dict[str, Any], undefined: tuple[bool, ...]
     ) -> list[Any]:
-        """Trace it; a tuple of each variable's value, an empty one of those without."""
+        """Trace the body; returns (value,) for each variable, () for one without a value."""
         body, get_state, set_state, before, cells = self._now
         left = iter(state)
         set_state(
@@ -191,7 +192,7 @@ class _Body:
             cell.cell_contents = captured[name]
         body(element)
         no_value = control_flow.variables.Undefined
-        return [() if isinstance(each, no_value) else (each,) for each in get_state()]
+        return [() if isinstance(value, no_value) else (value,) for value in get_state()]
 
 
 def _is_tensor(cell: Any) -> bool:
@@ -201,29 +202,29 @@ def _is_tensor(cell: Any) -> bool:
 def _has_value(cell: Any) -> bool:
     try:
         return cell.cell_contents is not cell
-    except ValueError:  # an empty cell: of a variable that has no value yet
+    except ValueError:  # an empty cell: the variable has no value yet
         return False
 
 
 def _read(body: Callable[[Any], None], changed: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The variables that a body reads and does not change, by name, each in a cell."""
+    """The variables that a body reads and does not change, as (name, cell)."""
     pairs = zip(body.__code__.co_freevars, body.__closure__ or (), strict=True)
     return ((name, cell) for name, cell in pairs if name not in changed)
 
 
 def _constants(body: Callable[[Any], None], changed: Sequence[str]) -> Iterator[Any]:
-    """Equal where a body reads the same objects, numbers and functions; tensors are fed."""
+    """Keys of the objects, numbers and functions that a body reads; tensors are fed instead."""
     for _, cell in _read(body, changed):
         if _has_value(cell) and not isinstance(cell.cell_contents, tf.Tensor):
             yield _constant(cell.cell_contents, ())
 
 
 def _constant(value: Any, around: tuple[Any, ...]) -> Any:
-    """Equal for the same object; AutoGraph makes a function anew each time, of the same code.
+    """A key that is equal for the same object, and for functions that AutoGraph makes again.
 
     Args:
         value: the object.
-        around: codes of the functions that read it, from the outermost one on.
+        around: codes of the functions that read it, outermost first.
     """
     if isinstance(value, (*_NUMBERS, str)):
         return type(value), value
@@ -233,22 +234,22 @@ def _constant(value: Any, around: tuple[Any, ...]) -> Any:
         code = value.__code__
         cells = () if code in around else value.__closure__ or ()
         inside = [cell.cell_contents for cell in cells if _has_value(cell)]
-        return code, *(_constant(each, (*around, code)) for each in inside)
+        return code, *(_constant(content, (*around, code)) for content in inside)
     return None if type(value).__name__ == "FunctionScope" else Held(value)
 
 
 class _Registry:
-    """Tells AutoGraph what runs a loop.
+    """AutoGraph's registry of functions that run loops.
 
     Args:
-        run: runs one over data.
+        run: the function that runs a loop over data.
     """
 
     def __init__(self, run: Callable[..., None]) -> None:
         self._run = run
 
     def lookup(self, data: Any) -> Callable[..., None]:
-        """As AutoGraph asks; LookupError where a loop is as it was written."""
+        """The function that runs a loop over data; LookupError to run the loop as written."""
         if not tf.executing_eagerly() or not isinstance(data, _DATA):
             return _LOOPS.lookup(data)  # type: ignore[no-any-return]
         return self._run
@@ -273,7 +274,7 @@ def _run_by(run: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def _gradients_in_steps_alone(refusal: Callable[[], GraphError]) -> Iterator[None]:
-    """Refuse gradients that no step computes: each rank would train a copy.
+    """Refuse gradients outside of steps, with which each rank would train a copy.
 
     Args:
         refusal: makes the error.

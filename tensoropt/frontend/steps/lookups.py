@@ -1,8 +1,8 @@
-"""Tables and strings in a step: what follows from them alone is found before it, and fed to it.
+"""Tables and strings in a step: the operators that depend on them run before it and are fed to it.
 
 A table belongs to the script's process, and no plan splits strings. Keras's ``StringLookup``,
-``TextVectorization`` and ``Hashing`` make numbers of what a step is given, so that part of it runs
-first, eagerly, on every rank for the whole batch.
+``TextVectorization`` and ``Hashing`` turn a step's arguments into numbers. This part of the step
+runs first, eagerly, on every rank for the whole batch.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tensoropt.tensorflow_private import func_graph
 __all__ = ["Lookups", "lookups_of"]
 
 _SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
-"""A plan reads shapes: those that follow from what the step is fed stay in it."""
+"""Plans read shapes: shapes of the step's arguments are computed in the step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookups:
-    """What of a step runs before it.
+    """The part of a step that runs before it.
 
     Attributes:
-        nodes: names of its operators.
-        outputs: what the step reads of it: names of tensors, with their specs.
-        feeds: the step's inputs that it reads, by their numbers.
-        unread: names of inputs that nothing else reads.
-        call: from the values of these to those of the outputs.
+        nodes: names of the part's operators.
+        outputs: specs of the tensors that the step reads of the part, by name.
+        feeds: numbers of the step's inputs that the part reads.
+        unread: names of the inputs that only the part reads.
+        call: the function from the values of ``feeds`` to those of ``outputs``.
     """
 
     nodes: frozenset[str]
@@ -44,27 +44,27 @@ class Lookups:
     call: Any
 
     def values(self, given: Sequence[Any]) -> list[Any]:
-        """What is looked up.
+        """The values of the outputs.
 
         Args:
             given: all arrays that the step is called with.
         """
         if not self.outputs:
             return []
-        found = self.call(*(tf.convert_to_tensor(given[number]) for number in self.feeds))
-        return [np.asarray(each) for each in tf.nest.flatten(found)]
+        results = self.call(*(tf.convert_to_tensor(given[number]) for number in self.feeds))
+        return [np.asarray(result) for result in tf.nest.flatten(results)]
 
 
 def lookups_of(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> Lookups:
-    """What of a traced step looks up something in tables or reads strings, and all that this needs.
+    """The part of a traced step that reads tables or strings, with the operators that it needs.
 
     Args:
         traced: the step.
-        variables: those that it captures, by the identity of their handles.
+        variables: the variables that it captures, by the identity of their handles.
 
     Raises:
-        GraphError: if what is looked up depends on a variable, or a resource that the step captures
-            is no table (an iterator, a list of tensors).
+        GraphError: if a lookup depends on a variable, or the step captures a resource that is not a
+            table (an iterator, a list of tensors).
     """
     _check_tables(traced, variables)
     captured = {internal.op: external for external, internal in traced.captures}
@@ -91,8 +91,10 @@ def lookups_of(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> Lo
 
 
 def _check_tables(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> None:
-    """Raises:
-    GraphError: see `lookups_of`.
+    """Check that captured resources are variables, or tables that only lookups read.
+
+    Raises:
+        GraphError: see `lookups_of`.
     """
     captured = [(internal, id(external) in variables) for external, internal in traced.captures]
     handles = {internal.op for internal, is_variable in captured if is_variable}
@@ -108,8 +110,8 @@ def _check_tables(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) ->
 def _core(
     traced: func_graph.FuncGraph, inputs: set[tf.Operation], handles: set[tf.Operation]
 ) -> set[tf.Operation]:
-    """What looks something up or reads a string, and what follows as long as values decide shapes,
-    as those of the words of a text do.
+    """Operators that look up in tables or read strings, and operators that depend on them as long
+    as values decide shapes (the number of words of a text).
 
     Args:
         traced: the step.
@@ -147,7 +149,7 @@ def _is_whole(tensor: tf.Tensor) -> bool:
 
 
 def _like(tensor: tf.Tensor, other: tf.Tensor) -> bool:
-    """Whether a tensor has the shape of another, as far as the trace knows both."""
+    """Whether two tensors have the same shape, as far as the trace knows their shapes."""
     return tensor.shape.rank is not None and str(tensor.shape) == str(other.shape)
 
 
@@ -160,16 +162,16 @@ def _is_settled(tensor: tf.Tensor) -> bool:
 def _read_of(
     traced: func_graph.FuncGraph, core: set[tf.Operation], left_out: set[tf.Operation]
 ) -> tuple[list[tf.Tensor], set[tf.Operation]]:
-    """What the step itself reads of what runs before, and the operators of the step.
+    """The tensors that the step reads of the part before it, and the step's own operators.
 
     Args:
         traced: the step.
-        core: what only runs before.
-        left_out: what the step does not wait for.
+        core: operators that only run before the step.
+        left_out: operators that the step does not wait for.
     """
     returned = tf.nest.flatten(traced.structured_outputs, expand_composites=True)
     tensors = [each for each in returned if tf.is_tensor(each)]
-    found: dict[str, tf.Tensor] = {each.name: each for each in tensors if each.op in core}
+    read: dict[str, tf.Tensor] = {each.name: each for each in tensors if each.op in core}
     waiting = [each.op for each in tensors]
     waiting += [each for each in traced.control_outputs if each not in left_out]
     reached: set[tf.Operation] = set()
@@ -180,8 +182,8 @@ def _read_of(
         reached.add(operation)
         waiting += [each for each in operation.control_inputs if each not in left_out]
         waiting += [each.op for each in operation.inputs]
-        found |= {each.name: each for each in operation.inputs if each.op in core}
-    return [found[name] for name in sorted(found)], reached
+        read |= {each.name: each for each in operation.inputs if each.op in core}
+    return [read[name] for name in sorted(read)], reached
 
 
 def _refused(internal: tf.Tensor) -> GraphError:
@@ -192,7 +194,7 @@ def _refused(internal: tf.Tensor) -> GraphError:
                 f"{each.name!r}; return the value from the step, and write its summary after it."
             )
     return GraphError(
-        "a step captures variables and tensors, and tables in which what it is given is looked up. "
-        f"Got another resource, {internal.name!r}, as an iterator, a list of tensors or a table "
-        "that is changed is; pass what it gives to the step as an argument."
+        "a step captures variables, tensors, and tables that look up its arguments. Got another "
+        f"resource, {internal.name!r}, for example an iterator, a list of tensors or a table that "
+        "is changed; pass the values that it gives to the step as an argument."
     )

@@ -1,7 +1,7 @@
 """The variables of a loop over tensors, as tensors that a function takes and returns.
 
-A number is passed as it is. A ``tf.TensorArray`` is a list of tensors, which no plan can lay out:
-its elements are stacked into one tensor for the function, and become an array again in it.
+A number is passed as it is. A ``tf.TensorArray`` is a list of tensors, which a plan cannot lay out:
+its elements are stacked into one tensor for the function, which makes an array of them again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Passed", "arrays_as_tensors", "as_passed", "stacked", "with_shape"]
 
 _RESERVED = "TensorListReserve"
 _STACKED = "TensorListFromTensor"
-"""Types of the operators that make an array without elements, and one of a tensor's rows."""
+"""Types of the operators that make an array without elements, and an array of a tensor's rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,8 +29,8 @@ class Passed:
 
     Attributes:
         tensor: the function's argument.
-        inside: from the argument to the variable's first value.
-        outside: from the function's result to the variable's last value.
+        inside: converts the argument to the variable's first value.
+        outside: converts the function's result to the variable's last value.
     """
 
     tensor: tf.Tensor
@@ -39,7 +39,7 @@ class Passed:
 
 
 def as_passed(value: Any) -> Passed | None:
-    """How a variable of a loop is passed; None for one that cannot be.
+    """The form in which a loop's variable is passed; None if it cannot be passed.
 
     Args:
         value: the variable's first value.
@@ -60,13 +60,13 @@ def stacked(value: Any) -> Any:
 
 
 def with_shape(value: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """A tensor with a shape that follows from other tensors' shapes, which a function hides."""
+    """The tensor with its shape computed from other tensors; a function hides its shape."""
     return tf.reshape(value, value.shape if value.shape.is_fully_defined() else shape)
 
 
 @contextmanager
 def arrays_as_tensors() -> Iterator[None]:
-    """Within, the elements of an array that was made from a tensor are read from that tensor."""
+    """A context in which elements of an array made from a tensor are read from that tensor."""
     kind = tensor_array_ops._GraphTensorArrayV2
     before = {name: getattr(kind, name) for name in _FROM_ROWS}
     for name, from_rows in _FROM_ROWS.items():
@@ -97,7 +97,7 @@ def _reading(from_rows: Callable[..., Any], method: Callable[..., Any]) -> Calla
 
 
 def _array(array: tf.TensorArray) -> Passed | None:
-    """How an array is passed: by its elements, or by its size while it has none."""
+    """The form in which an array is passed: its elements, or its size if it has none yet."""
     made_by, shape, is_growing = array.flow.op, array.element_shape, array.dynamic_size
     is_empty = made_by.type == _RESERVED
     if is_empty:
@@ -133,7 +133,7 @@ def _array(array: tf.TensorArray) -> Passed | None:
 
 
 def _is_full(written_by: tf.Operation) -> bool:
-    """Whether as many elements have been written to an array as it has places."""
+    """Whether every place of an array has been written."""
     count = 0
     while written_by.type == "TensorListSetItem":
         written_by, count = written_by.inputs[0].op, count + 1

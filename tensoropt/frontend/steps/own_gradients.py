@@ -1,4 +1,4 @@
-"""Operators that have a gradient of their own, by ``tf.custom_gradient``."""
+"""Operators with a gradient of their own, made by ``tf.custom_gradient``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tensoropt.tensorflow_private import ops
 __all__ = ["has_own_gradient", "pass_to_gradients"]
 
 _SAME_DERIVATIVE = frozenset({"tensorflow.python.ops.nn_impl"})
-"""TensorFlow's modules whose gradients, `tf.nn.silu`'s, are what differentiating their operators
-gives, and spare memory. They refer to tensors of the graph that they are called in."""
+"""TensorFlow's modules whose custom gradients (`tf.nn.silu`'s) equal the derivative of their
+operators and only save memory. They refer to tensors of the graph that they are called in."""
 
 
 def has_own_gradient(node: Any) -> bool:
-    """Whether a node's gradient is another than that of the operators before it.
+    """Whether a node's gradient differs from the gradient of the operators before it.
 
     Args:
         node: an IdentityN of a GraphDef that was made in this process.
@@ -32,19 +32,20 @@ def has_own_gradient(node: Any) -> bool:
 
 
 def pass_to_gradients(definition: Any, traced: tf.Graph) -> dict[str, list[int]]:
-    """Let each operator with a gradient of its own read what that gradient reads.
+    """Give each operator with a gradient of its own the tensors that its gradient reads.
 
-    A rank computes most of it again. The rest (random numbers, values of variables, results of
-    loops and conditionals) becomes further inputs of the operator, see `PASSED_TO_GRADIENT`.
+    A rank computes most of these tensors again. The rest (random numbers, values of variables,
+    results of loops and conditionals) become further inputs of the operator, see
+    `PASSED_TO_GRADIENT`.
 
     Args:
         definition: the GraphDef of a step, changed in place.
         traced: the step's graph.
 
     Returns:
-        By operator, the numbers of the inputs that its gradient is by.
+        For each operator, the numbers of the inputs that its gradient differentiates by.
     """
-    found: dict[str, list[int]] = {}
+    differentiated: dict[str, list[int]] = {}
     for node in definition.node:
         if node.op != "IdentityN" or not has_own_gradient(node):
             continue
@@ -55,13 +56,15 @@ def pass_to_gradients(definition: Any, traced: tf.Graph) -> dict[str, list[int]]
         node.input[:] = [*inputs[:data], *(each.name for each in passed), *inputs[data:]]
         node.attr["T"].list.type.extend(each.dtype.as_datatype_enum for each in passed)
         node.attr[PASSED_TO_GRADIENT].i = len(passed)
-        names = {each.name for each in by}
-        found[node.name] = [n for n, each in enumerate(operation.inputs) if each.name in names]
-    return found
+        names = {tensor.name for tensor in by}
+        differentiated[node.name] = [
+            number for number, tensor in enumerate(operation.inputs) if tensor.name in names
+        ]
+    return differentiated
 
 
 def _author(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a script gave to ``tf.custom_gradient``, which wraps it."""
+    """The gradient function that a script defined inside its ``tf.custom_gradient``."""
     for name in ("tape_grad_fn", "grad_fn"):
         if not inspect.isfunction(function):
             break

@@ -31,10 +31,10 @@ _FROM_THE_CALL = frozenset({"feed_dict", "fetches", "shapes"})
 
 
 def parallelize(step: Callable[..., Any], **options: Any) -> ParallelStep:
-    """A training step that runs on all ranks, by a plan; see `tensoropt.parallelize`.
+    """A training step that runs on all ranks by a plan; see `tensoropt.parallelize`.
 
     Raises:
-        StateError, OptionError: see there.
+        StateError, OptionError: as `tensoropt.parallelize` does.
     """
     if not callable(step) or hasattr(step, "compile"):
         raise OptionError(
@@ -46,12 +46,12 @@ def parallelize(step: Callable[..., Any], **options: Any) -> ParallelStep:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Check what is known before there is a step.
+    """Check the options before there is a step.
 
     Raises:
         StateError: in graph mode.
-        OptionError: for an option that there is not or that follows from the call, one beside a
-            plan, and for a value that is none of an option's.
+        OptionError: for an unknown option, an option that follows from the call, an option beside a
+            plan, or an invalid value.
     """
     if not tf.executing_eagerly():
         raise StateError(
@@ -65,11 +65,11 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in options.keys() - defaults:
         known = sorted(defaults.keys() - _FROM_THE_CALL)
         raise OptionError.one_of("an option of parallelize", name, known)
-    others = sorted(options.keys() - {"plan"})
-    if options.get("plan") is not None and others:
+    further = sorted(options.keys() - {"plan"})
+    if options.get("plan") is not None and further:
         raise OptionError(
-            f"a plan says how a step runs. Got plan=... with {', '.join(others)}; leave these out, "
-            "or let a strategy be found."
+            f"a plan says how a step runs. Got plan=... with {', '.join(further)}; leave these "
+            "out, or let a strategy be found."
         )
     if options.get("option") == "profiling":
         raise OptionError(
@@ -80,15 +80,15 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 class ParallelStep:
-    """See `parallelize`.
+    """A training step that runs on all ranks; see `parallelize`.
 
     Args:
         step: the function.
-        options: of `find_strategy`, or a plan.
-        count: how many steps the job is going to make, if that is known when one is planned.
+        options: options of `find_strategy`, or a plan.
+        count: returns the number of steps of the job; None if it is not known.
 
     Attributes:
-        plan: of the last call that needed one; None before.
+        plan: the plan of the last call that needed one; None before.
     """
 
     def __init__(
@@ -112,15 +112,15 @@ class ParallelStep:
         self._call = f"{getattr(self, '__name__', 'a step')}(...)"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the step once, on all ranks; a function that loops over data, step by step."""
+        """Run the step once on all ranks; a function that loops over data runs step by step."""
         if self._loops is None:
             try:
                 return self.run(self._traces.arguments(args, kwargs))
             except GradientInLoopError as error:
                 self._loops = EpochLoops(self._traces.function, self._step_of, error)
-        found = self._loops(*args, **kwargs)
+        result = self._loops(*args, **kwargs)
         self.plan = getattr(self._loops.last, "plan", self.plan)
-        return found
+        return result
 
     def _step_of(self, body: Callable[..., Any]) -> ParallelStep:
         return ParallelStep(body, {**self._options, "plan": self._given}, self._count)
@@ -136,8 +136,8 @@ class ParallelStep:
 
         Args:
             args: the arguments.
-            specs: for each its data set's ``element_spec``, with whose shapes the step is traced;
-                anything else for what is no element.
+            specs: for each argument its data set's ``element_spec``, whose shapes the trace has;
+                for an argument that is not an element, any other value.
         """
         return self.run(self._traces.arguments(args, {}, (specs, {})))
 
@@ -152,57 +152,57 @@ class ParallelStep:
         self._values.pass_on(traced)
         draws = self._draws.setdefault(traced.graph, Draws(current().draws.unseeded))
         fetched, operations = traced.fetched, traced.operations
-        found = run_named(traced.graph, fetched, operations, values, draws, self._call)
+        results = run_named(traced.graph, fetched, operations, values, draws, self._call)
         self._values.changed(traced)
         for replaced in self._traces.replaced:
             self._forget(replaced)
         self._traces.replaced.clear()
         switch_to(current(), traced.graph)
         return tf.nest.map_structure(
-            lambda each: tf.constant(found[each.name]) if tf.is_tensor(each) else each,
+            lambda item: tf.constant(results[item.name]) if tf.is_tensor(item) else item,
             traced.outputs,
             expand_composites=True,
         )
 
     def _begin_in(self, job: Job) -> None:
-        """Use nothing of a job that has been shut down."""
+        """Forget the plans and draws of a job that has been shut down."""
         if self._job is not job:
             self._job, self.plan = job, None
             self._planned.clear()
             self._draws.clear()
 
     def _forget(self, traced: TracedStep) -> None:
-        """Free the graph of a trace that no call runs any more, and its variables."""
+        """Free the graph and variables of a trace that no call runs any more."""
         self._values.leave(traced)
         self._draws.pop(traced.graph, None)
         self._planned.discard(traced.graph)
         close(current(), traced.graph)
 
     def _fits_given(self, shapes: Mapping[str, Sequence[int]]) -> bool:
-        """Start with the plan that was given, where there is one and it is for the default graph.
+        """Start with the given plan, if there is one and it is for the default graph.
 
         Args:
             shapes: the shapes to plan for.
 
         Raises:
-            PlanError: if it is not for the first trace.
+            PlanError: if it does not fit the first trace.
         """
         if self._given is None:
             return False
         planned = {name: tuple(shape) for name, shape in self._given.shapes.items()}
-        if self.plan is not None and planned != {n: tuple(each) for n, each in shapes.items()}:
-            return False  # of other shapes there are other plans
+        if self.plan is not None and planned != {n: tuple(shape) for n, shape in shapes.items()}:
+            return False  # other shapes need other plans
         try:
             build_execution_graph(plan=self._given)
         except PlanError:
             if self.plan is None:
                 raise
-            return False  # the same shapes, of another trace
+            return False  # another trace with the same shapes
         _say(self._given)
         return True
 
     def _plan(self, given: Arguments, traced: TracedStep, values: Mapping[str, Any]) -> None:
-        """Plan a graph that needs gradients, the first time that it runs."""
+        """Plan a graph that needs gradients, before its first run."""
         if traced.graph in self._planned:
             return
         roots = fetched_operators(traced.fetched, traced.operations)
@@ -217,7 +217,7 @@ class ParallelStep:
         values: Mapping[str, Any],
         roots: Sequence[str],
     ) -> None:
-        """Start with the plan that was given, or find one."""
+        """Start with the given plan, or find one."""
         job = current()
         job.agreement.check(self._call)
         switch_to(job, traced.graph)

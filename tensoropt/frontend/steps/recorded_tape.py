@@ -1,7 +1,7 @@
-"""Recording of what a gradient tape differentiates while a step is traced.
+"""Records the gradients that a tape computes while a step is traced.
 
-A tape's own gradients stay in the traced graph, tagged as `recorded_gradients` tags those of
-``tf.gradients``: emission cuts there and differentiates the rank's graph instead.
+The tape's gradients stay in the traced graph, tagged as `recorded_gradients` tags those of
+``tf.gradients``. Emission cuts the graph there and differentiates the rank's graph instead.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["GradientInLoopError", "recorded_tape"]
 
 
 class GradientInLoopError(GraphError):
-    """Gradients are asked for inside of a loop or conditional over tensors.
+    """Gradients are computed inside a loop or conditional over tensors.
 
     Args:
         text: the message.
-        in_condition: whether the innermost of them is a conditional.
+        in_condition: whether the innermost loop or conditional is a conditional.
     """
 
     def __init__(self, text: str, in_condition: bool = False) -> None:
@@ -55,8 +55,8 @@ def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
         if here is not graph:
             raise _refused(here)
         with _noted_owners(graph):
-            found = before(tape, target, sources, output_gradients, tf.UnconnectedGradients.NONE)
-        ys, gradients = tf.nest.flatten(target), tf.nest.flatten(found)
+            values = before(tape, target, sources, output_gradients, tf.UnconnectedGradients.NONE)
+        ys, gradients = tf.nest.flatten(target), tf.nest.flatten(values)
         given = [None] * len(ys) if output_gradients is None else tf.nest.flatten(output_gradients)
         xs = tf.nest.flatten(sources)
         results = tagged(gradients, ys, [_read(graph, x) for x in xs], given, [], calls)
@@ -76,7 +76,7 @@ def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
 
 
 def _refused(graph: tf.Graph) -> GradientInLoopError:
-    """The error for gradients in the graph of a loop's body or of a conditional's branch."""
+    """The error for gradients in the graph of a loop's body or a conditional's branch."""
     in_condition = isinstance(graph, control_flow_v2_func_graphs.CondBranchFuncGraph)
     if in_condition:
         got = f"a branch, {graph.name!r}"
@@ -95,8 +95,10 @@ def _refused(graph: tf.Graph) -> GradientInLoopError:
 
 @contextmanager
 def _noted_owners(graph: func_graph.FuncGraph) -> Iterator[None]:
-    """Let a tape note of what it adds to a graph, which operator's gradient that computes: what it
-    reads of the operator is kept for it."""
+    """Tag each gradient operator that a tape adds with the operator that it differentiates.
+
+    Tensors that it reads of that operator are kept for the backward pass.
+    """
     compute = backprop._gradient_function
 
     def noted(kind: str, attributes: Any, count: int, inputs: Any, outputs: Any, *more: Any) -> Any:
@@ -113,18 +115,19 @@ def _noted_owners(graph: func_graph.FuncGraph) -> Iterator[None]:
 
 
 def _differentiated(kind: str, inputs: Any, outputs: Any) -> str:
-    """The name of an operator, by what its gradient reads; empty where it reads nothing."""
-    for made in outputs or ():
-        if isinstance(made, tf.Tensor):
-            return str(made.op.name)
-    for read in inputs or ():
-        for use in read.consumers() if isinstance(read, tf.Tensor) else []:
-            pairs = zip(use.inputs, inputs, strict=False)
-            if use.type == kind and all(given is None or given is own for own, given in pairs):
-                return str(use.name)
+    """The name of the differentiated operator, from the tensors that its gradient reads; empty if
+    the gradient reads none."""
+    for output in outputs or ():
+        if isinstance(output, tf.Tensor):
+            return str(output.op.name)
+    for source in inputs or ():
+        for reader in source.consumers() if isinstance(source, tf.Tensor) else []:
+            pairs = zip(reader.inputs, inputs, strict=False)
+            if reader.type == kind and all(given is None or given is own for own, given in pairs):
+                return str(reader.name)
     return ""
 
 
 def _read(graph: func_graph.FuncGraph, source: Any) -> Any:
-    """What stands for a source in the graph: of a variable its captured handle."""
+    """The tensor of a source in the graph: a variable's captured handle, or the source itself."""
     return graph.capture(source.handle) if hasattr(source, "handle") else source

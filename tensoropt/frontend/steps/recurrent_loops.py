@@ -1,9 +1,9 @@
 """TensorFlow 1's loops over the steps of sequences, as functions of examples.
 
 ``dynamic_rnn`` and ``bidirectional_dynamic_rnn`` run a cell in a loop over lists of tensors, which
-no plan can lay out. Where the cell computes each example by itself, the loop becomes a function:
-one operator of the script's graph, which is split by examples. Variables are read before it. Any
-other loop stays as TensorFlow makes it, and runs whole on every device.
+a plan cannot lay out. If the cell computes each example by itself, the loop becomes a function: one
+operator of the script's graph, which is split by examples. The function's variables are read before
+it. Any other loop stays as TensorFlow makes it, and runs whole on every device.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _loop = rnn._dynamic_rnn_loop
 
 
 def install() -> None:
-    """Put the loop that is split by examples where ``dynamic_rnn`` finds TensorFlow's."""
+    """Replace the loop that ``dynamic_rnn`` calls by one that is split by examples."""
     rnn._dynamic_rnn_loop = _by_examples
 
 
 class _Watched:
-    """A recurrent cell that notes the tensors of its last call.
+    """A recurrent cell that records the tensors of its last call.
 
     Attributes:
         read: inputs and state.
@@ -74,8 +74,8 @@ def _by_examples(
 ) -> Any:
     """Outputs [time, batch, ...] and final states [batch, ...], see TensorFlow's own loop.
 
-    That loop is made in any case: the cell makes its variables in it. Nothing reads the loop where
-    a function takes its place.
+    TensorFlow's loop is always made, because the cell makes its variables in it. Nothing reads this
+    loop if a function takes its place.
     """
     graph = tf.compat.v1.get_default_graph()
     given = inputs, initial_state, sequence_length
@@ -85,15 +85,15 @@ def _by_examples(
         return _loop(cell, steps, state, parallel_iterations, swap_memory, lengths, dtype)
 
     names = set(_variables())
-    own = loop(cell, given)
+    plain = loop(cell, given)
     leaves = [each for each in nest.flatten(given) if each is not None]
     is_elsewhere = tf.executing_eagerly() or isinstance(graph, func_graph.FuncGraph)
     if is_elsewhere or not all(map(_has_rows, leaves)):
-        return own
+        return plain
     dims = [1] * len(nest.flatten(inputs)) + [0] * (len(leaves) - len(nest.flatten(inputs)))
     with _reused(set(_variables()) - names):
         made = _traced(graph, cell, loop, given, dims)
-    return own if made is None else _called(graph, made, leaves, dims)
+    return plain if made is None else _called(graph, made, leaves, dims)
 
 
 def _has_rows(value: Any) -> bool:
@@ -109,14 +109,14 @@ def _traced(
     given: Any,
     dims: Sequence[int],
 ) -> func_graph.FuncGraph | None:
-    """The loop as a function of any number of examples; None where its cell mixes examples.
+    """The loop as a function of any number of examples; None if its cell mixes examples.
 
     Args:
-        graph: to read variables in.
-        cell: runs a step.
-        loop: of a cell, and of values like the given ones.
+        graph: the graph in which variables are read.
+        cell: the cell, which runs one step.
+        loop: runs a cell on values with the structure of ``given``.
         given: inputs, initial state, and lengths or None.
-        dims: the dimension of examples of each tensor given.
+        dims: the dimension of examples of each given tensor.
     """
     left = iter(dims)
 
@@ -132,12 +132,12 @@ def _traced(
         with reads_in(graph):
             made = func_graph.func_graph_from_py_func(
                 control_flow_util_v2.unique_fn_name("dynamic_rnn", "examples"),
-                lambda *own: _sized(loop(watched, own), own),
+                lambda *arguments: _sized(loop(watched, arguments), arguments),
                 specs,
                 {},
                 add_control_dependencies=False,
             )
-    except (TypeError, ValueError):  # a cell that needs to know the number
+    except (TypeError, ValueError):  # a cell that needs the number of examples
         return None
     captured = [*made.inputs[len(dims) :]]
     is_whole = any(each.dtype in (tf.resource, tf.variant) for each in captured)
@@ -147,7 +147,7 @@ def _traced(
 
 
 def _sized(results: Any, given: Any) -> Any:
-    """Outputs and final states with the shapes that follow from the inputs', which loops hide."""
+    """Outputs and final states with shapes computed from the inputs'; loops hide their shapes."""
     sizes = tf.shape(nest.flatten(given)[0])[:2]
 
     def sized(value: tf.Tensor, first: int) -> tf.Tensor:
@@ -167,22 +167,22 @@ def _called(
     inputs: Sequence[tf.Tensor],
     dims: Sequence[int],
 ) -> Any:
-    """The results of a loop over sequences, by one operator that calls it.
+    """The results of a loop over sequences, from one operator that calls its function.
 
     Args:
-        graph: the script's.
-        made: the loop.
-        inputs: for its arguments, sequences first.
+        graph: the script's graph.
+        made: the function's graph.
+        inputs: its arguments, sequences first.
         dims: the dimension of examples of each input.
     """
     name = control_flow_util_v2.create_new_tf_function(made)
 
     def gradient(operation: tf.Operation, *arriving: Any) -> Any:
-        """For sessions of plain TensorFlow: ranks differentiate the loops that they emit."""
-        # An input may be computed from another one, whose gradient ends here all the same.
+        """The gradient in sessions of plain TensorFlow; ranks differentiate their own loops."""
+        # One input may be computed from another one, whose gradient must stop here all the same.
         xs = [tf.identity(each) for each in operation.inputs]
-        own = called_in_place(graph, name, xs, f"{operation.name}_again")
-        pairs = zip(own.outputs, arriving, strict=True)
+        again = called_in_place(graph, name, xs, f"{operation.name}_again")
+        pairs = zip(again.outputs, arriving, strict=True)
         known = [(result, each) for result, each in pairs if each is not None]
         ys, grad_ys = zip(*known, strict=True)
         return unrecorded_gradients(list(ys), xs, list(grad_ys))
@@ -207,7 +207,7 @@ def _variables() -> list[str]:
 
 @contextmanager
 def _reused(names: set[str]) -> Iterator[None]:
-    """Within, a cell that asks for one of these variables by name gets it, and makes no other."""
+    """A context in which a cell gets these variables by name, and makes no other variable."""
 
     def get(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
         if any(each == name or each.startswith(f"{name}/part_") for each in names):

@@ -1,10 +1,9 @@
-"""Loops over tensors in a step, as functions: one operator each of the step's graph.
+"""Loops over tensors in a step become functions: one operator each in the step's graph.
 
-TensorFlow's gradient of a loop rewrites the loop, which then belongs to what the tape asked for.
-In a function of its own it stays as it was written, and every rank differentiates its own. What a
-loop reads of variables is read before it, so that the plan says how they lie. A recurrent layer of
-Keras computes each example by itself, so its function is split by examples; other loops run whole
-on every device.
+TensorFlow's gradient of a loop rewrites the loop, and makes it part of the gradients. In a function
+the loop stays as it was written, and every rank differentiates its own. Variables that a loop reads
+are read before it, so that the plan decides their layout. A recurrent layer of Keras computes each
+example by itself, so its function is split by examples. Other loops run whole on every device.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ __all__ = ["loops_as_functions", "mark_rows", "reads_in"]
 
 @contextmanager
 def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
-    """While a step is traced, make its loops functions.
+    """A context that turns the loops of a step into functions while the step is traced.
 
     Args:
-        graph: that it is traced into.
+        graph: the step's graph.
 
     Raises:
-        GraphError: from a loop that changes a variable, or passes on what is no tensor of numbers.
+        GraphError: from a loop that changes a variable, or has one that is not a tensor of numbers.
     """
     loop = while_v2.while_loop
 
@@ -48,8 +47,8 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
         if not _is_here(graph) or len(known) < len(passed):
             return loop(cond, body, loop_vars, *args, **kwargs)
 
-        def compute(*own: tf.Tensor) -> Any:
-            again = [each.inside(value) for each, value in zip(known, own, strict=True)]
+        def compute(*values: tf.Tensor) -> Any:
+            again = [each.inside(value) for each, value in zip(known, values, strict=True)]
             results = loop(cond, body, tf.nest.pack_sequence_as(loop_vars, again), *args, **kwargs)
             return tf.nest.map_structure(stacked, results)
 
@@ -77,13 +76,13 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
 def _noted(
     graph: func_graph.FuncGraph, configure: Callable[..., Any], masks: set[str]
 ) -> Callable[..., Any]:
-    """Note the names of the operators that a recurrent layer of Keras 3 makes dropout masks by."""
+    """A layer's method that makes dropout masks; the names of its operators are put into masks."""
 
     def configured(*given: Any) -> Any:
         first = len(graph.get_operations())
-        found = configure(*given)
+        result = configure(*given)
         masks.update(str(each.name) for each in graph.get_operations()[first:])
-        return found
+        return result
 
     return configured
 
@@ -91,7 +90,7 @@ def _noted(
 def _inner_loop(
     graph: func_graph.FuncGraph, loop: Callable[..., Any], masks: set[str]
 ) -> Callable[..., Any]:
-    """What a recurrent layer of Keras 3 does once it has its first states and dropout masks."""
+    """The loop of a recurrent layer of Keras 3, after its first states and dropout masks exist."""
 
     def inner_loop(
         layer: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False
@@ -108,7 +107,7 @@ def _inner_loop(
 
 
 def _rnn(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callable[..., Any]:
-    """The same of tf_keras."""
+    """The loop of a recurrent layer of tf_keras."""
 
     def rnn(
         step_function: Any,
@@ -137,19 +136,19 @@ def _by_examples(
     has_all_outputs: bool,
     masks: Collection[str],
 ) -> Any:
-    """A loop over the steps of sequences as a function that is split by examples.
+    """The results of a loop over the steps of sequences, by a function that is split by examples.
 
     Args:
-        graph: to add it to.
-        loop: of sequences, their first states, and a mask or None.
-        given: these.
-        has_all_outputs: whether it gives those of all steps.
-        masks: names of operators outside that make dropout masks, a row of each example.
+        graph: the graph to add it to.
+        loop: a function of sequences, their first states, and a mask or None.
+        given: the arguments of ``loop``.
+        has_all_outputs: whether the loop returns the outputs of all steps.
+        masks: names of outer operators that make dropout masks, one row per example.
     """
     leaves = [tf.convert_to_tensor(each) for each in tf.nest.flatten(given) if each is not None]
 
-    def compute(*own: tf.Tensor) -> Any:
-        left = iter(own)
+    def compute(*arguments: tf.Tensor) -> Any:
+        left = iter(arguments)
         again = tf.nest.map_structure(lambda each: None if each is None else next(left), given)
         return loop(*again)
 
@@ -171,17 +170,19 @@ def _called(
     inputs: Sequence[tf.Tensor],
     masks: Collection[str] | None = None,
 ) -> tuple[list[tf.Tensor], Any]:
-    """What a function gives, by one operator that calls it.
+    """The results of a function, from one operator that calls it.
 
     Args:
-        graph: to add the operator to.
-        compute: of tensors like the inputs; what else it reads of the graph becomes inputs, too.
-        inputs: of the graph.
-        masks: given where it computes each row of the inputs by itself, and of what else it reads,
-            where the number of rows is that of the examples, as in what these operators make.
+        graph: the graph to add the operator to.
+        compute: a function of tensors like the inputs; other tensors of the graph that it reads
+            become inputs, too.
+        inputs: tensors of the graph.
+        masks: None if the function is not by rows. Otherwise it computes each row of the inputs by
+            itself, and each row of other tensors that have a row for each example, such as the
+            results of the operators with these names.
 
     Returns:
-        What it gives, flat, and its structure.
+        The results, flat, and their structure.
     """
     function, is_by_rows = _function(graph, compute, inputs, masks is not None)
     made = function.graph
@@ -214,7 +215,7 @@ def _called(
             mark_rows(operation, rows)
 
     def zeros(*_: Any) -> list[Any]:
-        """Of the right kinds: ranks differentiate what they have emitted, not this."""
+        """Zeros in place of gradients: ranks differentiate their emitted function, not this one."""
         return [tf.zeros_like(each) if each.dtype.is_floating else None for each in arguments]
 
     record.record_operation("PartitionedCall", results, arguments, zeros)
@@ -227,30 +228,32 @@ def _function(
     inputs: Sequence[tf.Tensor],
     is_by_rows: bool,
 ) -> tuple[Any, bool]:
-    """A function of tensors like some inputs, and whether it is one of any number of rows."""
-    own = [tf.TensorSpec(each.shape, each.dtype) for each in inputs]
+    """A function of tensors like some inputs, and whether it accepts any number of rows."""
+    exact = [tf.TensorSpec(each.shape, each.dtype) for each in inputs]
     of_rows = [tf.TensorSpec([None, *each.shape[1:]], each.dtype) for each in inputs if is_by_rows]
     with reads_in(graph):
         try:
-            specs = of_rows or own
+            specs = of_rows or exact
             return tf.function(compute, autograph=False).get_concrete_function(*specs), is_by_rows
-        except (TypeError, ValueError):  # a cell that needs to know the number
+        except (TypeError, ValueError):  # a cell that needs the number of examples
             if not is_by_rows:
                 raise
-            return tf.function(compute, autograph=False).get_concrete_function(*own), False
+            return tf.function(compute, autograph=False).get_concrete_function(*exact), False
 
 
 def _first_dim(
     graph: func_graph.FuncGraph, value: tf.Tensor, rows: tf.Tensor, masks: Collection[str]
 ) -> int | None:
-    """0 where the first dimension of what a function reads counts examples, -1 where not; None
-    where that cannot be told.
+    """The dimension of examples of a tensor that a function reads.
 
     Args:
-        graph: that it is read of.
-        value: of the graph.
-        rows: one for each example.
-        masks: names of operators that make rows for examples.
+        graph: the graph of the tensor.
+        value: the tensor.
+        rows: a tensor with one row for each example.
+        masks: names of operators that make a row for each example.
+
+    Returns:
+        0 if the first dimension counts examples, -1 if it does not, None if it is not known.
     """
     if not value.shape.rank or value.shape[0] not in (None, rows.shape[0]):
         return -1
@@ -263,7 +266,7 @@ def _first_dim(
 
 @contextmanager
 def reads_in(graph: tf.Graph) -> Iterator[None]:
-    """Read variables in the step's graph, also where a function inside of it asks for them."""
+    """Read variables in this graph, even if a function inside of it asks for them."""
     kind = resource_variable_ops.BaseResourceVariable
     read = kind._read_variable_op
 
@@ -286,12 +289,12 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _is_here(graph: func_graph.FuncGraph) -> bool:
-    """Whether the step itself is being traced, and no function inside of it."""
+    """Whether the step itself is being traced, not a function inside of it."""
     return tf.compat.v1.get_default_graph() is graph
 
 
 def mark_rows(call: tf.Operation, rows: Sequence[int]) -> None:
-    """Say of the call of a function that it computes each row by itself.
+    """Mark the call of a function that computes each row by itself.
 
     Args:
         call: the operator.

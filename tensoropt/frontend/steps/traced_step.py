@@ -1,4 +1,4 @@
-"""A step's function as a script's graph: traced once, then TensorOpt's like any other graph."""
+"""A step's function as a script's graph: traced once, then handled like any graph of a script."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = ["Captured", "TracedStep", "own_error", "traced_step"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Captured:
-    """A variable that a step captures, and what stands for it in the step's graph.
+    """A variable that a step captures, and its counterparts in the step's graph.
 
     Attributes:
-        variable: the script's own.
-        value: name of what the graph reads of it, when a step has ended.
-        assign: name of the operator that sets it to what is fed to ``given``.
+        variable: the script's variable.
+        value: name of the tensor that reads the graph's variable at the end of a step.
+        assign: name of the operator that sets the graph's variable to the value fed to ``given``.
         given: name of a placeholder.
-        is_written: whether the step may change it.
+        is_written: whether the step may change the variable.
     """
 
     variable: tf.Variable
@@ -57,15 +57,15 @@ class TracedStep:
     """A step's graph.
 
     Attributes:
-        graph: the script's graph of TensorOpt.
-        inputs: names of placeholders, of the arrays among the arguments and the parts of composite
-            tensors, in their order; None of those that only what runs before reads.
-        outputs: what the function returns, with tensors of the graph.
-        fetched: names of the tensors in it.
-        operations: names of operators that change something, to run whatever is returned.
-        captured: the variables.
-        lookups: what runs before, eagerly.
-        looked_up: names of placeholders for what that gives.
+        graph: the graph, which TensorOpt handles as a script's graph.
+        inputs: names of placeholders for the arrays among the arguments and the parts of composite
+            tensors, in their order; None for an input that only ``lookups`` reads.
+        outputs: the structure that the function returns, with tensors of the graph.
+        fetched: names of these tensors.
+        operations: names of operators with side effects, which run in every call.
+        captured: the captured variables.
+        lookups: the part of the step that runs before it, eagerly.
+        looked_up: names of placeholders for the results of ``lookups``.
     """
 
     graph: tf.Graph
@@ -78,10 +78,10 @@ class TracedStep:
     looked_up: tuple[str, ...]
 
     def values(self, arrays: Sequence[Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """What is fed for the arrays and parts among some arguments, by `fed_operator`."""
+        """The values to feed for the arrays and parts among some arguments, by `fed_operator`."""
         given = zip(self.inputs, arrays, strict=True)
-        found = {name: np.asarray(value) for name, value in given if name is not None}
-        return found | dict(zip(self.looked_up, self.lookups.values(arrays), strict=True))
+        feeds = {name: np.asarray(value) for name, value in given if name is not None}
+        return feeds | dict(zip(self.looked_up, self.lookups.values(arrays), strict=True))
 
 
 def traced_step(
@@ -92,23 +92,23 @@ def traced_step(
 ) -> TracedStep:
     """Trace a function.
 
-    Functions that it calls become part of it, decorated by ``tf.function`` or not. Python code
-    runs now, and not again; where it creates variables it runs twice, as in a ``tf.function``, and
-    the trace that has them from its beginning counts.
+    Functions that it calls become part of it, decorated by ``tf.function`` or not. Its Python code
+    runs only while it is traced. If it creates variables it is traced twice, as by ``tf.function``,
+    and the second trace, which has them from its beginning, is used.
 
     Args:
         function: the function.
-        args: its positional arguments, with specifications of what is fed; the rest are constants
-            of the trace.
-        kwargs: its named ones.
-        has_examples: for each array and part of a composite tensor that is fed, whether its first
-            dimension may count examples.
+        args: its positional arguments, with specifications of fed tensors; other arguments are
+            constants of the trace.
+        kwargs: its named arguments, likewise.
+        has_examples: for each fed array and part of a composite tensor, whether its first dimension
+            may count examples.
 
     Raises:
-        GraphError: if gradients are asked for inside a loop, or through one that collects tensors,
-            an operator calls Python, or the function captures what is neither a variable nor a
-            tensor nor a table in which its arguments are looked up, such as an iterator; or if it
-            creates variables every time that it runs.
+        GraphError: if gradients are computed inside a loop, or through a loop that collects
+            tensors; if an operator calls Python; if the function captures something other than a
+            variable, a tensor or a table that looks up its arguments, such as an iterator; or if it
+            creates variables in every trace.
     """
     given, named = _with_names(function, args, kwargs)
     traced, created = _traced(function, given, named)
@@ -123,10 +123,11 @@ def traced_step(
 
 
 def _with_names(function: Callable[..., Any], given: Any, named: Any) -> tuple[Any, Any]:
-    """What is traced for arguments, by the names that errors call them: ``images``, ``x/text``."""
+    """The arguments with specifications named after parameters, as in errors: ``images``,
+    ``x/text``."""
     is_python = inspect.isfunction(function) or inspect.ismethod(function)
     parameters = inspect.signature(function).parameters.values() if is_python else ()
-    names = [each.name for each in parameters if each.kind <= each.POSITIONAL_OR_KEYWORD]
+    names = [item.name for item in parameters if item.kind <= item.POSITIONAL_OR_KEYWORD]
     names += [f"argument_{number}" for number in range(len(names), len(given))]
     by_name = dict(zip(names, given, strict=False))
 
@@ -142,7 +143,7 @@ def _with_names(function: Callable[..., Any], given: Any, named: Any) -> tuple[A
 def _traced(
     function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[func_graph.FuncGraph, list[str]]:
-    """The graph of a function, and the names of the variables that it has created."""
+    """The graph of a function, and the names of the variables that the trace created."""
     traced = func_graph.FuncGraph(getattr(function, "__name__", "step"))
     created = CreatedVariables(traced)
 
@@ -154,7 +155,7 @@ def _traced(
             return _converted(function)(*args, **kwargs)
 
     eagerly = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)  # functions inside are traced with it
+    tf.config.run_functions_eagerly(True)  # inner functions become part of this trace
     try:
         with (
             updates_allowed(),
@@ -162,15 +163,15 @@ def _traced(
             loops_as_functions(traced),
             all_variables(traced),
         ):
-            structure = [(given, named)]  # TensorFlow takes no several arguments by name
+            structure = [(given, named)]  # TensorFlow takes one argument where others have names
             func_graph.func_graph_from_py_func(traced.name, call, structure, {}, func_graph=traced)
-    except Exception as error:  # of AutoGraph's, which names the line of the script
+    except Exception as error:  # AutoGraph's, which names the line of the script
         with updates_allowed():
-            created.initialize(traced)  # the script may keep them for another trace
-        own = own_error(error)
-        if own is None or own is error:
+            created.initialize(traced)  # the script may keep the variables for another trace
+        original = own_error(error)
+        if original is None or original is error:
             raise
-        raise own from error
+        raise original from error
     finally:
         tf.config.run_functions_eagerly(eagerly)
     with updates_allowed():
@@ -179,14 +180,14 @@ def _traced(
 
 
 def own_error(error: BaseException | None) -> TensorOptError | None:
-    """The error of TensorOpt's that another one was raised for."""
+    """TensorOpt's error from which another error was raised; None if there is none."""
     while error is not None and not isinstance(error, TensorOptError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with Python's conditions and loops over tensors as TensorFlow's."""
+    """The function with Python's conditions and loops over tensors turned into TensorFlow's."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return tf.__internal__.autograph.tf_convert(
@@ -197,11 +198,11 @@ def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> TracedStep:
-    """A function's graph as one whose captured variables are its own."""
+    """The step of a function's graph; captured variables become variables of the new graph."""
     definition = traced.as_graph_def()
     _check_python(definition)
     names = {node.name for node in definition.node}
-    with traced.as_default():  # handles are looked up here, and nothing is read
+    with traced.as_default():  # handles that are looked up in a graph are captured and not read
         variables = {id(each.handle): each for each in traced.variables}
     graph = tf.Graph()
     mapped: dict[str, tf.Tensor] = {}
@@ -210,9 +211,9 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
     with graph.as_default():
         for external, internal in traced.captures:
             if id(external) in variables:
-                own = _variable(variables[id(external)], names)
-                handles.append((variables[id(external)], own, internal.name))
-                mapped[internal.name] = own
+                handle = _variable(variables[id(external)], names)
+                handles.append((variables[id(external)], handle, internal.name))
+                mapped[internal.name] = handle
             elif external.dtype not in (tf.resource, tf.variant):
                 mapped[internal.name] = tf.constant(external.numpy())
         for name, spec in lookups.outputs.items():
@@ -241,7 +242,7 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
     _note_examples(graph, inputs, has_examples, looked_up)
     with graph.as_default():
         outputs = tf.nest.map_structure(here, traced.structured_outputs, expand_composites=True)
-    # TensorFlow has them in a set; every rank has them in one order.
+    # TensorFlow returns a set; all ranks need the same order.
     operations = sorted(
         op.name
         for op in traced.control_outputs
@@ -267,7 +268,7 @@ def _note_examples(
     has_examples: Sequence[bool],
     looked_up: Sequence[str],
 ) -> None:
-    """Note which placeholders have examples; what is looked up for these has them, too."""
+    """Note which placeholders have examples; lookups of these have examples, too."""
 
     def extent(name: str) -> int | None:
         shape = graph.get_tensor_by_name(f"{name}:0").shape
@@ -279,7 +280,7 @@ def _note_examples(
 
 
 def _leave_out(definition: Any, nodes: frozenset[str]) -> None:
-    """Let no operator wait for what runs before the step."""
+    """Remove the control inputs from the part of the step that runs before it."""
     for node in definition.node:
         kept = [each for each in node.input if not (each[0] == "^" and each[1:] in nodes)]
         if len(kept) < len(node.input):
@@ -288,8 +289,10 @@ def _leave_out(definition: Any, nodes: frozenset[str]) -> None:
 
 
 def _variable(variable: tf.Variable, taken: set[str]) -> tf.Tensor:
-    """The handle of one of the default graph like a variable of the script. It has no initializer:
-    the script's value is passed on before anything runs."""
+    """The handle of a new variable in the default graph, like a variable of the script.
+
+    The variable has no initializer: the script's value is passed on before the first run.
+    """
     name = str(variable.name).partition(":")[0]
     first, *rest = name.split("/")
     while _is_taken(first, rest, taken):
@@ -301,32 +304,34 @@ def _variable(variable: tf.Variable, taken: set[str]) -> tf.Tensor:
 
 
 def _is_taken(first: str, rest: Sequence[str], taken: set[str]) -> bool:
-    """Whether an operator has a name, or the name of a scope around it, as a conditional has whose
-    branch creates a variable."""
+    """Whether an operator has this name, or the name of a scope around it.
+
+    A conditional whose branch creates a variable has the name of that scope.
+    """
     scopes = itertools.accumulate([first, *rest], "{}/{}".format)
     return not taken.isdisjoint(scopes)
 
 
 def _captured(
-    traced: func_graph.FuncGraph, variable: tf.Variable, own: tf.Tensor, internal: str
+    traced: func_graph.FuncGraph, variable: tf.Variable, handle: tf.Tensor, internal: str
 ) -> Captured:
     given = tf.compat.v1.placeholder(variable.dtype, variable.shape, name="given")
     readers = traced.get_tensor_by_name(internal).consumers()
     is_written = any(operation.type != "ReadVariableOp" for operation in readers)
     return Captured(
         variable,
-        tf.raw_ops.ReadVariableOp(resource=own, dtype=variable.dtype).name,
-        tf.raw_ops.AssignVariableOp(resource=own, value=given).name,
+        tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype).name,
+        tf.raw_ops.AssignVariableOp(resource=handle, value=given).name,
         given.op.name,
         is_written,
     )
 
 
 def _check_python(definition: Any) -> None:
-    """Refuse operators that call Python: their functions end with the trace.
+    """Refuse operators that call Python, because their Python functions end with the trace.
 
     Raises:
-        GraphError: if there is one.
+        GraphError: if the step has such an operator.
     """
     nodes = [*definition.node]
     nodes += [node for function in definition.library.function for node in function.node_def]
@@ -335,17 +340,19 @@ def _check_python(definition: Any) -> None:
             raise GraphError(
                 "a step consists of operators of TensorFlow. Got one that calls Python, "
                 f"{node.name!r} of type {node.op}, as of tf.py_function and tf.numpy_function; "
-                "write what it does with TensorFlow's operators, or do it to the data before."
+                "use TensorFlow's operators instead, or process the data before the step."
             )
 
 
 def _check_loops(graph: tf.Graph, by: Mapping[str, Sequence[int]]) -> None:
-    """Refuse gradients through loops that are no functions: what adds inputs to one has to come
-    before what it waits for, and every rank's program adds both.
+    """Refuse gradients through loops that are not functions.
+
+    The gradient of such a loop adds inputs to the loop, which must come before the control inputs
+    of the loop; the program of every rank adds both.
 
     Args:
-        graph: the step's.
-        by: of operators with a gradient of their own, the inputs that it is by.
+        graph: the step's graph.
+        by: for operators with a gradient of their own, the inputs that it differentiates by.
 
     Raises:
         GraphError: if a gradient passes through a loop.
@@ -376,8 +383,8 @@ def _check_loops(graph: tf.Graph, by: Mapping[str, Sequence[int]]) -> None:
 
 
 def _number_functions(definition: Any) -> None:
-    """Call functions by their numbers: TensorFlow's names of them differ between ranks."""
-    known = {each.signature.name: each for each in definition.library.function}
+    """Name functions by numbers, because TensorFlow's names of functions differ between ranks."""
+    known = {item.signature.name: item for item in definition.library.function}
     names: dict[str, str] = {}
     waiting = list(definition.node)[::-1]
     while waiting:
@@ -393,10 +400,11 @@ def _number_functions(definition: Any) -> None:
 
 
 def _separate(definition: Any) -> None:
-    """Pass each of several tensors on by itself: an optimizer of Keras takes all gradients
-    together, so that no plan could split one of them otherwise than another.
+    """Replace each IdentityN by one Identity for each tensor.
 
-    Where a loss depends on such an operator and it has a gradient of its own, it stays.
+    An optimizer of Keras passes all gradients through one IdentityN, with which a plan could not
+    split one gradient in another way than the next. An IdentityN with a gradient of its own stays
+    if a loss depends on it.
     """
     nodes = {node.name: node for node in definition.node}
     losses = [name for node in definition.node for name in _record(node).get("ys", ())]
@@ -431,20 +439,20 @@ def _separate(definition: Any) -> None:
 
 
 def _record(node: Any) -> dict[str, Any]:
-    """What a gradient is of; empty for other operators."""
-    found: dict[str, Any] = {}
+    """The record of a gradient operator; empty for other operators."""
+    record: dict[str, Any] = {}
     if GRADIENT_ATTRIBUTE in node.attr:
-        found = json.loads(node.attr[GRADIENT_ATTRIBUTE].s)
-    return found
+        record = json.loads(node.attr[GRADIENT_ATTRIBUTE].s)
+    return record
 
 
 def _rename(definition: Any, names: Mapping[str, str]) -> None:
-    """In the records of gradients, call what is mapped by its name in the script's graph."""
+    """Replace names of mapped tensors in the records of gradients by those of the new graph."""
     for node in definition.node:
         record = _record(node)
         if not record:
             continue
         record["x"] = names.get(record["x"], record["x"])
         for key in ("ys", "grad_ys", "stop_gradients"):
-            record[key] = [names.get(each, each) for each in record[key]]
+            record[key] = [names.get(name, name) for name in record[key]]
         node.attr[GRADIENT_ATTRIBUTE].s = json.dumps(record, sort_keys=True).encode()

@@ -1,7 +1,7 @@
-"""Which variables a traced step captures, and which it creates.
+"""The variables that a traced step captures, and those that it creates.
 
-A step creates variables as a ``tf.function`` does: what the trace computes of their first values is
-lifted out of it.
+A step creates variables as a ``tf.function`` does: the operators of the trace that compute their
+first values are lifted out of it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ __all__ = ["CreatedVariables", "all_variables"]
 
 @contextmanager
 def all_variables(traced: func_graph.FuncGraph) -> Iterator[None]:
-    """Let a function's graph know of variables that are never read, too: a kernel that updates
-    them, as of tf_keras's older optimizers, is given their handles alone."""
+    """A context in which a function's graph also records variables that are never read.
+
+    A kernel that updates variables, in tf_keras's older optimizers, only uses their handles.
+    """
     kind = resource_variable_ops.BaseResourceVariable
-    found: dict[int, Any] = {}
+    by_handle: dict[int, Any] = {}
 
     def handle(variable: Any) -> Any:
-        found[id(variable._handle)] = variable
+        by_handle[id(variable._handle)] = variable
         return variable._handle
 
     original = kind.handle
@@ -37,26 +39,25 @@ def all_variables(traced: func_graph.FuncGraph) -> Iterator[None]:
         yield
     finally:
         kind.handle = original
-    with traced.as_default():  # a handle is asked for, not the value that it may stand for
-        known = {id(each._handle) for each in traced.variables}
+    with traced.as_default():  # so that a variable returns its handle, not its captured placeholder
+        known = {id(variable._handle) for variable in traced.variables}
     captured = [id(external) for external, _ in traced.captures]
-    more = [found[each] for each in captured if each in found and each not in known]
+    more = [by_handle[key] for key in captured if key in by_handle and key not in known]
     traced.variables = [*traced.variables, *more]
 
 
 class CreatedVariables:
     """The variables that a trace creates.
 
-    A first value that is a tensor of the trace cannot be read while the step is traced. The
-    variable begins with a mark then, and `initialize` computes its first value after the trace,
-    unless a checkpoint has given it one. In the branch of a conditional the first value is computed
-    at once.
+    A first value that is a tensor of the trace cannot be read while the step is traced. Such a
+    variable starts with a mark, and `initialize` computes its first value after the trace, unless a
+    checkpoint has set it. In the branch of a conditional the first value is computed at once.
 
     Args:
         traced: the graph of the step.
 
     Attributes:
-        names: of the variables, in the order of their creation.
+        names: names of the variables, in the order of their creation.
     """
 
     def __init__(self, traced: func_graph.FuncGraph) -> None:
@@ -87,10 +88,10 @@ class CreatedVariables:
         return variable
 
     def initialize(self, traced: func_graph.FuncGraph) -> None:
-        """Give the variables the first values that the trace has computed.
+        """Set the variables to the first values that the trace computes.
 
         Raises:
-            GraphError: if one depends on the step's arguments.
+            GraphError: if a first value depends on the step's arguments.
         """
         captured = {internal.op for _, internal in traced.captures}
         given = {each.op for each in traced.inputs} - captured
@@ -109,14 +110,14 @@ class CreatedVariables:
 
 
 def _mark(dtype: tf.DType) -> tf.Tensor:
-    """A value that no script gives a variable, for types that have one; else zero."""
+    """A value that marks a variable as unset: NaN or the least integer; zero for other types."""
     if dtype.is_floating or dtype.is_complex:
         return tf.cast(np.nan, dtype)
     return tf.constant(dtype.min, dtype) if dtype.is_integer else tf.zeros([], dtype)
 
 
 def _is_unset(variable: Any) -> bool:
-    """Whether a variable still has the mark, and no checkpoint has given it that value."""
+    """Whether a variable still has the mark, and no checkpoint has set it."""
     if getattr(variable, "_update_uid", -1) >= 0:  # the number of TensorFlow's last restore
         return False
     value = variable.read_value().numpy()
@@ -126,8 +127,8 @@ def _is_unset(variable: Any) -> bool:
 
 def _refused(name: str, source: str) -> GraphError:
     return GraphError(
-        "a variable that a step creates begins with what follows from constants and other "
-        f"variables. Got {name!r}, which begins with what follows from {source}; create it before "
+        "the first value of a variable that a step creates depends on constants and other "
+        f"variables alone. Got {name!r}, whose first value depends on {source}; create it before "
         "the step."
     )
 
@@ -136,7 +137,7 @@ def _value_in_branch(first: tf.Tensor) -> Any:
     """The value of a tensor in the branch of a conditional.
 
     Raises:
-        GraphError: if the branch does not compute it of constants.
+        GraphError: if it depends on tensors outside of the branch.
     """
     operations = before([first.op])
     if any(each.type == "Placeholder" for each in operations):
@@ -150,6 +151,6 @@ def _set(traced: func_graph.FuncGraph, firsts: Sequence[tuple[Any, tf.Tensor]]) 
     operations = before(first.op for _, first in firsts)
     read = [pair for pair in traced.captures if pair[1].op in operations]
     values = part_of(traced, operations, [each for _, each in read], [each for _, each in firsts])
-    found = values(*(external for external, _ in read))
-    for (variable, _), value in zip(firsts, found, strict=True):
+    results = values(*(external for external, _ in read))
+    for (variable, _), value in zip(firsts, results, strict=True):
         variable.assign(value, read_value=False)

@@ -1,8 +1,8 @@
-"""Which trace of a step serves a call.
+"""The choice of the trace of a step that serves a call.
 
-As with ``tf.function(reduce_retracing=True)``: the first call is traced with its shapes. A call
-with other shapes is traced with the differing extents unknown, and that trace serves all calls that
-fit it. A step that needs to know an extent is traced for each shape.
+As with ``tf.function(reduce_retracing=True)``, the first call is traced with its shapes. For a call
+with other shapes the step is traced with the differing extents unknown, and this trace serves all
+calls that fit it. A step that needs to know an extent is traced for each shape.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)
-class _Kind:
-    """The traces of calls that differ in shapes alone.
+class _Variants:
+    """The traces of calls that differ only in shapes.
 
     Attributes:
-        traces: each with the forms that it has for the arguments; the one for most calls first.
-        failed: forms that the step cannot be traced with.
-        first: the shapes of what was fed first.
+        traces: each trace with its forms of the arguments; the one for most calls first.
+        failed: forms with which the step cannot be traced.
+        first: the shapes fed in the first planned call.
     """
 
     traces: list[tuple[tuple[Form, ...], TracedStep]] = field(default_factory=list)
@@ -44,14 +44,14 @@ class Traces:
 
     Attributes:
         function: the Python function.
-        replaced: traces that serve no call any more.
+        replaced: traces that serve no calls any more.
     """
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self.function: Callable[..., Any] = getattr(step, "python_function", step)
         self.replaced: list[TracedStep] = []
         self._signature = getattr(step, "input_signature", None)
-        self._kinds: dict[Any, _Kind] = {}
+        self._variants: dict[Any, _Variants] = {}
 
     def arguments(self, args: Any, kwargs: Any, specs: Any = None) -> Arguments:
         """Describe a call; see `Arguments.of`."""
@@ -60,8 +60,8 @@ class Traces:
         return Arguments.of(args, kwargs, specs)
 
     def serving(self, given: Arguments) -> TracedStep:
-        """The trace that serves a call, made where there is none."""
-        kind = self._kinds.setdefault(given.key, _Kind())
+        """The trace that serves a call; made if there is none yet."""
+        kind = self._variants.setdefault(given.key, _Variants())
         for pattern, traced in kind.traces:
             if fits(given.exact, pattern):
                 return traced
@@ -72,22 +72,24 @@ class Traces:
             return wider or self._trace(kind, given, given.forms)
         try:
             return self._trace(kind, given, given.forms)
-        except GraphError:  # a plan needs to know more than the data set says
+        except GraphError:  # a plan needs more extents than the data set declares
             kind.failed.append(given.forms)
             return self._trace(kind, given, given.exact)
 
     def planned_shapes(
         self, given: Arguments, traced: TracedStep, values: Mapping[str, Any]
     ) -> dict[str, tuple[int, ...]]:
-        """The shapes to plan a trace for, by placeholder: those of the first call that was planned
-        where they fit, as a last batch is smaller.
+        """The shapes to plan a trace for, by placeholder.
+
+        They are the shapes of the first planned call if the trace accepts them, because a later
+        call may have a smaller last batch.
 
         Args:
             given: the call.
-            traced: serves it.
-            values: what it feeds.
+            traced: the trace that serves it.
+            values: the values that the call feeds.
         """
-        kind = self._kinds[given.key]
+        kind = self._variants[given.key]
         shapes = tuple(tuple(value.shape) for value in values.values())
         kind.first = kind.first or shapes
         declared = [traced.graph.get_tensor_by_name(f"{name}:0").shape for name in values]
@@ -96,19 +98,15 @@ class Traces:
         return dict(zip(values, kind.first if is_like else shapes, strict=True))
 
     def clear(self) -> list[TracedStep]:
-        """Forget all traces.
-
-        Returns:
-            The traces.
-        """
-        found = [traced for kind in self._kinds.values() for _, traced in kind.traces]
-        found += self.replaced
-        self._kinds.clear()
+        """Forget all traces, and return them."""
+        traces = [traced for kind in self._variants.values() for _, traced in kind.traces]
+        traces += self.replaced
+        self._variants.clear()
         self.replaced.clear()
-        return found
+        return traces
 
-    def _relaxed(self, kind: _Kind, given: Arguments) -> TracedStep | None:
-        """A trace for this call and those before; None where there is none."""
+    def _relaxed(self, kind: _Variants, given: Arguments) -> TracedStep | None:
+        """A new trace for this call and the earlier ones; None if the step cannot be traced so."""
         pattern: tuple[Form, ...] | None = given.forms
         for each in [*(forms for forms, _ in kind.traces), *kind.failed]:
             pattern = pattern and widened(pattern, each)
@@ -118,14 +116,14 @@ class Traces:
         kind.traces = []
         try:
             traced = self._trace(kind, given, pattern)
-        except Exception:  # of the step: the trace for its shapes alone raises it again
+        except Exception:  # the step's; tracing with the call's own shapes raises it again
             kind.traces = before
             kind.failed.append(pattern)
             return None
         self.replaced += [each for _, each in before]
         return traced
 
-    def _trace(self, kind: _Kind, given: Arguments, forms: tuple[Form, ...]) -> TracedStep:
+    def _trace(self, kind: _Variants, given: Arguments, forms: tuple[Form, ...]) -> TracedStep:
         args, kwargs = given.specs(forms)
         with only_captured():
             traced = traced_step(self.function, args, kwargs, given.has_examples)

@@ -1,8 +1,8 @@
-"""Where the value of a script's variable is: in the script's process, or in the job's pieces.
+"""Transfer of variables' values between the script's process and the pieces in steps' graphs.
 
-A step's graph has variables of its own, in the layouts that the plan gives them. The script's is
-brought up to date when somebody reads it, and not before; all ranks read it then. What the
-script assigns between two steps is passed on to the next one.
+A step's graph has variables of its own, in the layouts of the plan. The script's variable is
+updated only when something reads it; all ranks read it then. Values that the script assigns between
+two steps are passed to the next step.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ __all__ = [
 ]
 
 Runs = Callable[..., dict[str, Any]]
-"""Runs a graph's tensors and operators with what is fed, all by name, on all ranks: `run_named`."""
+"""The type of `run_named`: runs tensors and operators of a graph with fed values, all by name, on
+all ranks."""
 
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """Of one variable.
+    """The places that hold the newest value of one variable.
 
     Attributes:
-        newest: the step's graph that has changed it since the script's own was set, and its part.
-        known: step's graphs that hold its present value.
+        newest: the step whose graph has changed it since the script's variable was set, and its
+            entry there; None if the script's variable is up to date.
+        known: graphs of steps that hold the newest value.
         run: runs a graph.
     """
 
@@ -60,7 +62,7 @@ class VariableValues:
         self._run = run
 
     def pass_on(self, step: TracedStep) -> None:
-        """Let a step's graph hold the present value of all its variables."""
+        """Copy newest values to the variables of a step's graph that lack them."""
         global _steps_have_run
         _steps_have_run = True
         if _is_as_left(step):
@@ -80,7 +82,10 @@ class VariableValues:
             _state_of(captured.variable).known.add(step.graph)
 
     def changed(self, step: TracedStep) -> None:
-        """A step has run: what it writes is newest in its graph, and the script's is put off."""
+        """Note that a step has run: its graph now has the newest values of the variables it writes.
+
+        The script's variables are updated later.
+        """
         global _left_by
         if _is_as_left(step):
             return
@@ -96,7 +101,7 @@ class VariableValues:
         _left_by = weakref.ref(step.graph)
 
     def leave(self, step: TracedStep) -> None:
-        """A step's graph is given up: the script's variables have the values that only it has."""
+        """Before a step's graph is freed, update the script's variables that only it has."""
         bring_up_to_date(
             each.variable
             for each in step.captured
@@ -105,7 +110,7 @@ class VariableValues:
 
 
 def bring_up_to_date(variables: Iterable[Any]) -> None:
-    """Give the script's variables their newest values, in one run of each step that has some."""
+    """Set the script's variables to their newest values, with one run per step that has some."""
     _touched()
     states = [(each, each.__dict__[_STATE]) for each in variables if _STATE in each.__dict__]
     behind = [(each, state) for each, state in states if state.newest is not None]
@@ -122,32 +127,32 @@ def bring_up_to_date(variables: Iterable[Any]) -> None:
 
 
 def steps_have_run() -> bool:
-    """Whether the job has run parallel steps: the same on all ranks, whatever is garbage."""
+    """Whether the job has run parallel steps; the same on all ranks, whatever garbage they have."""
     return _steps_have_run
 
 
 def shared_variables() -> list[Any]:
-    """The script's variables that parallel steps use and every rank still has. Every rank calls.
+    """The script's variables that parallel steps use and that every rank still has.
 
-    Ranks collect garbage at different times.
+    All ranks must call this. Ranks collect garbage at different times.
     """
-    watched = dict(_variables)  # by numbers that are the same on all ranks
+    watched = dict(_variables)  # the keys are the same on all ranks
     everyone = current().agreement.gather("the variables of parallel steps", list(watched))
     return [watched[number] for number in sorted(set(watched).intersection(*everyone))]
 
 
 def _called(verb: str, variables: Sequence[Captured]) -> str:
-    """What the script does, in a line."""
+    """The action of the script, in a line that ranks compare."""
     more = f" and {len(variables) - 1} more" if len(variables) > 1 else ""
     return f"what {verb} {variables[0].variable.name!r}{more}"
 
 
 @contextmanager
 def only_read(variables: Iterable[Any]) -> Iterator[None]:
-    """Within, some ranks read variables that are up to date, and none assigns one."""
+    """A context in which some ranks read these variables and no rank assigns one."""
     watched = [each for each in variables if _STATE in each.__dict__]
     bring_up_to_date(watched)
-    known = [list(_state_of(each).known) for each in watched]
+    known = [list(_state_of(variable).known) for variable in watched]
     try:
         yield
     finally:
@@ -157,7 +162,7 @@ def only_read(variables: Iterable[Any]) -> Iterator[None]:
 
 @contextmanager
 def only_captured() -> Iterator[None]:
-    """Within, graphs are made, in which variables are captured and not read."""
+    """A context for making graphs, in which variables are captured and not read."""
     global _captures
     before, _captures = _captures, True
     try:
@@ -166,22 +171,23 @@ def only_captured() -> Iterator[None]:
         _captures = before
 
 
-_STATE, _OWN_HANDLE = "_tensoropt_state", "_tensoropt_handle"
+_STATE, _REAL_HANDLE = "_tensoropt_state", "_tensoropt_handle"
 _classes: dict[type, type] = {}
 _numbers = itertools.count()
 _variables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _captures = False
 _steps_have_run = False
 _read_since: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
-"""How many variables have been read one by one since a step's graph ran."""
+"""Number of variables that have been read one by one since a step's graph ran."""
 _left_by: weakref.ref[tf.Graph] | None = None
-"""The step's graph that ran last, unless a watched variable has been read or assigned since."""
+"""The graph of the last step, unless a watched variable has been read or assigned since."""
 
 
 def _forget_job() -> None:
-    """Let the script's variables have their newest values, and forget who else has them.
+    """Update the script's variables, and forget which graphs hold their values.
 
-    While a process handles an exception its peers may not come here: values are lost, as NaN shows.
+    If this process handles an exception, the other ranks may not get here. Then values that only
+    steps' graphs have are lost, and the variables are set to NaN.
     """
     global _steps_have_run
     is_alone = sys.exc_info()[0] is not None and current().is_mpi
@@ -210,8 +216,10 @@ def _touched() -> None:
 
 
 def _is_as_left(step: TracedStep) -> bool:
-    """Whether a step has run last, and nothing has touched a watched variable since: where the
-    values are has not changed then, and does not by another run."""
+    """Whether a step has run last, and no watched variable has been read or assigned since.
+
+    Then another run of the step changes nothing about where the newest values are.
+    """
     return _left_by is not None and _left_by() is step.graph
 
 
@@ -222,37 +230,39 @@ def _state_of(variable: Any) -> _State:
 
 
 def _watched(variable: Any, run: Runs) -> _State:
-    """The state of a variable, whose handle is watched from now on: all that reads or assigns a
-    variable takes it first."""
+    """The state of a variable, whose handle is a property from now on.
+
+    Every read and assignment of a variable asks for its handle first.
+    """
     if _STATE not in variable.__dict__:
         _touched()
         _variables[next(_numbers)] = variable
-        own = type(variable)
+        kind = type(variable)
         variable.__dict__[_STATE] = _State(None, weakref.WeakSet(), run)
-        # TensorFlow's compiled code asks for `_handle` by name, all else for `handle`, which is it.
-        variable.__dict__[_OWN_HANDLE] = variable.__dict__.pop("_handle")
-        if own not in _classes:
-            _classes[own] = type(own.__name__, (own,), {"_handle": property(_handle)})
-        variable.__class__ = _classes[own]
+        # TensorFlow's compiled code reads `_handle`; other code reads `handle`, which uses it.
+        variable.__dict__[_REAL_HANDLE] = variable.__dict__.pop("_handle")
+        if kind not in _classes:
+            _classes[kind] = type(kind.__name__, (kind,), {"_handle": property(_handle)})
+        variable.__class__ = _classes[kind]
     return _state_of(variable)
 
 
 def _handle(variable: Any) -> Any:
-    """The handle of a watched variable: its value is the newest, and may be changed through it."""
+    """The handle of a watched variable, after an update: its holder may read and assign it."""
     if not _captures or tf.executing_eagerly():
         _touched()
         _fetch(variable)
         _state_of(variable).known.clear()
-    return variable.__dict__[_OWN_HANDLE]
+    return variable.__dict__[_REAL_HANDLE]
 
 
 def _fetch(variable: Any) -> None:
-    """Give the script's variable the newest value.
+    """Set the script's variable to its newest value, with other variables that it predicts.
 
-    Who reads one number reads others, as those of all metrics at the end of an epoch: they are
-    brought up to date together. Of larger variables, who has read some reads others: each time as
-    many more are brought up to date with it, since what reads one takes as long to emit as what
-    reads all.
+    A script that reads one scalar usually reads the others, such as all metrics at the end of an
+    epoch: all scalars are updated together. A script that has read some larger variables usually
+    reads more: each read updates twice as many as the one before, because the emission of a run
+    that reads one variable takes as long as for all of them.
     """
     state = _state_of(variable)
     if state.newest is None:
@@ -270,22 +280,25 @@ def _fetch(variable: Any) -> None:
 
 
 def _value(variable: Any) -> Any:
-    """The newest value, which nobody changes by this."""
+    """The newest value of a variable; unlike a use of the handle, this cannot change it."""
     _fetch(variable)
     with tf.init_scope():
-        handle, dtype = variable.__dict__[_OWN_HANDLE], variable.dtype
+        handle, dtype = variable.__dict__[_REAL_HANDLE], variable.dtype
         return np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy())
 
 
 def _set(variable: Any, value: Any) -> None:
-    handle = variable.__dict__[_OWN_HANDLE]
+    handle = variable.__dict__[_REAL_HANDLE]
     with tf.init_scope():
         tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(value, variable.dtype))
 
 
 def _poison(variable: Any) -> None:
-    """Take the script's value away: what has the handle from before, as a function of the script
-    that was traced earlier, computes NaN or fails, in place of using an old value."""
+    """Overwrite the script's value, which is out of date.
+
+    A function of the script that was traced earlier has the real handle; it now computes NaN or
+    fails instead of using the old value.
+    """
     shape = [1] * (len(variable.shape) + 2)
     _set(variable, np.full(shape, _bad(variable), variable.dtype.as_numpy_dtype))
 

@@ -1,2 +1,2 @@
-"""What changes in TensorFlow's own interface: graph mode, recorded gradients, and names that
-TensorOpt adds or shares."""
+"""Changes of TensorFlow's interface: graph mode, recorded gradients, and names that TensorOpt adds
+or shares."""

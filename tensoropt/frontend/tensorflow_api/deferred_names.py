@@ -1,9 +1,9 @@
-"""Names of the graph API, of which looking at one changes nothing: graph mode waits for its use.
+"""Names of the graph API: looking at a name changes nothing, and its use turns graph mode on.
 
 `hasattr`, `dir`, completion in a shell and tools that walk over modules look names up. A function
-turns graph mode on when it is called, and a module when a name in it does. A class has no such
-moment, except TensorOpt's own, so one of TensorFlow's turns graph mode on when it is looked up.
-Types, errors, messages and constants never do.
+turns graph mode on when it is called, and a module when one of its names is used. A class of
+TensorFlow cannot tell when it is used, so looking it up turns graph mode on; TensorOpt's own
+classes do so when one is made. Types, errors, messages and constants never do.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ _VALUES = (
     *(BaseException, Message, enum.Enum, tf.DType, tf.TensorShape, tf.compat.v1.Dimension),
     *(tf.TypeSpec, tf.Tensor, tf.Operation, tf.compat.v1.GraphKeys),
 )
-"""Classes that need no graph mode, and those derived from them."""
+"""Classes that need no graph mode, as their subclasses need none."""
 
 
 def looked_up(owner: Any, name: str, own_classes: tuple[type, ...] = ()) -> Any:
-    """A name of a module, as a script may use it; graph mode is turned on where that cannot wait.
+    """A name of a module, in a form that turns graph mode on when it is used, or at once.
 
     Args:
-        owner: a module.
-        name: in it.
-        own_classes: those that turn graph mode on by themselves when one is made.
+        owner: the module.
+        name: the name in it.
+        own_classes: classes that turn graph mode on by themselves when one is made.
 
     Raises:
         AttributeError: if the module has no such name; nothing has changed then.
         StateError: see `enable_graph_mode`.
     """
-    found = getattr(owner, name)
-    if is_enabled() or _is_value(found, own_classes):
-        return found
+    value = getattr(owner, name)
+    if is_enabled() or _is_value(value, own_classes):
+        return value
     if tf.compat.v1.executing_eagerly_outside_functions():
-        if isinstance(found, _FUNCTIONS):
-            return _called_later(owner, name, found)
-        # Keras is imported by its first name, as graph mode has it.
-        if isinstance(found, ModuleType) and not type(found).__name__.endswith("LazyLoader"):
-            return _UsedLater(found)
+        if isinstance(value, _FUNCTIONS):
+            return _called_later(owner, name, value)
+        # A lazy loader imports Keras at its first name, and graph mode must be on before that.
+        if isinstance(value, ModuleType) and not type(value).__name__.endswith("LazyLoader"):
+            return _UsedLater(value)
     enable_graph_mode()
-    return getattr(owner, name)  # graph mode may have put another in its place
+    return getattr(owner, name)  # graph mode may have replaced the value
 
 
-def _is_value(found: Any, own_classes: tuple[type, ...]) -> bool:
-    if isinstance(found, type):
-        return issubclass(found, _VALUES) or found in own_classes
-    return not callable(found) and not isinstance(found, ModuleType)
+def _is_value(value: Any, own_classes: tuple[type, ...]) -> bool:
+    if isinstance(value, type):
+        return issubclass(value, _VALUES) or value in own_classes
+    return not callable(value) and not isinstance(value, ModuleType)
 
 
 def _called_later(owner: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +70,7 @@ def _called_later(owner: Any, name: str, function: Callable[..., Any]) -> Callab
 
 
 class _UsedLater(ModuleType):
-    """Stands for a module of TensorFlow's until graph mode is on."""
+    """A module of TensorFlow whose names turn graph mode on."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module.__name__, module.__doc__)

@@ -1,4 +1,4 @@
-"""TensorFlow 1's graph mode, which scripts build their graph in."""
+"""TensorFlow 1's graph mode, in which scripts build their graphs."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ _installs: list[Callable[[], None]] = []
 
 
 def when_enabled(install: Callable[[], None]) -> None:
-    """Call a function once, when graph mode is turned on."""
+    """Call a function once, as soon as graph mode is turned on."""
     _installs.append(install)
 
 
 def is_enabled() -> bool:
-    """Whether graph mode is on by `enable_graph_mode`."""
+    """Whether `enable_graph_mode` has turned graph mode on."""
     return _enabled and not tf.executing_eagerly()
 
 
 def enable_graph_mode() -> None:
     """Turn TensorFlow 2's behaviour off, as TensorFlow 1's scripts expect, and record gradients.
 
-    Eager execution is off. Shapes are lists of `Dimension`, layers draw their initial values as
-    TensorFlow 1's do. Two things stay: variables are resources, which are read when they are read,
-    and loops and conditionals are functional (control flow v2), to be read at all. From now on
-    ``tf.compat.v1.gradients`` and optimizers record what they differentiate by what.
+    Eager execution is off. Shapes are lists of `Dimension`, and layers draw their initial values as
+    in TensorFlow 1. Two things stay as in TensorFlow 2: variables are resources, whose value is
+    that of the moment of reading, and loops and conditionals are functional (control flow v2),
+    because TensorOpt cannot read others. From now on ``tf.compat.v1.gradients`` and optimizers
+    record which tensors they differentiate, and by which.
 
-    The first use of a TensorOpt name of the graph API does all this: a call of a function, a
-    session or an optimizer that is made. A script calls it where it builds its graph with
-    TensorFlow's own names before that. Further calls do nothing.
+    The first use of a TensorOpt name of the graph API calls this: a call of a function, or a new
+    session or optimizer. A script must call it if it builds its graph with TensorFlow's own names
+    before that. Further calls do nothing.
 
     Raises:
         StateError: if the script has already run TensorFlow operators eagerly.
@@ -55,14 +56,14 @@ def enable_graph_mode() -> None:
         )
     logger = tf.get_logger()
     level = logger.level
-    logger.setLevel(logging.ERROR)  # that reference variables are deprecated: there will be none
+    logger.setLevel(logging.ERROR)  # hide the warning that reference variables are deprecated
     tf.compat.v1.disable_v2_behavior()
     logger.setLevel(level)
     tf.compat.v1.enable_resource_variables()
     tf.compat.v1.enable_control_flow_v2()
-    # Else tf_keras imports it later: `tf.compat.v1` is then another module, without our names.
+    # If tf_keras imported it later, `tf.compat.v1` would be another module, without our names.
     importlib.import_module("tensorflow.compat.v1")
-    if not _enabled:  # else it was turned on within a graph's context, which has ended
+    if not _enabled:  # else it was on before, in the context of a graph that has ended
         for install in (recorded_gradients.install, *_installs):
             install()
     _enabled = True

@@ -1,4 +1,4 @@
-"""Names of the paper's Listing 1 that ``tf.compat.v1`` has elsewhere or not at all."""
+"""Names in the paper's Listing 1 that ``tf.compat.v1`` does not have in this place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def softmax_cross_entropy(labels: Any, logits: Any, name: str = "softmax_cross_e
         labels: class numbers (integers, one dimension less than logits), or a distribution over
             the classes (same shape as logits).
         logits: unscaled scores, shape [batch, ..., classes].
-        name: of the operators.
+        name: name scope of the operators.
 
     Raises:
         ValueError: TensorFlow's, if the shapes do not agree.

@@ -1,9 +1,10 @@
 """Recording of a script's gradients.
 
-The script's own call to ``tf.gradients`` is made in its graph; each result then passes through an
-Identity operator that records what was differentiated with respect to what. Emission cuts there
-and differentiates the rank graph instead, so that gradients get collectives of their own.
-Optimizers are unchanged: they find `gradients` in the TensorFlow module where `install` puts it.
+The script's call to ``tf.gradients`` adds operators to its graph. Each result then passes through
+an Identity operator that records which tensors were differentiated, and by which. Emission cuts the
+graph there and differentiates the rank's graph instead, so that gradients get collectives of their
+own. Optimizers are unchanged: they look `gradients` up in the TensorFlow module where `install`
+puts it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _COUNTER = "_tensoropt_gradient_calls"
 
 
 def install() -> None:
-    """Put `gradients` where scripts and optimizers find TensorFlow's."""
+    """Put `gradients` in the places where scripts and optimizers look TensorFlow's up."""
     gradients_module.gradients = gradients
     gradients_impl.gradients = gradients
     tf.compat.v1.gradients = gradients
@@ -41,7 +42,7 @@ def gradients(
     stop_gradients: Any = None,
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
 ) -> list[Any]:
-    """``tf.gradients``, recorded: same arguments, same results (`tf.compat.v1.gradients`)."""
+    """Record and return gradients: the arguments and results of `tf.compat.v1.gradients`."""
     results = unrecorded_gradients(
         ys,
         xs,
@@ -62,8 +63,8 @@ def gradients(
     y_list = _as_list(ys)
     given = _as_list(grad_ys) if grad_ys is not None else [None] * len(y_list)
     stopped = _as_list(stop_gradients) if stop_gradients else []
-    found = tagged(results, y_list, _as_list(xs), given, stopped, call, name)
-    return _with_zeros(found, xs, unconnected_gradients)
+    recorded = tagged(results, y_list, _as_list(xs), given, stopped, call, name)
+    return _with_zeros(recorded, xs, unconnected_gradients)
 
 
 def tagged(
@@ -75,14 +76,14 @@ def tagged(
     call: int,
     name: str = "gradients",
 ) -> list[Any]:
-    """Gradients in the default graph, each with the record of what it is.
+    """Gradients in the default graph, each with the record of its derivation.
 
     Args:
-        results: of TensorFlow; None stays None.
-        ys, grad_ys, stop_gradients: of ``tf.gradients``; None where a gradient is all ones.
+        results: TensorFlow's gradients; None stays None.
+        ys, grad_ys, stop_gradients: arguments of ``tf.gradients``; None in ``grad_ys`` for ones.
         xs: one for each result.
         call: number of the call in the graph.
-        name: of the scope.
+        name: name of the scope.
     """
     graph = tf.compat.v1.get_default_graph()
     record = {
@@ -100,7 +101,7 @@ def tagged(
 
 
 def _with_zeros(results: Sequence[Any], xs: Any, unconnected_gradients: Any) -> list[Any]:
-    """Replace None by zeros, if the script asks for it; these are no gradients to record."""
+    """Replace None by zeros if the script asks for it; the zeros are not recorded as gradients."""
     if tf.UnconnectedGradients(unconnected_gradients) != tf.UnconnectedGradients.ZERO:
         return list(results)
     return [
@@ -114,7 +115,7 @@ def _as_list(values: Any) -> list[Any]:
 
 
 def _name(value: Any) -> str:
-    """The tensor that TensorFlow differentiates for a value: for a variable its handle."""
+    """The name of the tensor that TensorFlow differentiates for a value; a variable's handle."""
     if hasattr(value, "handle"):
         return str(value.handle.name)
     if isinstance(value, tf.IndexedSlices):

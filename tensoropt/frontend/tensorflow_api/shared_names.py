@@ -1,4 +1,4 @@
-"""Names that TensorOpt and TensorFlow share, and which of the two a call gets."""
+"""Names that both TensorOpt and TensorFlow have, and the choice between the two."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ _disable_v2_behavior = tf.compat.v1.disable_v2_behavior
 
 
 def install() -> None:
-    """Add the errors of ``tf.errors`` to `tensoropt.errors`, for scripts that catch them; keep
-    control flow v2 on, whether a script turns it off here or in ``tf.compat.v1``; and let
-    TensorFlow 1's layers and cells be those of tf_keras, or say that they are there.
+    """Adapt names of TensorFlow.
+
+    Errors of ``tf.errors`` become names of `tensoropt.errors`, for scripts that catch them. Control
+    flow v2 stays on, even if a script turns it off here or in ``tf.compat.v1``. TensorFlow 1's
+    layers and cells are those of tf_keras; if it is not installed, an error names it.
     """
     vars(errors)["__getattr__"] = _tensorflow_error
     tf.compat.v1.disable_v2_behavior = disable_v2_behavior
     tf.compat.v1.disable_control_flow_v2 = disable_control_flow_v2
     if importlib.util.find_spec(_KERAS) is not None:
-        os.environ.setdefault(_LEGACY_KERAS, "1")  # TensorFlow reads it when they are first used
+        os.environ.setdefault(_LEGACY_KERAS, "1")  # TensorFlow reads it at their first use
     else:
         tf.compat.v1.layers = MissingModule("layers")
         tf.compat.v1.nn.rnn_cell = MissingModule("nn.rnn_cell")
 
 
 class MissingModule(ModuleType):
-    """A module of TensorFlow 1 that has gone to a package which is not installed."""
+    """A module of TensorFlow 1 that is now in another package, which is not installed."""
 
     def __getattr__(self, name: str) -> NoReturn:
         remedy = ""
@@ -62,20 +64,20 @@ def _tensorflow_error(name: str) -> Any:
 
 
 def rank(input: Any = _NONE, name: str | None = None) -> Any:
-    """Number of this process among all, from 0; of a tensor, its rank as ``tf.rank`` gives it."""
+    """Number of this process among all, from 0; for a tensor, its rank, as of ``tf.rank``."""
     return job.rank() if input is _NONE else tf.rank(input, name)
 
 
 def size(input: Any = _NONE, name: str | None = None, out_type: tf.DType = tf.int32) -> Any:
-    """Number of devices of the job; of a tensor, its size as ``tf.size`` gives it."""
+    """Number of devices of the job; for a tensor, its size, as of ``tf.size``."""
     return job.size() if input is _NONE else tf.compat.v1.size(input, name, out_type)
 
 
 def disable_v2_behavior() -> None:
-    """TensorFlow's, but control flow v2 stays on: only functional loops can be imported."""
+    """TensorFlow's function, with control flow v2 left on: only functional loops can be read."""
     _disable_v2_behavior()
     tf.compat.v1.enable_control_flow_v2()
 
 
 def disable_control_flow_v2() -> None:
-    """Does nothing: only functional loops and conditionals can be imported."""
+    """Do nothing: only functional loops and conditionals can be imported."""

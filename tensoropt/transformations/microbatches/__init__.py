@@ -1,1 +1,1 @@
-"""Microbatches: a step's batch in parts, computed one after another and summed up."""
+"""Microbatches: parts of a step's batch, computed one after another and summed up."""

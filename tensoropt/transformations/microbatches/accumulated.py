@@ -1,9 +1,10 @@
 """A step as a graph of microbatches one after another, with gradients added up.
 
-First what no microbatch changes, and the gradient that arrives at each microbatch; then each
-microbatch, forward and backward, after the one before it; then the whole step's sums and values,
-the gradients by what the microbatches read, and what follows them as in the script. Everything is
-an operator of a graph, so a strategy lays it out and it is emitted as any other step.
+The graph has, in this order: operators that do not depend on the microbatch, and the gradient that
+arrives at each microbatch; each microbatch, forward and backward, after the one before it; the sums
+and values of the whole step; the gradients by the tensors that microbatches read; and the operators
+of the script that follow them. All of them are ordinary operators, so that a strategy lays them out
+and they are emitted as in any other step.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ def accumulated(cut: BatchCut, roots: Collection[str], alike: Alike = lambda *_:
     """The graph of a step, computed microbatch by microbatch.
 
     Args:
-        cut: how the step falls into microbatches, without refusals.
+        cut: the division of the step into microbatches, without refusals.
         roots: names of the operators that are run or fetched.
-        alike: see there.
+        alike: gives keys of inputs that can share one read, see `Alike`.
 
     Returns:
         Operators in topological order. Those of microbatch 2 are named ``microbatch_2/...`` and
-        have `Operator.copy_of`; those that are computed once, and what the step returns, are
-        called as in the script.
+        have `Operator.copy_of`. Operators that are computed once, and results of the step, have
+        their names in the script.
     """
     return Accumulation(cut, frozenset(roots), alike).graph()
 
 
 class Accumulation:
-    """Makes the graph of a step, part after part; see `accumulated`."""
+    """Builds the graph of a step, section by section; see `accumulated`."""
 
     def __init__(self, cut: BatchCut, roots: frozenset[str], alike: Alike) -> None:
         cut.check()
@@ -61,7 +62,7 @@ class Accumulation:
         self._looked_up = {
             number: [op for op in cut.graph if self._has_slices(op, number)] for number in cut.calls
         }
-        self._slices_of: dict[str, list[str]] = {}  # gradients of parts of a sparse one
+        self._slices_of: dict[str, list[str]] = {}  # slices of microbatches, by sparse gradient
         self._near: dict[tuple[int, TensorName | None], frozenset[str]] = {}
         self._next_call = 1 + max(cut.calls, default=-1)
 
@@ -72,7 +73,7 @@ class Accumulation:
         return Copies(self._cut, self._step, alike)
 
     def graph(self) -> Graph:
-        """See `accumulated`."""
+        """The graph; see `accumulated`."""
         for operator in self._whole:
             if operator.name in self._cut.before:
                 self._step.add(operator)
@@ -93,9 +94,9 @@ class Accumulation:
         return Graph(self._step.operators)
 
     def _upstream(self, number: int) -> dict[TensorName, TensorName]:
-        """The gradients that arrive at what microbatches make, by tensor of the script.
+        """The gradients that arrive at results of microbatches, by tensor of the script.
 
-        The ys are affine in that, so their gradients are those at zero.
+        The ys are affine in these results, so that the gradients at zero are the gradients.
         """
         call = self._cut.calls[number]
         prefix = f"upstream_{number}"
@@ -132,11 +133,11 @@ class Accumulation:
                 at[TensorName(name, n)] = TensorName(copied.name, n)
         pairs = zip(call.tag.ys, call.tag.grad_ys, strict=True)
         ys = [(at[y], grad_y) for y, grad_y in pairs if y in at]
-        own, self._next_call = self._next_call, self._next_call + 1
+        call_number, self._next_call = self._next_call, self._next_call + 1
         return {
             end: self._step.gradient(
                 f"{prefix}/gradient/{end.operator}_{end.index}",
-                own,
+                call_number,
                 ys,
                 at[end],
                 TensorSpec(self._whole.spec(end).shape, self._whole.spec(end).dtype),
@@ -147,10 +148,10 @@ class Accumulation:
     def _microbatch(
         self, microbatch: int, upstream: dict[int, dict[TensorName, TensorName]]
     ) -> None:
-        """One microbatch, forward and backward."""
+        """Add one microbatch, forward and backward."""
         self._copies.gate = named("end", microbatch - 1) if microbatch else ""
-        made = [self._copies.copy(self._whole[name], microbatch) for name in self._cut.indices]
-        ends = [name for name in made if not self._step.operators[name].is_placeholder]
+        copies = [self._copies.copy(self._whole[name], microbatch) for name in self._cut.indices]
+        ends = [name for name in copies if not self._step.operators[name].is_placeholder]
         for number, call in self._cut.calls.items():
             ends += self._backward(microbatch, number, call, upstream[number])
         self._step.new("NoOp", named("end", microbatch), (), (), ends)
@@ -158,7 +159,7 @@ class Accumulation:
     def _backward(
         self, microbatch: int, number: int, call: CallCut, upstream: dict[TensorName, TensorName]
     ) -> list[str]:
-        """One microbatch's gradients of one call, added to those before; returns their names."""
+        """Add one microbatch's gradients of one call to the sums; returns the operators' names."""
         if not call.ends:
             return []
         ys = []
@@ -169,7 +170,7 @@ class Accumulation:
                 name = named(arriving.operator, microbatch)
                 arriving = self._copies.part(name, arriving, dim, microbatch, factor, None)
             ys.append((TensorName(named(end.operator, microbatch), end.index), arriving))
-        own, self._next_call = self._next_call, self._next_call + 1
+        call_number, self._next_call = self._next_call, self._next_call + 1
         boundaries = [name for name, calls in self._copies.read_in.items() if number in calls]
         stops = [TensorName(name, 0) for name in boundaries]
         stops += [
@@ -178,14 +179,14 @@ class Accumulation:
             if t.operator in self._cut.indices
         ]
         after = [named(n, microbatch) for n in call.tag.after if n in self._cut.indices]
-        # The gradient of a mean needs no value: it would be there for all microbatches at once.
+        # The gradient of a mean needs no value, and would be computed for all microbatches at once.
         after += [named(end.operator, microbatch) for end in call.ends]
-        found = []
+        added = []
         for boundary in boundaries:
             x = TensorName(boundary, 0)
             name = named(f"gradient_{number}/{boundary}", microbatch)
             gradient = self._step.gradient(
-                name, own, ys, x, self._step.spec(x), stops=stops, after=after
+                name, call_number, ys, x, self._step.spec(x), stops=stops, after=after
             )
             if (number, boundary) in self._sums:
                 before = TensorName(self._sums[number, boundary], 0)
@@ -194,21 +195,21 @@ class Accumulation:
                     SUM, name, [before, gradient], [self._step.spec(x)], boundary=boundary
                 )
             self._sums[number, boundary] = gradient.operator
-            found.append(gradient.operator)
+            added.append(gradient.operator)
         for operator in self._looked_up[number]:
             tag = operator.gradient
-            assert tag is not None, "a gradient"
+            assert tag is not None, "slices are gradients"
             name = named(operator.name, microbatch)
             rows = operator.outputs[0].shape[:1]
             count = rows[0] // self._cut.microbatches if rows and rows[0] > 0 else -1
             spec = TensorSpec((count, *operator.outputs[0].shape[1:]), operator.outputs[0].dtype)
-            self._step.gradient(name, own, ys, tag.x, spec, tag.part, stops, after)
+            self._step.gradient(name, call_number, ys, tag.x, spec, tag.part, stops, after)
             self._slices_of.setdefault(operator.name, []).append(name)
-            found.append(name)
-        return found
+            added.append(name)
+        return added
 
     def _has_slices(self, gradient: Operator, number: int) -> bool:
-        """Whether it is a sparse gradient by a table of which microbatches look up rows."""
+        """Whether an operator is a sparse gradient by a table that microbatches look rows up in."""
         tag = gradient.gradient
         if tag is None or tag.part == "dense" or tag.call != number:
             return False
@@ -225,7 +226,7 @@ class Accumulation:
         return False
 
     def _results(self, after: Iterable[Operator]) -> None:
-        """What the microbatches make, for what follows them, by the script's names."""
+        """Add the results of microbatches that later operators read, with the script's names."""
         read, waited_for = set(self._roots), set[str]()
         for operator in after:
             if operator.gradient is None:
@@ -252,7 +253,7 @@ class Accumulation:
             )
 
     def _gradient(self, operator: Operator, tag: GradientTag) -> None:
-        """A gradient of the script: by what the microbatches read, and by what follows them."""
+        """Add a gradient of the script: by tensors that microbatches read, and by later ones."""
         call = self._cut.calls[tag.call]
         pairs = list(zip(tag.ys, tag.grad_ys, strict=True))
         ys: list[tuple[TensorName, TensorName | None]] = [
@@ -279,28 +280,28 @@ class Accumulation:
     def _is_near(
         self, tag: GradientTag, ys: Iterable[tuple[TensorName, TensorName | None]]
     ) -> bool:
-        """Whether x reaches some of the ys without a microbatch."""
+        """Whether x reaches some of the ys without a microbatch in between."""
         makers = [self._step.operators[y.operator] for y, _ in ys]
         near = {op.inputs[0].operator if op.type == BOUNDARY else op.name for op in makers}
         return not self._reached(tag.call, tag.x).isdisjoint(near)
 
     def _joined(self, operator: Operator, slices: list[str]) -> None:
-        """The slices of all microbatches."""
+        """Add the slices of all microbatches as one result."""
         parts = [TensorName(each, 0) for each in slices]
         self._step.new(RESULT, operator.name, parts, operator.outputs, dims=(0,), scales=(None,))
 
     def _reached(self, number: int, only: TensorName | None = None) -> frozenset[str]:
-        """The operators that the xs of a call reach without a microbatch, or only one of them."""
+        """The operators that a call's xs, or only one x, reach without a microbatch in between."""
         if (number, only) not in self._near:
             flowing = self._cut.calls[number].differentiated
             tags = [op.gradient for op in self._whole if op.gradient is not None]
             xs = [tag.x for tag in tags if tag.call == number]
-            found = {x.operator for x in xs if only in (None, x)}
+            reached = {x.operator for x in xs if only in (None, x)}
             for operator in self._whole:
                 if operator.name in self._cut.indices:
                     continue
                 numbers = flowing.get(operator.name, ())
-                if any(operator.inputs[n].operator in found for n in numbers):
-                    found.add(operator.name)
-            self._near[number, only] = frozenset(found)
+                if any(operator.inputs[n].operator in reached for n in numbers):
+                    reached.add(operator.name)
+            self._near[number, only] = frozenset(reached)
         return self._near[number, only]

@@ -1,7 +1,7 @@
 """Operators whose gradient by some inputs does not depend on these inputs.
 
-A loss is made of sums over the batch, which are there after the last microbatch only; their
-gradients are needed before the first. So what makes the loss of them is to be affine in them.
+A loss is computed from sums over the batch, which exist only after the last microbatch. Their
+gradients are needed before the first one. So the loss must be affine in these sums.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ def coefficients(operator: Operator, inputs: Collection[int]) -> tuple[int, ...]
     """The other inputs that an operator's gradient by some inputs reads.
 
     Args:
-        operator: any.
-        inputs: numbers of those that it is to be affine in, all together.
+        operator: any operator.
+        inputs: numbers of the inputs in which it must be affine, all together.
 
     Returns:
-        Numbers of inputs; None where the gradient reads one of ``inputs``, or may do so.
+        Numbers of inputs; None if the gradient reads one of ``inputs``, or may do so.
     """
     others = [n for n in range(len(operator.inputs)) if n not in inputs]
     if operator.type in _ADDITIVE:
-        # Axes, shapes and places are no summands.
-        found = tuple(n for n in others if not _is_summand(operator.input_specs[n].dtype))
+        # Axes, shapes and positions are not summands.
+        read = tuple(n for n in others if not _is_summand(operator.input_specs[n].dtype))
     elif operator.type in _QUOTIENTS:
-        found = (1,)
+        read = (1,)
     elif operator.type in _PRODUCTS and len(inputs) == 1:
-        found = tuple(others)
+        read = tuple(others)
     elif operator.type in _CHOICES:
-        found = (0,)
+        read = (0,)
     else:
         return None
-    return None if set(found) & set(inputs) else found
+    return None if set(read) & set(inputs) else read
 
 
 def _is_summand(dtype: str) -> bool:

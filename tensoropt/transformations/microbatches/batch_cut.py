@@ -1,4 +1,4 @@
-"""How a step falls into microbatches, or what stands in the way."""
+"""The division of a step into microbatches, and the reasons why it cannot be divided."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["BatchCut", "CallCut", "Refusal"]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a step cannot be computed microbatch by microbatch.
+    """The reason why a step cannot be computed microbatch by microbatch.
 
     Attributes:
-        operator: that stands in the way.
-        type: its type.
-        reason: what it does.
+        operator: name of the operator that prevents it.
+        type: the operator's type.
+        reason: a phrase that follows the operator's name, such as "is a gradient".
     """
 
     operator: str
@@ -33,14 +33,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class CallCut:
-    """One call of ``tf.gradients``, whose ys are affine in what microbatches make.
+    """One call of ``tf.gradients``, whose ys are affine in results of microbatches.
 
     Attributes:
-        tag: of one of its gradients.
+        tag: the tag of one of its gradients.
         ends: tensors of the microbatches that the ys depend on, and through which gradients flow.
-        path: operators between these and the ys, in topological order.
-        flows: per operator of the path the numbers of its inputs that gradients flow through.
-        differentiated: for every operator of the step the same, see `differentiated_inputs`.
+        path: operators between ``ends`` and the ys, in topological order.
+        flows: for each operator of the path, the numbers of inputs that gradients flow through.
+        differentiated: the same for every operator of the step, see `differentiated_inputs`.
     """
 
     tag: GradientTag
@@ -52,22 +52,23 @@ class CallCut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchCut:
-    """How a step falls into microbatches.
+    """The division of a step into microbatches.
 
     Attributes:
-        graph: the step, whole.
-        microbatches: how many.
-        derivations: of all operators.
+        graph: the whole step.
+        microbatches: number of microbatches.
+        derivations: derivations of all operators.
         indices: operators that are computed microbatch by microbatch, in topological order, with
-            the index of their iteration space that is cut; None for placeholders, and where one
-            microbatch has all examples and an operator has no such index.
-        dims: of the tensors that they make, those that have examples, with the dimension.
-        slices: inputs of theirs, by operator and number, that no microbatch makes and that are cut
-            along a dimension.
-        before: operators that are computed once, before the first microbatch; some of the batch,
-            as coefficients of losses are.
-        calls: of ``tf.gradients``, by number.
-        refusals: what stands in the way; empty where the step can be computed so.
+            the index of their iteration space that is cut; None for placeholders, and for operators
+            without such an index if one microbatch has all examples.
+        dims: the dimension of examples of each tensor that these operators compute and that has
+            examples.
+        slices: inputs of these operators that are cut along a dimension but not computed by a
+            microbatch: the dimension, by operator and number of the input.
+        before: operators that are computed once, before the first microbatch; some read the batch,
+            such as coefficients of losses.
+        calls: calls of ``tf.gradients``, by number.
+        refusals: reasons why the step cannot be computed so; empty if it can.
     """
 
     graph: Graph
@@ -81,25 +82,27 @@ class BatchCut:
     refusals: tuple[Refusal, ...]
 
     def sums(self, name: str) -> bool:
-        """Whether an operator sums over examples: what it makes is a share of the step's. So are
-        local statistics of a batch normalisation."""
+        """Whether an operator sums over examples, so that its result is a share of the step's.
+
+        Local statistics of a batch normalisation count as sums.
+        """
         index = self.indices[name]
         if index is None:
             return False
-        about = self.derivations[name].indices[index]
-        return about.reducer is not None or bool(about.partial_outputs)
+        cut_index = self.derivations[name].indices[index]
+        return cut_index.reducer is not None or bool(cut_index.partial_outputs)
 
     def check(self) -> None:
         """Check that the step can be computed so.
 
         Raises:
-            GraphError: naming what stands in the way.
+            GraphError: naming the operators that prevent it.
         """
         if not self.refusals:
             return
         named = "; ".join(map(str, self.refusals[:4]))
         more = f"; and {len(self.refusals) - 4} more" if len(self.refusals) > 4 else ""
-        remedy = "Leave microbatches and pipeline out, or replace what mixes examples"
+        remedy = "Leave microbatches and pipeline out, or replace operators that mix examples"
         if any(takes_statistics(self.graph[each.operator]) for each in self.refusals):
             remedy += "; batch_norm='local' normalises each microbatch by its own statistics"
         raise GraphError(

@@ -1,4 +1,4 @@
-"""Operators on the examples of one microbatch, and what they read."""
+"""Copies of operators for the examples of one microbatch, and the tensors that they read."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tensoropt.transformations.microbatches.step_graph import BOUNDARY, PART, St
 __all__ = ["Alike", "Copies"]
 
 Alike = Callable[[Operator, int], Hashable]
-"""What inputs of equal tensors have in common that can be read together; given an operator of the
-first microbatch and the number of an input."""
+"""A function of an operator of the first microbatch and the number of an input. It returns a key:
+inputs of one tensor with equal keys share one boundary operator, which reads the tensor."""
 
 
 class Copies:
     """Makes the operators of each microbatch.
 
     Args:
-        cut: how the step falls into microbatches.
-        step: where they are added to; it has what is computed before.
-        alike: see there.
+        cut: the division of the step into microbatches.
+        step: the graph that gets the operators; it has the operators that are computed before.
+        alike: gives keys of inputs that can share one read, see `Alike`.
 
     Attributes:
-        read_in: by boundary the calls of ``tf.gradients`` whose gradients flow to it.
-        origins: by boundary the tensor of the script that is read there.
-        gate: name of the operator that the next copies wait for; none where it is empty.
+        read_in: for each boundary, the calls of ``tf.gradients`` whose gradients flow to it.
+        origins: for each boundary, the tensor of the script that is read there.
+        gate: name of the operator that the next copies wait for; empty for none.
     """
 
     def __init__(self, cut: BatchCut, step: StepGraph, alike: Alike) -> None:
@@ -54,7 +54,7 @@ class Copies:
         self.gate = ""
 
     def copy(self, operator: Operator, microbatch: int) -> str:
-        """An operator on the examples of one microbatch; returns its name."""
+        """Add an operator on the examples of one microbatch, and return its name."""
         copied, local = operator_of_one(self._cut, operator, microbatch)
         copied = replace(
             copied,
@@ -70,19 +70,19 @@ class Copies:
         return copied.name
 
     def _after(self, operator: Operator, microbatch: int) -> tuple[str, ...]:
-        """What a microbatch's operator waits for besides its inputs."""
+        """The control inputs of a microbatch's operator."""
         indices = self._cut.indices
-        own = [t.operator for t in operator.inputs if t.operator in indices]
-        own += [name for name in operator.control_inputs if name in indices]
+        needed = [t.operator for t in operator.inputs if t.operator in indices]
+        needed += [name for name in operator.control_inputs if name in indices]
         controls = [
             named(name, microbatch) if name in indices else name for name in operator.control_inputs
         ]
-        if self.gate and not operator.is_placeholder and self.is_first(operator, own):
+        if self.gate and not operator.is_placeholder and self.is_first(operator, needed):
             controls.append(self.gate)
         return tuple(controls)
 
     def is_first(self, operator: Operator, needed: Collection[str]) -> bool:
-        """Whether an operator waits for nothing of its microbatch but what is fed."""
+        """Whether an operator needs only fed values of its microbatch."""
         del operator
         return all(self._whole[name].is_placeholder for name in needed)
 
@@ -94,7 +94,7 @@ class Copies:
         local: dict[int | str, Any],
         microbatch: int,
     ) -> TensorName:
-        """What a microbatch's operator reads as one of its inputs."""
+        """The tensor that a microbatch's operator reads as one of its inputs."""
         tensor, spec = operator.inputs[number], copied.input_specs[number]
         dim = self._cut.slices.get((operator.name, number))
         if number in local:
@@ -110,9 +110,9 @@ class Copies:
         ]
         value = self._whole.spec(tensor).value
         if dim is not None and value is not None and not calls:
-            own = np.split(value, self._cut.microbatches, dim)[microbatch]
+            split = np.split(value, self._cut.microbatches, dim)[microbatch]
             place = f"{tensor.operator}_{tensor.index}/along_{dim}"
-            return self._step.constant(named(place, microbatch), own, spec.dtype)
+            return self._step.constant(named(place, microbatch), split, spec.dtype)
         if not calls and dim is None:
             return tensor
         if microbatch == 0:

@@ -1,13 +1,13 @@
-"""What of a training step can be computed microbatch by microbatch, with the same result.
+"""The operators of a training step that can be computed microbatch by microbatch.
 
-The batch is cut as a split of tensors cuts it: forward from what is fed, an operator is cut along
-the index of its iteration space that runs over examples, if its kernel on some examples makes
-the outputs of these. Where that index is summed over, the outputs are shares of a sum (of a mean
-once divided). What is made of sums, or combines examples otherwise, is computed once, after the
-last microbatch, of the sums and of all examples' values. The backward pass is in between: so each
-loss is to be affine in what the microbatches make, by coefficients that are known before
-(`tensoropt.transformations.microbatches.affine`). Then the step's gradients are sums over
-microbatches.
+The batch is cut as a split of tensors is. Starting from the fed values, an operator is cut along
+the index of its iteration space that runs over examples, if its kernel on some examples computes
+the outputs of these examples. If that index is summed over, the outputs are shares of a sum (or of
+a mean, after a division). Operators that read sums, or combine examples in another way, are
+computed once, after the last microbatch, from the sums and from the values of all examples. The
+backward pass comes before them, so each loss must be affine in the results of microbatches, with
+coefficients that are known before (`tensoropt.transformations.microbatches.affine`). Then the
+step's gradients are sums over microbatches.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ __all__ = ["cut_along_batch"]
 
 
 _SHAPES = frozenset({"Rank", "Shape", "Size"})
-_NOT_AFFINE = "makes of sums over the batch what is no sum, mean or multiple of them"
+_NOT_AFFINE = "computes something other than a sum, mean or multiple from sums over the batch"
 
 
 def cut_along_batch(graph: Graph, batch_inputs: Iterable[str], microbatches: int) -> BatchCut:
-    """Find what of a step is computed microbatch by microbatch, and what stands in the way.
+    """Find the operators of a step that are computed microbatch by microbatch.
 
     Args:
         graph: one training step, shapes bound.
-        batch_inputs: placeholders whose first dimension is the batch; others are ignored.
-        microbatches: how many; one is the whole batch.
+        batch_inputs: placeholders whose first dimension is the batch; other names are ignored.
+        microbatches: number of microbatches; one is the whole batch.
 
     Raises:
-        GraphError: if nothing is fed by the batch, or not equally many examples everywhere, or
-            they do not divide into microbatches.
+        GraphError: if no placeholder is fed the batch, if placeholders have different numbers of
+            examples, or if these do not divide into microbatches.
     """
-    return _Finder(graph, frozenset(batch_inputs), microbatches).found()
+    return _Cutter(graph, frozenset(batch_inputs), microbatches).cut()
 
 
 def _with_known_shapes(graph: Graph) -> Graph:
-    """The graph with constants for shapes of tensors, which are not those of a microbatch's.
+    """The graph with constants for shapes of tensors, because a microbatch's shapes differ.
 
-    The importer leaves those that wait for something else, such as a comparison of shapes.
+    The importer leaves shapes that have control inputs, such as a comparison of shapes.
     """
-    found = dict(graph.operators)
+    operators = dict(graph.operators)
     for operator in graph:
         if operator.type not in _SHAPES or operator.is_constant:
             continue
@@ -67,13 +67,13 @@ def _with_known_shapes(graph: Graph) -> Graph:
         of_type: dict[str, Any] = {"Shape": shape, "Size": prod(shape), "Rank": len(shape)}
         value = np.asarray(of_type[operator.type], spec.dtype)
         known = TensorSpec(value.shape, spec.dtype, value)
-        found[operator.name] = replace(
+        operators[operator.name] = replace(
             operator, type="Const", inputs=(), input_specs=(), outputs=(known,), synthetic=True
         )
-    return Graph(found) if found != graph.operators else graph
+    return Graph(operators) if operators != graph.operators else graph
 
 
-class _Finder:
+class _Cutter:
     def __init__(self, graph: Graph, batch_inputs: frozenset[str], microbatches: int) -> None:
         self._graph = _with_known_shapes(graph)
         self._count = microbatches
@@ -83,8 +83,8 @@ class _Finder:
         self._dims: dict[TensorName, int] = {}
         self._slices: dict[tuple[str, int], int] = {}
         self._depends: set[str] = set()
-        self._changing: set[str] = set()  # operators that need a gradient or a change
-        self._uncut: dict[str, str] = {}  # operators that read examples, and why they are not cut
+        self._changing: set[str] = set()  # operators that depend on a gradient or an assignment
+        self._uncut: dict[str, str] = {}  # reasons why operators that read examples are not cut
         fed = [op for op in graph if op.is_placeholder and op.name in batch_inputs]
         self._check_fed(fed)
         for operator in fed:
@@ -110,7 +110,7 @@ class _Finder:
                 f"{self._count} microbatches; take a batch that is a multiple of these."
             )
 
-    def found(self) -> BatchCut:
+    def cut(self) -> BatchCut:
         tags = {op.gradient.call: op.gradient for op in self._graph if op.gradient is not None}
         calls, early = {}, set()
         for number, tag in tags.items():
@@ -144,7 +144,7 @@ class _Finder:
         self._refusals.append(Refusal(name, self._graph[name].type, reason))
 
     def _visit(self, operator: Operator) -> None:
-        """See whether an operator is cut."""
+        """Decide whether an operator is cut."""
         name = operator.name
         needed = [t.operator for t in operator.inputs] + list(operator.control_inputs)
         gradient = operator.gradient is not None
@@ -152,20 +152,20 @@ class _Finder:
             self._changing.add(name)
         read = {tensor.operator for tensor in operator.inputs}
         if self._depends.isdisjoint(read) and name not in self._changing:
-            return  # where it waits for what is computed of the batch, that is computed first
+            return  # it may have control inputs from the batch, which then are computed before
         self._depends.add(name)
-        found = self._index(operator)
-        if isinstance(found, str):
-            self._uncut[name] = found
+        index = self._index(operator)
+        if isinstance(index, str):
+            self._uncut[name] = index
             return
         derivation = self._derivations[name]
-        self._indices[name] = found
-        if found is None:
+        self._indices[name] = index
+        if index is None:
             return
         for number, of_dims in enumerate(derivation.inputs):
-            if operator.inputs[number] not in self._dims and found in of_dims:
-                self._slices[name, number] = of_dims.index(found)
-        self._note_outputs(operator, found)
+            if operator.inputs[number] not in self._dims and index in of_dims:
+                self._slices[name, number] = of_dims.index(index)
+        self._note_outputs(operator, index)
 
     def _note_outputs(self, operator: Operator, index: int) -> None:
         for number, of_dims in enumerate(self._derivations[operator.name].outputs):
@@ -173,17 +173,17 @@ class _Finder:
                 self._dims[TensorName(operator.name, number)] = of_dims.index(index)
 
     def _index(self, operator: Operator) -> int | str | None:
-        """The index along which an operator is cut, or why it is not.
+        """The index along which an operator is cut, or the reason why it is not cut.
 
-        One microbatch has all examples: nothing is cut, whatever mixes them; None says so where an
-        operator has no such index.
+        If one microbatch has all examples, nothing has to be cut, even if it mixes examples; None
+        then says that an operator has no such index.
         """
         if operator.gradient is not None:
             return "is a gradient"
         if operator.mutates:
             return "changes a variable"
         derivation = self._derivations[operator.name]
-        found: set[int | None] = set()
+        indices: set[int | None] = set()
         for number, tensor in enumerate(operator.inputs):
             if tensor.operator not in self._depends:
                 continue
@@ -194,31 +194,31 @@ class _Finder:
                 known = derivation.inputs[number : number + 1]
                 of_dims = known[0] if known else ()
                 dim = self._dims[tensor]
-                found.add(of_dims[dim] if dim < len(of_dims) else None)
+                indices.add(of_dims[dim] if dim < len(of_dims) else None)
         if not self._changing.isdisjoint(operator.control_inputs):
             return "runs after a change of a variable"
         if self._count == 1:
-            return found.pop() if len(found) == 1 else None
-        if not found:
+            return indices.pop() if len(indices) == 1 else None
+        if not indices:
             return ""
-        if len(found) > 1:
+        if len(indices) > 1:
             return "combines different examples with each other"
-        (index,) = found
+        (index,) = indices
         if index is None:
             return self._why_whole(derivation)
         return self._why_not(operator, derivation, index) or index
 
     def _why_late(self, operator: Operator, tensor: TensorName) -> str:
         if any(each in self._dims for each in operator.inputs):
-            return f"combines examples with {str(tensor)!r}, which is made of all of them"
+            return f"combines examples with {str(tensor)!r}, which depends on all of them"
         return ""
 
     def _is_share(self, tensor: TensorName) -> bool:
         index = self._indices[tensor.operator]
         if index is None or tensor in self._dims:
             return False
-        about = self._derivations[tensor.operator].indices[index]
-        return about.reducer is not None or tensor.index in about.partial_outputs
+        cut_index = self._derivations[tensor.operator].indices[index]
+        return cut_index.reducer is not None or tensor.index in cut_index.partial_outputs
 
     def _why_whole(self, derivation: Derivation) -> str:
         if not derivation.indices:
@@ -226,12 +226,12 @@ class _Finder:
         return "takes the examples all together"
 
     def _why_not(self, operator: Operator, derivation: Derivation, index: int) -> str:
-        about = derivation.indices[index]
+        cut_index = derivation.indices[index]
         halos = any(halo.index == index for halo in derivation.halos)
-        if about.has_inner_collectives or halos:
-            return "combines different examples: what it makes of one depends on the others"
-        if about.reducer not in (None, "sum"):
-            return f"takes the {about.reducer} over examples"
+        if cut_index.has_inner_collectives or halos:
+            return "combines different examples: its result for one example depends on the others"
+        if cut_index.reducer not in (None, "sum"):
+            return f"takes the {cut_index.reducer} over examples"
         if divisible(derivation)[index] % self._count:
             return f"has examples in rows that do not divide into {self._count} microbatches"
         for number, of_dims in enumerate(derivation.inputs):
@@ -239,13 +239,13 @@ class _Finder:
                 return "combines different examples with each other"
             if index in of_dims and operator.inputs[number] not in self._dims:
                 if operator.inputs[number].operator in self._depends:
-                    return "cuts what is the same for all examples"
+                    return "cuts a tensor that is the same for all examples"
                 if operator.input_specs[number].dtype == "resource":
                     return "cuts a variable along its examples"
         return ""
 
     def _cut_draws(self) -> None:
-        """Cut what is drawn for examples, and only then: masks are as large as what they mask."""
+        """Cut random tensors that are drawn for examples; a mask has the shape of its tensor."""
         drawn: set[str] = set()
         for operator in self._graph:
             if operator.name in self._depends:
@@ -280,20 +280,20 @@ class _Finder:
 
     def _is_drawn_in_parts(self, operator: Operator, index: int) -> bool:
         derivation = self._derivations[operator.name]
-        about = derivation.indices[index]
-        if about.reducer is not None or operator.mutates:
+        cut_index = derivation.indices[index]
+        if cut_index.reducer is not None or operator.mutates:
             return False
-        if about.spelled_out and operator.type not in DRAWN:
+        if cut_index.spelled_out and operator.type not in DRAWN:
             return False
         return divisible(derivation)[index] % self._count == 0
 
     def _call(self, number: int, tag: GradientTag) -> tuple[CallCut, set[str]]:
-        """One call, and the operators that it needs before the first microbatch."""
+        """The cut of one call, and the operators that it needs before the first microbatch."""
         flowing = differentiated_inputs(self._graph, number)
         cut = {name for name in flowing if name in self._indices}
         ends = [y for y in tag.ys if y.operator in self._indices]
         flows: dict[str, tuple[int, ...]] = {}
-        refused: set[str] = set()  # with what follows
+        refused: set[str] = set()  # operators that are refused, or that read one of these
         early: set[str] = {grad_y.operator for grad_y in tag.grad_ys if grad_y is not None}
         for operator in self._graph:
             if operator.name in self._indices or operator.name not in flowing:
@@ -328,8 +328,10 @@ class _Finder:
         return call, early
 
     def _changes_for(self, name: str, flowing: Collection[str]) -> bool:
-        """Whether an operator changes what microbatches or gradients read; moving averages of
-        statistics are not that."""
+        """Whether an operator changes a variable that microbatches or gradients read.
+
+        Moving averages of statistics do not count.
+        """
         operator = self._graph[name]
         changed = {operator.inputs[n].operator for n in operator.mutates}
         for other in self._graph:
@@ -342,7 +344,7 @@ class _Finder:
         return False
 
     def _check_sparse(self, number: int, flowing: Mapping[str, tuple[int, ...]]) -> None:
-        """A table is looked up in microbatches for slices, or for dense gradients, in all calls."""
+        """Check that each table has either sparse or dense gradients, in all calls."""
         sparse = sparse_tensors(self._graph)
         others = {t for call, tensors in sparse.items() if call != number for t in tensors}
         for name in self._indices:
@@ -352,14 +354,14 @@ class _Finder:
                     self._refuse(tensor.operator, "has a sparse gradient, and a dense one as well")
 
     def _closed(self, names: set[str]) -> frozenset[str]:
-        """Operators with all that they need, before the first microbatch."""
-        found: set[str] = set()
+        """Some operators and all that they need, to be computed before the first microbatch."""
+        closed: set[str] = set()
         waiting = list(names)
         while waiting:
             name = waiting.pop()
-            if name in found:
+            if name in closed:
                 continue
-            found.add(name)
+            closed.add(name)
             operator = self._graph[name]
             if operator.gradient is not None:
                 self._refuse(name, "is a gradient, and is needed before the last microbatch")
@@ -368,4 +370,4 @@ class _Finder:
             else:
                 waiting += [t.operator for t in operator.inputs]
                 waiting += [n for n in operator.control_inputs if n in self._graph]
-        return frozenset(found)
+        return frozenset(closed)

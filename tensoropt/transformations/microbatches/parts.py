@@ -1,7 +1,7 @@
-"""Operators and tensors of one microbatch: a part of the batch is as a shard of it.
+"""Operators and tensors of one microbatch, which is a part of the batch as a shard is.
 
-What a kernel is told of the whole tensor (Reshape's shape) it is told of the part, and a mean over
-some examples is a share of the mean over all once it is divided.
+Operands and attributes that describe the whole tensor (Reshape's shape) are adapted to the part. A
+mean over some examples is a share of the mean over all examples, after a division.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["graph_of_one", "operator_of_one", "part_of", "scale"]
 
 
 def graph_of_one(cut: BatchCut) -> Graph:
-    """The step's graph as one microbatch has it: what a step computes once is as in the script."""
+    """The graph of one microbatch; operators that a step computes once stay as in the script."""
     operators = {
         operator.name: operator_of_one(cut, operator)[0]
         if operator.name in cut.indices
@@ -37,8 +37,10 @@ def graph_of_one(cut: BatchCut) -> Graph:
 def operator_of_one(
     cut: BatchCut, operator: Operator, microbatch: int = 0
 ) -> tuple[Operator, dict[int | str, Any]]:
-    """An operator on the examples of one microbatch, and what it is given in place of the script's
-    operands and attributes, see `local_form`."""
+    """An operator on the examples of one microbatch, and its changed operands and attributes.
+
+    The latter replace the script's, see `local_form`.
+    """
     local: dict[int | str, Any] = {}
     if cut.microbatches == 1:
         return operator, local
@@ -67,14 +69,14 @@ def operator_of_one(
 
 
 def part_of(spec: TensorSpec, dim: int, microbatches: int) -> TensorSpec:
-    """What is known of a part of a tensor along a dimension."""
+    """The specification of a part of a tensor along a dimension."""
     shape = list(spec.shape)
     shape[dim] //= microbatches
     return TensorSpec(tuple(shape), spec.dtype)
 
 
 def scale(cut: BatchCut, tensor: TensorName) -> float:
-    """By what the microbatches' shares of a tensor are multiplied in their sum."""
+    """The factor of the microbatches' shares of a tensor in their sum."""
     name, index = tensor.operator, cut.indices[tensor.operator]
     if index is None:
         return 1.0
@@ -84,12 +86,12 @@ def scale(cut: BatchCut, tensor: TensorName) -> float:
 
 
 def _mesh(cut: BatchCut) -> Mesh:
-    """The microbatches, as if they were devices."""
+    """A mesh whose devices are the microbatches."""
     return Mesh((cut.microbatches,) if cut.microbatches > 1 else ())
 
 
 def _split(cut: BatchCut, name: str) -> Configuration:
-    """A split over microbatches."""
+    """The configuration that splits an operator over microbatches."""
     count, index = len(cut.derivations[name].indices), cut.indices[name]
     axes = tuple(range(len(_mesh(cut).axes)))
     return Configuration(tuple(axes if n == index else () for n in range(count)))

@@ -1,4 +1,4 @@
-"""The operators of a step of several microbatches, one after the other."""
+"""The graph of a step in several microbatches, one after the other, while it is built."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from tensoropt.graph.tensor import TensorSpec
 __all__ = ["BOUNDARY", "MICROBATCH", "PART", "RESULT", "SUM", "StepGraph", "named"]
 
 MICROBATCH = "_microbatch"
-"""Attribute of what is fed or drawn for a microbatch: along which dimension, of which microbatch,
-of how many it has the examples."""
+"""Attribute of an operator that is fed or drawn for a microbatch: (the dimension of examples, the
+number of the microbatch, the number of microbatches)."""
 
 BOUNDARY = "MicrobatchBoundary"
-"""What microbatches read of a tensor that is computed once. Attribute ``reader``: one of the
-operators that read it, and the input's number; ``dim``: along which they read parts, or None."""
+"""A read of a tensor that is computed once, by operators of microbatches. Attribute ``reader``: one
+of these operators, and the number of its input; ``dim``: the dimension along which they read parts,
+or None."""
 PART = "MicrobatchPart"
-"""A microbatch's part of a tensor: along ``dim`` the one of ``number`` of ``count``, or all of it;
-times ``scale``. ``boundary``: whose part it is; None for a gradient."""
+"""A microbatch's part of a tensor, times ``scale``: part ``number`` of ``count`` along ``dim``, or
+the whole tensor. ``boundary``: the boundary whose part it is; None for a gradient."""
 SUM = "MicrobatchSum"
-"""The sum of gradients by ``boundary``."""
+"""The sum of two gradients by ``boundary``."""
 RESULT = "MicrobatchResult"
-"""What microbatches have made of an operator. Its inputs are all microbatches' first outputs, then
-their second ones. Attributes: ``dims``, for each output the dimension along which they are
-concatenated, or None; ``scales``, what their sum is multiplied by, None for the first of them."""
+"""The result of an operator of the script, from all microbatches. Its inputs are the first outputs
+of all microbatches, then their second outputs. Attributes: ``dims``, for each output the dimension
+of the concatenation, or None; ``scales``, the factor of the sum, or None for the first microbatch's
+output."""
 
 
 def named(name: str, microbatch: int) -> str:
-    """The name of a microbatch's own operator."""
+    """The name of a microbatch's copy of an operator."""
     return f"microbatch_{microbatch}/{name}"
 
 
 class StepGraph:
-    """A graph that grows.
+    """A graph to which operators are added.
 
     Attributes:
-        operators: by name, in topological order.
+        operators: the operators by name, in topological order.
     """
 
     def __init__(self) -> None:
@@ -59,7 +61,7 @@ class StepGraph:
         control_inputs: Iterable[str] = (),
         **attributes: Any,
     ) -> TensorName:
-        """An operator that is not in the script."""
+        """Add an operator that is not in the script."""
         inputs = tuple(inputs)
         return self.add(
             Operator(
@@ -90,7 +92,7 @@ class StepGraph:
         stops: Iterable[TensorName] = (),
         after: Iterable[str] = (),
     ) -> TensorName:
-        """The operator of a gradient."""
+        """Add the operator of a gradient."""
         pairs = tuple(ys)
         tag = GradientTag(
             call,

@@ -1,1 +1,1 @@
-"""Substitutions applied to logical graphs: where they match, and what takes their place."""
+"""Substitutions in logical graphs: matching their sources, and building their targets."""

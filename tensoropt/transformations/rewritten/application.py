@@ -1,8 +1,8 @@
-"""Substitutions applied at places of a logical graph.
+"""Application of substitutions at places of a logical graph.
 
-What takes a place reads the script's own tensors, so variables, their names, slots and checkpoints
-stay as the script wrote them: concatenated weights are an operator on what variables' reads give.
-Only the forward part is rewritten; gradients are made of it on the ranks, as of any other.
+The replacement reads the script's own tensors, so that variables, their names, slots and
+checkpoints stay as the script wrote them: concatenated weights are an operator on the values of
+variables. Only the forward pass is rewritten; ranks derive its gradients as for any other graph.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tensoropt.graph.tensor import TensorSpec
 from tensoropt.rewriting.substitutions import Substitution, verified
 from tensoropt.rewriting.terms import Term
 from tensoropt.transformations.rewritten.cuts import cuts_of_inputs
-from tensoropt.transformations.rewritten.growing import DoesNotFit, Grown
 from tensoropt.transformations.rewritten.joined import join_nested, merge_equal
 from tensoropt.transformations.rewritten.matching import Match, Matcher, outputs_of
 from tensoropt.transformations.rewritten.needed import needed
-from tensoropt.transformations.rewritten.parts import made
+from tensoropt.transformations.rewritten.parts import with_tensors
 from tensoropt.transformations.rewritten.sizes import shape_of
+from tensoropt.transformations.rewritten.term_builder import DoesNotFit, TermBuilder
 from tensoropt.transformations.rewritten.views import POINTWISE_TYPES
 
 __all__ = [
@@ -46,8 +46,8 @@ class Rewrite:
 
     Attributes:
         substitution: its name.
-        outputs: the tensors that are made otherwise.
-        inputs: what the inputs of its terms stand for, by name.
+        outputs: the tensors that are computed in another way.
+        inputs: the tensors of the inputs of its terms, by name.
     """
 
     substitution: str
@@ -58,7 +58,7 @@ class Rewrite:
         return f"{self.substitution} at {', '.join(self.outputs)}"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The rewrite as JSON values."""
         inputs = dict(self.inputs)
         return {"substitution": self.substitution, "outputs": self.outputs, "inputs": inputs}
 
@@ -71,12 +71,12 @@ class Rewrite:
 
 @cache
 def substitutions_by_name() -> Mapping[str, Substitution]:
-    """Those that are proven, in both directions where both hold."""
-    return {each.name: each for each in verified()}
+    """The proven substitutions by name, in both directions if both are proven."""
+    return {substitution.name: substitution for substitution in verified()}
 
 
 def rewrite_of(substitution: Substitution, match: Match) -> Rewrite:
-    """A substitution where its source matches."""
+    """The rewrite of a substitution at a match of its source."""
     return Rewrite(
         substitution.name,
         tuple(map(str, match.outputs)),
@@ -92,14 +92,14 @@ def rewritten(
 ) -> Graph:
     """A graph after substitutions, one after the other.
 
-    One whose place is not there is left out: a run of part of a step has some of its operators
-    only.
+    A substitution whose source is not in the graph is skipped: a run of a part of a step has only
+    some of the operators.
 
     Args:
-        graph: a script's, as imported.
-        rewrites: in their order.
+        graph: a script's graph, as imported.
+        rewrites: the substitutions in their order.
         roots: the operators that are run or fetched.
-        substitutions: by name; `substitutions_by_name` if left out.
+        substitutions: by name; by default `substitutions_by_name`.
     """
     if not rewrites:
         return graph
@@ -113,24 +113,24 @@ def rewritten(
 def apply(
     graph: Graph, rewrite: Rewrite, substitution: Substitution, roots: Collection[str]
 ) -> Graph | None:
-    """A graph after a substitution; None where its source is not there, or cannot be replaced."""
+    """A graph after a substitution; None if its source is not there, or cannot be replaced."""
     outputs = [TensorName.parse(name) for name in rewrite.outputs]
     inputs = {name: TensorName.parse(tensor) for name, tensor in rewrite.inputs}
     matcher = Matcher(graph)
     match = matcher.at(substitution, outputs, inputs)
     if match is None or not set(outputs).isdisjoint(inputs.values()):
-        return None  # what is replaced would be made besides
+        return None  # the replacement reads the replaced tensor, which would still be computed
     if any(tensor.operator not in graph.operators for tensor in outputs):
-        return None  # some outputs of a split, taken for one tensor, which nothing reads
+        return None  # an output is a set of outputs of a split, which no operator reads
     tagged = named_in_tags(graph)
     if any(tensor.operator in tagged for tensor in outputs):
         return None
     if not _keeps_sparse(graph, substitution, inputs):
         return None
     shapes = {term: matcher.shape(tensor) for term, tensor in match.terms}
-    graph = made(graph, inputs.values())
+    graph = with_tensors(graph, inputs.values())
     prefix = _prefix(graph, substitution, outputs)
-    grown = Grown(
+    builder = TermBuilder(
         graph,
         inputs,
         prefix,
@@ -139,24 +139,26 @@ def apply(
         cuts_of_inputs(shapes),
     )
     try:
-        new = [grown.tensor(term) for term in outputs_of(substitution.target)]
+        new = [builder.tensor(term) for term in outputs_of(substitution.target)]
     except DoesNotFit:
         return None
     if any(
-        grown.spec(own).shape != graph.spec(old).shape
-        or grown.spec(own).dtype != graph.spec(old).dtype
-        for old, own in zip(outputs, new, strict=True)
+        builder.spec(replacement).shape != graph.spec(old).shape
+        or builder.spec(replacement).dtype != graph.spec(old).dtype
+        for old, replacement in zip(outputs, new, strict=True)
     ):
         return None
-    found = _replaced(graph, grown.operators, dict(zip(outputs, new, strict=True)), roots)
-    return None if found is None else join_nested(merge_equal(found, roots), roots)
+    replaced = _replaced(graph, builder.operators, dict(zip(outputs, new, strict=True)), roots)
+    return None if replaced is None else join_nested(merge_equal(replaced, roots), roots)
 
 
 def _keeps_sparse(
     graph: Graph, substitution: Substitution, inputs: Mapping[str, TensorName]
 ) -> bool:
-    """Whether tables whose gradient is sparse are still what rows are looked up in: an optimizer
-    that is given rows changes these alone."""
+    """Whether lookups still read tables with sparse gradients directly.
+
+    An optimizer that gets a sparse gradient changes only its rows.
+    """
     sparse = frozenset[TensorName]().union(*sparse_tensors(graph).values())
     tables = {Term.input(name) for name, tensor in inputs.items() if tensor in sparse}
     return all(
@@ -167,7 +169,7 @@ def _keeps_sparse(
 
 
 def _prefix(graph: Graph, substitution: Substitution, outputs: Sequence[TensorName]) -> str:
-    """Of the names of new operators: the same on every rank, and used for no others."""
+    """The prefix of the names of new operators: the same on every rank, and unused so far."""
     base = f"{outputs[0].operator}/{re.sub('[^A-Za-z0-9_.]+', '_', substitution.name)}"
     prefix, number = base, 1
     while any(name.startswith(f"{prefix}/") for name in graph.operators):
@@ -178,15 +180,15 @@ def _prefix(graph: Graph, substitution: Substitution, outputs: Sequence[TensorNa
 
 @per_graph
 def named_in_tags(graph: Graph) -> frozenset[str]:
-    """The operators that recorded gradients name, which stay."""
-    found: set[str] = set()
+    """Names of the operators that recorded gradients refer to; these operators stay."""
+    names: set[str] = set()
     for operator in graph:
         tag = operator.gradient
         if tag is not None:
             given = (g for g in tag.grad_ys if g is not None)
-            found.update(t.operator for t in (*tag.ys, tag.x, *tag.stop_gradients, *given))
-            found.update(tag.after)
-    return frozenset(found)
+            names.update(t.operator for t in (*tag.ys, tag.x, *tag.stop_gradients, *given))
+            names.update(tag.after)
+    return frozenset(names)
 
 
 def _replaced(
@@ -195,12 +197,12 @@ def _replaced(
     by: Mapping[TensorName, TensorName],
     roots: Collection[str],
 ) -> Graph | None:
-    """A graph in which tensors are others; None if that makes a circle.
+    """A graph in which tensors are replaced by others; None if that makes a cycle.
 
-    A root whose output is another tensor now is a name of that.
+    A root whose output is replaced becomes an Identity of the new tensor.
     """
     operators: dict[str, Operator] = {}
-    waits = {old.operator: made.operator for old, made in by.items()}
+    waits = {old.operator: new_tensor.operator for old, new_tensor in by.items()}
     waiting = dict(new)
     for name, operator in graph.operators.items():
         if name in waits and name in roots and len(operator.outputs) == 1:
@@ -210,21 +212,21 @@ def _replaced(
         else:
             operators[name] = operator
             continue
-        # What is new comes before its first reader, where what it reads is there.
-        for new_name, own in list(waiting.items()):
-            if all(before in operators for before in own.predecessors):
+        # A new operator comes before its first reader, once its inputs are there.
+        for new_name, new_operator in list(waiting.items()):
+            if all(before in operators for before in new_operator.predecessors):
                 operators[new_name] = waiting.pop(new_name)
         operators[name] = changed
     operators.update(waiting)
     return needed(operators, roots)
 
 
-def _alias(operator: Operator, made: TensorName) -> Operator:
+def _alias(operator: Operator, tensor: TensorName) -> Operator:
     spec = operator.outputs[0]
     return Operator(
         operator.name,
         "Identity",
-        (made,),
+        (tensor,),
         (TensorSpec(spec.shape, spec.dtype),),
         (spec,),
         {"T": spec.dtype},
@@ -247,7 +249,7 @@ _READS_FACTORS = frozenset({"MatMul", "BatchMatMulV2", "Mul", "Conv2D", "Depthwi
 
 
 def reads_of(graph: Graph, reads: BackwardReads) -> BackwardReads:
-    """What the backward pass reads of a rewritten graph, of operators that are new, too."""
+    """The tensors that the backward pass of a rewritten graph reads, also of new operators."""
     inputs, outputs = (
         {name: numbers for name, numbers in known.items() if name in graph}
         for known in (reads.inputs, reads.outputs)

@@ -1,7 +1,8 @@
-"""Where concatenations and splits of a matched term cut its inputs.
+"""Positions at which concatenations and splits of a matched term cut its inputs.
 
-A split of a term cuts where a concatenation has joined. An input of a target may be split where the
-source says where: in ``matmul(concat[1](x, y), z)`` the rows of ``z`` are cut as the columns are.
+A term is split where a concatenation has joined it. An input of a target may be split where the
+source determines the position: in ``matmul(concat[1](x, y), z)`` the rows of ``z`` are cut as the
+columns of the concatenation are.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _Place = tuple[Term, int]
 
 
 def cuts_of_inputs(shapes: Mapping[Term, Shape]) -> dict[str, dict[int, int]]:
-    """By input and dimension the size of the first part.
+    """The size of the first part of each cut dimension, by input and dimension.
 
     Args:
-        shapes: of all subterms of a matched term.
+        shapes: shapes of all subterms of a matched term.
     """
     parent: dict[_Place, _Place] = {}
 
@@ -31,7 +32,7 @@ def cuts_of_inputs(shapes: Mapping[Term, Shape]) -> dict[str, dict[int, int]]:
 
     cuts: dict[_Place, int] = {}
     for term in shapes:
-        for one, other in _same(term, shapes):
+        for one, other in _equal_dims(term, shapes):
             parent[find(one)] = find(other)
     for term, shape in shapes.items():
         if term.operator == "concat":
@@ -51,8 +52,8 @@ def cuts_of_inputs(shapes: Mapping[Term, Shape]) -> dict[str, dict[int, int]]:
     }
 
 
-def _same(term: Term, shapes: Mapping[Term, Shape]) -> Iterator[tuple[_Place, _Place]]:
-    """Pairs of dimensions of a term and its arguments that are one index."""
+def _equal_dims(term: Term, shapes: Mapping[Term, Shape]) -> Iterator[tuple[_Place, _Place]]:
+    """Pairs of dimensions, of a term and its arguments, that are the same index."""
     rank, arguments = len(shapes[term]), term.arguments
     if term.operator == "matmul":
         left, right = arguments

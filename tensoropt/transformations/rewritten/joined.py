@@ -1,8 +1,8 @@
-"""Concatenations of concatenations as one, parts of parts of a split as parts of one, and products
-that read a transpose.
+"""Simplification of rewritten graphs: nested concatenations and splits become one operator, and
+products read transposed factors themselves.
 
-Substitutions have two arguments; three products that share a factor are merged two by two. What
-that leaves nested is one operator: concatenation is associative.
+Substitutions have two arguments, so three products that share a factor are merged two by two. The
+nested operators that result become one operator, because concatenation is associative.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["join_nested", "merge_equal"]
 
 
 def join_nested(graph: Graph, roots: Collection[str]) -> Graph:
-    """The graph with what rewriting has nested put together.
+    """The graph with nested operators of the rewriting joined into one.
 
     Args:
-        graph: after a substitution.
+        graph: a graph after a substitution.
         roots: the operators that are run or fetched, which stay.
     """
     if not any(
@@ -39,18 +39,18 @@ def join_nested(graph: Graph, roots: Collection[str]) -> Graph:
     operators: dict[str, Operator] = {}
     for name, operator in graph.operators.items():
         inputs = tuple(by.get(tensor, tensor) for tensor in operator.inputs)
-        own = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
-        if own.synthetic and own.type == "ConcatV2":
-            own = _flat_concat(operators, own, uses)
-        if own.synthetic and own.type in _TURNED:
-            own = _reading_turned(operators, own)
-        if own.synthetic and own.type == "SplitV":
-            merged = _flat_split(operators, own, uses[operator.inputs[0]])
+        changed = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
+        if changed.synthetic and changed.type == "ConcatV2":
+            changed = _flat_concat(operators, changed, uses)
+        if changed.synthetic and changed.type in _TURNED:
+            changed = _reading_turned(operators, changed)
+        if changed.synthetic and changed.type == "SplitV":
+            merged = _flat_split(operators, changed, uses[operator.inputs[0]])
             if merged is not None:
                 operators[merged.name] = merged
-                _renumber(by, operators, graph[merged.name], own)
+                _renumber(by, operators, graph[merged.name], changed)
                 continue
-        operators[name] = own
+        operators[name] = changed
     if (
         len(operators) == len(graph)
         and not by
@@ -58,16 +58,17 @@ def join_nested(graph: Graph, roots: Collection[str]) -> Graph:
     ):
         return graph
     joined = needed(operators, roots)
-    assert joined is not None, "what reads parts comes later, too"
+    assert joined is not None, "readers of parts still come after the split"
     return joined
 
 
 def merge_equal(graph: Graph, roots: Collection[str]) -> Graph:
-    """The graph with one operator for all that rewriting has added to do the same: of weights that
-    are taken apart for each step of a recurrence, one split.
+    """The graph with equal operators of the rewriting merged into one.
+
+    For example, weights that are split in each step of a recurrence are split once.
 
     Args:
-        graph: after a substitution.
+        graph: a graph after a substitution.
         roots: the operators that are run or fetched, which stay.
     """
     kinds = Counter(operator.type for operator in graph if operator.synthetic)
@@ -77,21 +78,22 @@ def merge_equal(graph: Graph, roots: Collection[str]) -> Graph:
     by: dict[str, str] = {}
     operators: dict[str, Operator] = {}
     for name, operator in graph.operators.items():
-        own = operator
+        changed = operator
         if by and any(tensor.operator in by for tensor in operator.inputs):
             inputs = (TensorName(by.get(t.operator, t.operator), t.index) for t in operator.inputs)
-            own = replace(operator, inputs=tuple(inputs))
-        operators[name] = own
-        if own.synthetic and own.inputs and name not in roots and own.type in _MERGED:
+            changed = replace(operator, inputs=tuple(inputs))
+        operators[name] = changed
+        if changed.synthetic and changed.inputs and name not in roots and changed.type in _MERGED:
             values = tuple(
                 tensor if spec.value is None else spec.value.tobytes()
-                for tensor, spec in zip(own.inputs, own.input_specs, strict=True)
+                for tensor, spec in zip(changed.inputs, changed.input_specs, strict=True)
             )
-            key = own.type, values, tuple(sorted(own.attributes.items())), own.control_inputs
+            attributes = tuple(sorted(changed.attributes.items()))
+            key = changed.type, values, attributes, changed.control_inputs
             if first.setdefault(key, name) != name:
                 by[name] = first[key]
     merged = needed(operators, roots) if by else graph
-    assert merged is not None, "equal operators read the same"
+    assert merged is not None, "equal operators have the same inputs"
     return merged
 
 
@@ -106,14 +108,14 @@ _JOINS = {
     "MatMul": "Transpose",
     "BatchMatMulV2": "Transpose",
 }
-"""By type the type of what is joined with an operator that reads it."""
+"""For each type of operator, the type of an input that is joined with it."""
 
 _TURNED = {"MatMul": ("transpose_a", "transpose_b"), "BatchMatMulV2": ("adj_x", "adj_y")}
-"""By product the attributes that say of which factors it reads the transpose."""
+"""For each type of product, the attributes that transpose its factors."""
 
 
 def _reading_turned(operators: Mapping[str, Operator], product: Operator) -> Operator:
-    """A product that itself transposes what rewriting has transposed for it."""
+    """A product that transposes a factor itself, in place of a Transpose of the rewriting."""
     for number, attribute in enumerate(_TURNED[product.type]):
         before = operators[product.inputs[number].operator]
         rank = len(product.input_specs[number].shape)
@@ -136,7 +138,7 @@ def _reading_turned(operators: Mapping[str, Operator], product: Operator) -> Ope
 def _flat_concat(
     operators: Mapping[str, Operator], operator: Operator, uses: Mapping[TensorName, int]
 ) -> Operator:
-    """A concatenation with the arguments of those that it alone reads."""
+    """A concatenation with the arguments of inner concatenations that only it reads."""
     axis = _value(operator, -1)
     inputs: list[TensorName] = []
     for tensor in operator.inputs[:-1]:
@@ -157,7 +159,7 @@ def _flat_concat(
 def _flat_split(
     operators: Mapping[str, Operator], operator: Operator, uses: int
 ) -> Operator | None:
-    """Of a split of a part that it alone reads: the split into all parts of what the part is of."""
+    """A split of a split's part, as one split into all parts; None if it has other readers."""
     tensor = operator.inputs[0]
     outer = operators[tensor.operator]
     if not (outer.synthetic and outer.type == "SplitV" and uses == 1):
@@ -183,11 +185,11 @@ def _renumber(
     before: Operator,
     inner: Operator,
 ) -> None:
-    """Let readers of parts read those of the one split.
+    """Let readers of parts read the outputs of the joined split.
 
     Args:
-        by: per tensor of the graph what it is now.
-        operators: so far, with that split.
+        by: the new name of each renamed tensor of the graph; changed.
+        operators: the new operators so far, with the joined split; changed.
         before: the split as it is in the graph.
         inner: the split of one of its parts, ``inner.inputs[0]``.
     """
@@ -213,5 +215,5 @@ def _renumber(
 
 def _value(operator: Operator, number: int) -> int:
     value = operator.input_specs[number].value
-    assert value is not None, "rewriting makes constant dimensions"
+    assert value is not None, "dimensions are constants in rewritten graphs"
     return int(value.reshape(()))

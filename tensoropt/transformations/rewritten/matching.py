@@ -1,4 +1,4 @@
-"""Where substitutions match in a logical graph."""
+"""Matching of substitutions in a logical graph."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _Kinds = Mapping[str, Kind]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Tensors that a term stands for.
+    """The tensors of a term's subterms in a graph.
 
     Attributes:
-        outputs: of the term, in its order.
-        inputs: by name.
-        kinds: which operators of TensorFlow those of the term are, where several may be.
-        operators: names of the operators in it.
-        terms: what each subterm stands for.
-        sizes: of the variables in the types of terms, as far as they are known.
+        outputs: tensors of the term's outputs, in its order.
+        inputs: tensors of its inputs, by name.
+        kinds: TensorFlow's operators for operators of terms that have several.
+        operators: names of the operators in the match.
+        terms: the tensor of each subterm.
+        sizes: sizes of the variables in the types of terms, as far as they are known.
     """
 
     outputs: tuple[TensorName, ...]
@@ -48,7 +48,7 @@ class Match:
 
 
 def outputs_of(term: Term) -> tuple[Term, ...]:
-    """The terms of the outputs: of a `TUPLE` several."""
+    """The terms of the outputs; several for a `TUPLE`."""
     return term.arguments if term.operator == TUPLE else (term,)
 
 
@@ -56,49 +56,50 @@ class Matcher:
     """Finds terms in a graph.
 
     Args:
-        graph: where.
+        graph: the graph.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._views: dict[TensorName, tuple[View, ...]] = {}
-        self._made: dict[str, list[TensorName]] = {}
+        self._computed: dict[str, list[TensorName]] = {}
         self._parts: dict[str, Operator | None] = {}
 
     @cached_property
     def _by_type(self) -> dict[str, list[Operator]]:
         """The operators that have views, by type, in the order of the graph."""
-        found: dict[str, list[Operator]] = {}
+        by_type: dict[str, list[Operator]] = {}
         for operator in self._graph:
             if operator.type in TYPES_WITH_VIEWS:
-                found.setdefault(operator.type, []).append(operator)
-        return found
+                by_type.setdefault(operator.type, []).append(operator)
+        return by_type
 
-    def _made_by(self, name: str) -> list[TensorName]:
-        """The tensors that an operator of terms makes, by type and in the order of the graph."""
-        if name not in self._made:
-            self._made[name] = [
+    def _computed_by(self, name: str) -> list[TensorName]:
+        """The tensors that an operator of terms can compute, by type and in the graph's order."""
+        if name not in self._computed:
+            self._computed[name] = [
                 tensor
                 for type_ in types_of(name)
                 for operator in self._by_type.get(type_, ())
                 for tensor in map(partial(TensorName, operator.name), range(len(operator.outputs)))
                 if any(view.operator == name for view in self._views_of(tensor))
             ]
-        return self._made[name]
+        return self._computed[name]
 
     def matches(
         self, substitution: Substitution, among: Collection[str] | None = None
     ) -> Iterator[Match]:
-        """All places of a substitution's source; of several outputs, different tensors in the order
-        of the graph.
+        """All matches of a substitution's source.
+
+        Several outputs are different tensors in the order of the graph.
 
         Args:
-            substitution: whose source is looked for.
-            among: names of operators of which some output is; any if None.
+            substitution: the substitution.
+            among: names of operators; only matches with an output of one of them. None for all.
         """
         wanted = outputs_of(substitution.source)
-        for found, kinds, outputs in self._from(wanted, (), {}, {}, among):
-            match = self._match(substitution, outputs, found, kinds)
+        for bound, kinds, outputs in self._from(wanted, (), {}, {}, among):
+            match = self._match(substitution, outputs, bound, kinds)
             if match is not None:
                 yield match
 
@@ -108,14 +109,14 @@ class Matcher:
         outputs: Sequence[TensorName],
         inputs: Mapping[str, TensorName],
     ) -> Match | None:
-        """The source at certain tensors, if it is there."""
+        """The match of the source at given tensors; None if it does not match there."""
         term = substitution.source
         bound: dict[Term, TensorName] = {Term.input(name): t for name, t in inputs.items()}
         if any(self._operator(tensor) is None for tensor in [*outputs, *inputs.values()]):
             return None
         states: list[tuple[_Bound, _Kinds]] = [(bound, {})]
-        for each, tensor in zip(outputs_of(term), outputs, strict=True):
-            states = [after for state in states for after in self._matched(each, tensor, *state)]
+        for output, tensor in zip(outputs_of(term), outputs, strict=True):
+            states = [after for state in states for after in self._matched(output, tensor, *state)]
         return self._match(substitution, tuple(outputs), *states[0]) if states else None
 
     def _from(
@@ -131,18 +132,18 @@ class Matcher:
             return
         if among is not None and any(tensor.operator in among for tensor in outputs):
             among = None
-        candidates = self._made_by(wanted[0].operator)
+        candidates = self._computed_by(wanted[0].operator)
         start = candidates.index(outputs[-1]) + 1 if outputs and outputs[-1] in candidates else 0
         for tensor in candidates[start:]:
             if among is not None and len(wanted) == 1 and tensor.operator not in among:
                 continue
-            for found, own in self._matched(wanted[0], tensor, bound, kinds):
-                yield from self._from(wanted[1:], (*outputs, tensor), found, own, among)
+            for extended, chosen in self._matched(wanted[0], tensor, bound, kinds):
+                yield from self._from(wanted[1:], (*outputs, tensor), extended, chosen, among)
 
     def _matched(
         self, term: Term, tensor: TensorName, bound: _Bound, kinds: _Kinds
     ) -> Iterator[tuple[_Bound, _Kinds]]:
-        """What is bound once a term stands for a tensor."""
+        """The bindings in which a term is a tensor, with those of its subterms."""
         if term in bound:
             if bound[term] == tensor:
                 yield bound, kinds
@@ -153,22 +154,22 @@ class Matcher:
         for view in self._views_of(tensor):
             if view.operator != term.operator or view.parameters != term.parameters:
                 continue
-            own = kinds
+            view_kinds = kinds
             if view.kind is not None:
                 if kinds.get(term.operator, view.kind) != view.kind:
                     continue
-                own = {**kinds, term.operator: view.kind}
+                view_kinds = {**kinds, term.operator: view.kind}
             orders = [view.arguments]
             if term.operator in COMMUTATIVE and len(set(view.arguments)) > 1:
                 orders.append(view.arguments[::-1])
             for arguments in orders:
-                states: list[tuple[_Bound, _Kinds]] = [(bound, own)]
+                states: list[tuple[_Bound, _Kinds]] = [(bound, view_kinds)]
                 for each, given in zip(term.arguments, arguments, strict=True):
                     states = [
                         after for state in states for after in self._matched(each, given, *state)
                     ]
-                for found, chosen in states:
-                    yield {**found, term: tensor}, chosen
+                for extended, chosen in states:
+                    yield {**extended, term: tensor}, chosen
 
     def _match(
         self,
@@ -177,8 +178,8 @@ class Matcher:
         bound: _Bound,
         kinds: _Kinds,
     ) -> Match | None:
-        """The match, where inputs have the ranks for which the substitution is proven, and what
-        falls into parts has their sizes."""
+        """The match, if inputs have the ranks for which the substitution is proven, and parts have
+        the sizes that its types require."""
         inputs = tuple((each.name, bound[Term.input(each.name)]) for each in substitution.inputs)
         ranks = [len(self.shape(tensor)) for _, tensor in inputs]
         if ranks != [each.rank for each in substitution.inputs]:
@@ -187,8 +188,8 @@ class Matcher:
         if sizes is None:
             return None
         inside = frozenset(t.operator for each, t in bound.items() if each.operator != INPUT)
-        own = tuple(kinds.items())
-        return Match(outputs, inputs, own, inside, tuple(bound.items()), sizes)
+        kinds_used = tuple(kinds.items())
+        return Match(outputs, inputs, kinds_used, inside, tuple(bound.items()), sizes)
 
     def _operator(self, tensor: TensorName) -> Operator | None:
         name = tensor.operator
@@ -199,9 +200,9 @@ class Matcher:
         return self._parts[name]
 
     def shape(self, tensor: TensorName) -> tuple[int, ...]:
-        """Of a tensor of the graph, or of one that it could have."""
+        """The shape of a tensor of the graph, or of one that could be added, see `parts`."""
         operator = self._operator(tensor)
-        assert operator is not None, "a view reads what can be made"
+        assert operator is not None, "views read only tensors that exist or can be added"
         return operator.outputs[tensor.index].shape
 
     def _views_of(self, tensor: TensorName) -> tuple[View, ...]:

@@ -1,7 +1,7 @@
-"""Moves of a search over rewritten graphs: a substitution in all like places at once.
+"""Moves of a search over rewritten graphs: a substitution at all similar places at once.
 
-Layers that are alike are rewritten alike; each by itself would be a choice more, and as many graphs
-as there are subsets of layers. Of several products that share a factor all are merged, two by two.
+Similar layers are rewritten alike. Separate choices for each of them would give as many graphs as
+there are subsets of layers. All products that share a factor are merged, two by two.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tensoropt.transformations.rewritten.application import (
     named_in_tags,
     rewrite_of,
 )
-from tensoropt.transformations.rewritten.growing import VIEWED
 from tensoropt.transformations.rewritten.matching import Match, Matcher
 from tensoropt.transformations.rewritten.parts import operator_of
+from tensoropt.transformations.rewritten.term_builder import VIEWED
 from tensoropt.transformations.rewritten.views import COMMUTATIVE
 
 __all__ = ["Move", "applicable", "moves"]
@@ -28,11 +28,11 @@ __all__ = ["Move", "applicable", "moves"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Move:
-    """A graph after a substitution in like places.
+    """A graph after a substitution at similar places.
 
     Attributes:
-        rewrites: in their order.
-        graph: after them.
+        rewrites: the rewrites in their order.
+        graph: the graph after them.
     """
 
     rewrites: tuple[Rewrite, ...]
@@ -40,8 +40,11 @@ class Move:
 
 
 def applicable(substitutions: Iterable[Substitution]) -> tuple[Substitution, ...]:
-    """Those whose terms logical graphs can have: without parallelization operators, which are
-    choices of the search for each graph, and such that the source is not an input alone."""
+    """The substitutions whose terms can be built in logical graphs.
+
+    Parallelization operators are excluded, because the search of each graph chooses them, and so
+    are substitutions whose source is only an input.
+    """
     return tuple(
         each
         for each in substitutions
@@ -72,10 +75,10 @@ def moves(
     """All moves from a graph.
 
     Args:
-        graph: of a step.
-        substitutions: that are `applicable`.
+        graph: the graph of a step.
+        substitutions: the `applicable` substitutions.
         roots: the operators that are run or fetched.
-        touching: names of operators of which a place has some; any place if None.
+        touching: names of operators; only places with one of them. None for all places.
     """
     matcher, tagged = Matcher(graph), named_in_tags(graph)
     for substitution in substitutions:
@@ -92,8 +95,11 @@ def moves(
 
 
 def _likeness(graph: Graph, substitution: Substitution, match: Match) -> Hashable:
-    """Equal for places that are rewritten together: kinds of operators and shapes; of merged
-    operators those of what they share, however many share it."""
+    """A key of a place; places with equal keys are rewritten together.
+
+    It has kinds of operators and shapes. For merged operators it has those of the shared tensors,
+    so that any number of operators can share them.
+    """
     kinds = tuple(
         (operator.type, tuple((spec.shape, spec.dtype) for spec in operator.outputs))
         for operator in (graph[tensor.operator] for tensor in match.outputs)
@@ -114,16 +120,16 @@ def _is_shared(substitution: Substitution, name: str) -> bool:
 
 def _kind(graph: Graph, tensor: TensorName) -> Hashable:
     operator = operator_of(graph, tensor.operator)
-    assert operator is not None, "a match reads what can be made"
+    assert operator is not None, "matches read only tensors that exist or can be added"
     spec = operator.outputs[tensor.index]
-    # Whether it is a weight: what is read of a variable.
+    # The last value tells whether the tensor is a weight: the value of a variable.
     return spec.shape, spec.dtype, operator.type in ("ReadVariableOp", "Identity")
 
 
 def _move(
     graph: Graph, substitution: Substitution, places: list[Match], roots: Collection[str]
 ) -> Move | None:
-    found: list[Rewrite] = []
+    rewrites: list[Rewrite] = []
     names: set[str] = set()
     for match in places:
         rewrite = rewrite_of(substitution, match)
@@ -131,27 +137,27 @@ def _move(
         if after is None or len(after) > 2 * len(graph) + 64:
             continue
         names |= after.operators.keys() - graph.operators.keys()
-        graph, found = after, [*found, rewrite]
-    if substitution.source.operator == TUPLE and found:
-        graph, found = _merged_further(graph, substitution, found, names, roots)
-    return Move(tuple(found), graph) if found else None
+        graph, rewrites = after, [*rewrites, rewrite]
+    if substitution.source.operator == TUPLE and rewrites:
+        graph, rewrites = _merged_further(graph, substitution, rewrites, names, roots)
+    return Move(tuple(rewrites), graph) if rewrites else None
 
 
 def _merged_further(
     graph: Graph,
     substitution: Substitution,
-    found: list[Rewrite],
+    rewrites: list[Rewrite],
     names: set[str],
     roots: Collection[str],
 ) -> tuple[Graph, list[Rewrite]]:
-    """Merge what was merged with others that share the same."""
+    """Merge merged operators with further operators that share the same tensor."""
     while True:
         for match in Matcher(graph).matches(substitution, names):
             rewrite = rewrite_of(substitution, match)
             after = apply(graph, rewrite, substitution, roots)
             if after is not None:
                 names |= after.operators.keys() - graph.operators.keys()
-                graph, found = after, [*found, rewrite]
+                graph, rewrites = after, [*rewrites, rewrite]
                 break
         else:
-            return graph, found
+            return graph, rewrites

@@ -1,4 +1,4 @@
-"""What some operators need of a graph that is being changed, in an order that is possible."""
+"""The operators that some roots need in a graph that is being changed, in topological order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ __all__ = ["needed"]
 
 
 def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph | None:
-    """What the roots need of some operators, in topological order and else in the given one; None
-    where there is a circle."""
+    """The operators that the roots need, in topological order and otherwise in the given order.
+
+    None if there is a cycle.
+    """
     needs = {name: _needs(operator) for name, operator in operators.items()}
     reached: set[str] = set()
     waiting = [name for name in roots if name in operators]
@@ -33,22 +35,22 @@ def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph |
     users: dict[str, list[str]] = {}
     left = {}
     for name in place:
-        own = set(needs[name])
-        left[name] = len(own)
-        for each in own:
+        before = set(needs[name])
+        left[name] = len(before)
+        for each in before:
             users.setdefault(each, []).append(name)
     ready = [number for name, number in place.items() if not left[name]]
     heapq.heapify(ready)
     names = list(operators)
-    found: dict[str, Operator] = {}
+    result: dict[str, Operator] = {}
     while ready:
         name = names[heapq.heappop(ready)]
-        found[name] = operators[name]
+        result[name] = operators[name]
         for user in users.get(name, ()):
             left[user] -= 1
             if not left[user]:
                 heapq.heappush(ready, place[user])
-    return Graph(found) if len(found) == len(place) else None
+    return Graph(result) if len(result) == len(place) else None
 
 
 def _needs(operator: Operator) -> list[str]:

@@ -1,16 +1,14 @@
-"""Tensors that a graph could have: parts of concatenations and splits, and operands as terms say.
+"""Tensors that could be added to a graph: parts of concatenations and splits, operands of products.
 
-A term concatenates two tensors. A concatenation of five is one of the first two and of the other
-three, and these two are no tensors of the graph. They get names here, from which the operators that
-make them follow. `made` adds these operators to a graph, where a substitution reads such a tensor.
-
+A term concatenates two tensors. A concatenation of five tensors is one of the first two and the
+other three, which are not tensors of the graph. They get names here, which determine the operators
+that compute them. `with_tensors` adds these operators to a graph if a substitution reads them.
 ====================  ==========================================================================
-``c/inputs_i_j:0``    inputs i to j - 1 of the concatenation ``c``, itself a part perhaps
-``s/outputs_i_j:n``   outputs i to j - 1 of the split ``s``, as one tensor; n is 0 where i is 0,
-                      else 1
-``p/operand_n:0``     input n of the product ``p``, transposed as ``p`` reads it; of a depthwise
+``c/inputs_i_j:0``    inputs i to j - 1 of the concatenation ``c``, which may be such a part, too
+``s/outputs_i_j:n``   outputs i to j - 1 of the split ``s``, as one tensor; n is 0 if i is 0, else 1
+``p/operand_n:0``     input n of the product ``p``, transposed as ``p`` reads it; for a depthwise
                       convolution, its filters with three dimensions
-``r/shape_a_b:0``     what the reshape ``r`` reads, with the shape [a, b]
+``r/shape_a_b:0``     the input of the reshape ``r``, with the shape [a, b]
 ====================  ==========================================================================
 """
 
@@ -29,23 +27,23 @@ from tensoropt.graph.tensor import TensorSpec
 __all__ = [
     "constant_dim",
     "joined_inputs",
-    "made",
     "operand",
     "operator_of",
     "other_shape",
     "part_of",
     "split_outputs",
+    "with_tensors",
 ]
 
 _NAME = re.compile(r"(.+)/(inputs|outputs|operand|shape)_([\d_]+)")
 
 
 def part_of(name: str) -> tuple[str, str, tuple[int, ...]] | None:
-    """The operator that a name says a part of, what part, and its numbers."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    """The operator, kind and numbers in the name of a part; None for other names."""
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
-    return found[1], found[2], tuple(map(int, found[3].split("_")))
+    return match[1], match[2], tuple(map(int, match[3].split("_")))
 
 
 def joined_inputs(operator: Operator, start: int, stop: int) -> TensorName:
@@ -63,24 +61,24 @@ def split_outputs(name: str, start: int, stop: int) -> TensorName:
 
 
 def operand(operator: Operator, number: int) -> TensorName:
-    """An input of a product, as terms have it."""
+    """An input of a product, in the layout that terms have."""
     return TensorName(f"{operator.name}/operand_{number}", 0)
 
 
 def other_shape(operator: Operator, shape: tuple[int, ...]) -> TensorName:
-    """What a reshape reads, with another shape."""
+    """The input of a reshape, with another shape."""
     return TensorName(f"{operator.name}/shape_{'_'.join(map(str, shape))}", 0)
 
 
 def operator_of(graph: Graph, name: str) -> Operator | None:
-    """The operator of a name: the graph's, or one that makes a part; None where there is none."""
+    """The operator with a name: the graph's, or one that computes a part; None if there is none."""
     if name in graph:
         return graph[name]
-    found = part_of(name)
-    base = None if found is None else operator_of(graph, found[0])
-    if found is None or base is None:
+    part = part_of(name)
+    base = None if part is None else operator_of(graph, part[0])
+    if part is None or base is None:
         return None
-    _, kind, numbers = found
+    _, kind, numbers = part
     match kind:
         case "inputs" if base.type == "ConcatV2" and len(numbers) == 2:
             return _joined(name, base, *numbers)
@@ -93,8 +91,8 @@ def operator_of(graph: Graph, name: str) -> Operator | None:
     return None
 
 
-def made(graph: Graph, tensors: Iterable[TensorName]) -> Graph:
-    """The graph with operators that make those of some tensors that it lacks."""
+def with_tensors(graph: Graph, tensors: Iterable[TensorName]) -> Graph:
+    """The graph with operators that compute the missing ones of some tensors."""
     new: dict[str, Operator] = {}
     for tensor in tensors:
         operator = None if tensor.operator in graph else operator_of(graph, tensor.operator)
@@ -119,14 +117,14 @@ def made(graph: Graph, tensors: Iterable[TensorName]) -> Graph:
 
 
 def with_constants(operator: Operator) -> dict[str, Operator]:
-    """A part's operator and the constants that it reads, in this order of need."""
-    found = {}
+    """A part's operator and the constants that it reads, constants first."""
+    constants = {}
     for tensor, spec in zip(operator.inputs, operator.input_specs, strict=True):
         if spec.value is not None and tensor.operator.startswith(f"{operator.name}/"):
-            found[tensor.operator] = Operator(
+            constants[tensor.operator] = Operator(
                 tensor.operator, "Const", (), (), (spec,), {"dtype": spec.dtype}, synthetic=True
             )
-    return {**found, operator.name: operator}
+    return {**constants, operator.name: operator}
 
 
 def _joined(name: str, base: Operator, start: int, stop: int) -> Operator | None:
@@ -215,6 +213,6 @@ def _number(name: str, what: str, value: int | tuple[int, ...]) -> tuple[TensorN
 
 
 def constant_dim(operator: Operator, number: int) -> int | None:
-    """The dimension that a constant input says, counted from 0; None where it is not known."""
+    """The dimension in a constant input, counted from 0; None if the input is not constant."""
     value = operator.input_specs[number].value
     return None if value is None else int(value.reshape(())) % len(operator.outputs[0].shape)

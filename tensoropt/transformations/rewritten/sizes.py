@@ -1,8 +1,8 @@
 """Sizes of the variables in a substitution's types, from the shapes of the tensors of a match.
 
-A substitution holds where parts are cut alike. ``concat[0](split[0,0](x), split[0,1](x)) = x`` says
-so by types: ``x`` has a dimension ("cat", a, b), its parts have a and b. A script may split ``x``
-into three, of which the first and the last are no such two parts.
+A substitution holds only if parts are cut alike. The types of ``concat[0](split[0,0](x),
+split[0,1](x)) = x`` express that: ``x`` has a dimension ("cat", a, b), and its parts have a and b.
+If a script splits ``x`` into three, the first and the last part do not match.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Shape = tuple[int, ...]
 
 
 def sizes_of(substitution: Substitution, shapes: Mapping[Term, Shape]) -> dict[int, int] | None:
-    """By variable its size, as far as shapes say; None where a dimension that falls into parts does
-    not have their sizes.
+    """The size of each variable, as far as shapes tell; None if parts of a dimension have other
+    sizes than the types require.
 
-    Of a dimension that falls into no parts the shapes may differ, as those of images before and
-    behind a convolution with strides.
+    Extents of a dimension that is not split into parts may differ, such as those of images before
+    and after a convolution with strides.
 
     Args:
-        substitution: which matches.
-        shapes: of the subterms of its source.
+        substitution: the matching substitution.
+        shapes: shapes of the subterms of its source.
     """
     if not any(term.operator in _STRUCTURED for term in substitution.source.subterms()):
         return {}
@@ -54,17 +54,17 @@ def sizes_of(substitution: Substitution, shapes: Mapping[Term, Shape]) -> dict[i
 
 
 def shape_of(substitution: Substitution, term: Term, sizes: Mapping[int, int]) -> Shape | None:
-    """The shape of a term of the target; None where a size is not known."""
-    found = [_size(dim, sizes) for dim in substitution.typing.types[term].dims]
-    known = tuple(size for size in found if size is not None)
-    return known if len(known) == len(found) else None
+    """The shape of a term of the target; None if a size is not known."""
+    extents = [_size(dim, sizes) for dim in substitution.typing.types[term].dims]
+    known = tuple(size for size in extents if size is not None)
+    return known if len(known) == len(extents) else None
 
 
 _STRUCTURED = frozenset({"concat", "split", "flatten", "unflatten"})
 
 
 def _put(dim: Dim, extent: int, sizes: dict[int, int]) -> bool:
-    """Find sizes from that of one dimension; False where they contradict each other."""
+    """Derive sizes from the extent of one dimension; False if they contradict each other."""
     if isinstance(dim, int):
         return sizes.setdefault(dim, extent) == extent and extent > 0
     one, other = (_size(each, sizes) for each in dim[1:])

@@ -1,12 +1,12 @@
 """Operators of a logical graph as operators of terms.
 
-An operator of TensorFlow is seen as one of `tensoropt.rewriting.operators` only where it does the
-same: a sum of equal shapes, a lookup of rows of a matrix by a vector of numbers. Terms have one
-convolution, one pool of each kind and one function of each element. What is proven of them is
-proven from properties that these operators have with any strides, padding and window. So each of
-them stands for one kind of operator in a match (`View.kind`), the same in all its places.
+An operator of TensorFlow has a view as one of `tensoropt.rewriting.operators` only if it computes
+the same: a sum of equal shapes, a lookup of rows of a matrix by a vector of numbers. Terms have one
+convolution, one pool of each kind and one elementwise function. Their proofs use only properties
+that these operators have with any strides, padding and window. So each of them represents one kind
+of operator in a match (`View.kind`), the same in all its places.
 
-A term's operator may read a tensor that the graph lacks, see
+A term's operator may read a tensor that could be added to the graph, see
 `tensoropt.transformations.rewritten.parts`.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 COMMUTATIVE = frozenset({"add", "mul"})
-"""Operators of terms whose two arguments may change places."""
+"""Operators of terms whose two arguments may be exchanged."""
 
 POINTWISE_TYPES = frozenset(
     {"Elu", "Erf", "Exp", "Relu", "Relu6", "Selu", "Sigmoid", "Softplus"}
@@ -48,27 +48,28 @@ POINTWISE_TYPES = frozenset(
     "Square",
     "Tanh",
 }
-"""Types of functions of each element. Terms have ``relu`` for any: what is proven of it is proven
-from properties that all of them have."""
+"""Types of elementwise functions. Terms have ``relu`` for all of them, because its proofs use only
+properties that all of them have."""
 
 Kind = tuple[str, tuple[tuple[str, object], ...]]
-"""TensorFlow's type and attributes of an operator that terms have one of."""
+"""TensorFlow's type and attributes of an operator, where terms have one operator for several."""
 
 _MOST_CUTS = 6
-"""Inputs of a concatenation that is seen cut everywhere; longer ones where producers differ."""
+"""A concatenation of at most this many inputs has a view for each cut; a longer one only for cuts
+between different types of producers."""
 
-_MOST_DIMS = 4
+_MOST_DIMS = 4  # of a tensor that is transposed or reshaped
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An operator of a graph, as terms have it.
+    """An operator of a graph as an operator of terms.
 
     Attributes:
-        operator: its name there.
-        parameters: whole numbers.
+        operator: name of the operator of terms.
+        parameters: its whole numbers.
         arguments: the tensors that it is applied to.
-        kind: which of several operators it is, where terms have one for all.
+        kind: TensorFlow's operator, if terms have one operator for several; else None.
     """
 
     operator: str
@@ -78,7 +79,7 @@ class View:
 
 
 def views(graph: Graph, tensor: TensorName) -> Iterator[View]:
-    """How a tensor is made, in terms; nothing where that cannot be said."""
+    """The views of the operator that computes a tensor; none if terms cannot express it."""
     operator = operator_of(graph, tensor.operator)
     if operator is None or operator.control_inputs or not _is_known(operator):
         return
@@ -115,7 +116,7 @@ def _batch_matmul(operator: Operator, _: int) -> Iterator[View]:
 
 
 def _turned(operator: Operator, *turned: object) -> tuple[TensorName, ...]:
-    """The factors of a product, transposed where it reads them so."""
+    """The factors of a product, transposed if it reads them transposed."""
     return tuple(
         operand(operator, number) if is_turned else operator.inputs[number]
         for number, is_turned in enumerate(turned)
@@ -162,7 +163,7 @@ def _split(operator: Operator, index: int) -> Iterator[View]:
 
 
 def _split_between(operator: Operator, start: int, stop: int) -> Iterator[View]:
-    """Some outputs of a split: its first ones, its last ones, or those between."""
+    """Views of some consecutive outputs of a split: its first, its last, or inner ones."""
     data, axis = (0, 2) if operator.type == "SplitV" else (1, 0)
     dim, count = constant_dim(operator, axis), len(operator.outputs)
     if dim is None or count == 1:
@@ -178,7 +179,7 @@ def _split_between(operator: Operator, start: int, stop: int) -> Iterator[View]:
 
 def _convolution(operator: Operator, _: int) -> Iterator[View]:
     kind = _images(operator)
-    # Of a grouped convolution the filters have the channels of one group.
+    # The filters of a grouped convolution have only the channels of one group.
     if kind and operator.input_specs[0].shape[3] == operator.input_specs[1].shape[2]:
         yield View("conv", (), operator.inputs, kind)
 
@@ -200,10 +201,10 @@ def _pool(name: str) -> Callable[[Operator, int], Iterator[View]]:
 
 
 def _images(operator: Operator) -> Kind | None:
-    """The kind of an operator on images, [b, h, w, c]; None of one that terms do not have."""
-    own = operator.attributes
+    """The kind of an operator on images, [b, h, w, c]; None if terms do not have it."""
+    given = operator.attributes
     attributes = {
-        name: own.get(name, default)
+        name: given.get(name, default)
         for name, default in (
             ("ksize", None),
             ("strides", (1, 1, 1, 1)),
@@ -211,7 +212,7 @@ def _images(operator: Operator) -> Kind | None:
             ("padding", None),
             ("data_format", "NHWC"),
         )
-        if name in own or default is not None
+        if name in given or default is not None
     }
     known = attributes["data_format"] == "NHWC" and attributes.get("padding") in ("SAME", "VALID")
     if operator.type in ("AvgPool", "MaxPool"):
@@ -236,7 +237,7 @@ def _transpose(operator: Operator, _: int) -> Iterator[View]:
 
 
 def _reshape(operator: Operator, _: int) -> Iterator[View]:
-    """A reshape that makes two dimensions one, or one two; of one that does more the last step."""
+    """Views of a reshape that merges or splits a dimension; of a larger reshape, its last step."""
     given, wanted = operator.input_specs[0].shape, operator.outputs[0].shape
     if given == wanted or max(len(given), len(wanted)) > _MOST_DIMS or 0 in wanted:
         return
@@ -254,7 +255,7 @@ def _reshape(operator: Operator, _: int) -> Iterator[View]:
 
 
 def _is_between(given: tuple[int, ...], middle: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether a reshape by way of another shape makes dimensions out of one that was given."""
+    """Whether a reshape has an intermediate shape that only splits given dimensions."""
     return 1 not in wanted and len(middle) >= len(given) and _products(given) <= _products(middle)
 
 
@@ -282,7 +283,7 @@ _VIEWS: Mapping[str, Callable[[Operator, int], Iterator[View]]] = {
 }
 
 TYPES_WITH_VIEWS = frozenset({"ConcatV2", *_VIEWS}) | POINTWISE_TYPES
-"""Types of operators that terms may have."""
+"""Types of operators that have views."""
 
 _TYPES_OF: Mapping[str, tuple[str, ...]] = {
     "add": ("Add", "AddV2"),
@@ -307,5 +308,5 @@ _TYPES_OF: Mapping[str, tuple[str, ...]] = {
 
 
 def types_of(name: str) -> tuple[str, ...]:
-    """TensorFlow's types of operators that may be one of terms."""
+    """TensorFlow's types of operators that can have a view as an operator of terms."""
     return _TYPES_OF.get(name, ())

@@ -1,1 +1,1 @@
-"""A step as a pipeline of stages: which operators each stage runs, in which order, on what."""
+"""Pipelines: the operators of each stage of a step, their order, and transfers between stages."""

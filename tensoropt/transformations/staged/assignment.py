@@ -1,8 +1,8 @@
-"""A stage for every operator of a step, from the stages of what is computed by microbatch.
+"""A stage for every operator of a step, from the stages of operators in microbatches.
 
-A variable, with what is updated with it and by it, is where it is read first. What is computed once
-of one stage's tensors is there; what joins stages (sums of losses, a norm over all gradients) is in
-the last.
+A variable is in the stage that first reads it, with the operators that update it and with its
+slots. An operator outside of microbatches is in the stage of its inputs, if these are in one stage.
+Operators that join stages (sums of losses, a norm over all gradients) are in the last stage.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from tensoropt.transformations.microbatches.batch_cut import BatchCut
 __all__ = ["SHARED", "assign", "assign_at_once", "assign_forward", "is_shared"]
 
 SHARED = -1
-"""In place of a stage: of constants and what is fed, which every stage has that reads it."""
+"""In place of a stage: the operator (a constant or fed value) is in every stage that reads it."""
 
 
 def assign_forward(cut: BatchCut, planned: Mapping[str, int], last: int) -> dict[str, int]:
-    """The stage of every operator that is computed by microbatch, but for what is fed.
+    """The stage of every operator in microbatches, except fed placeholders.
 
     Args:
-        cut: how a step falls into microbatches.
-        planned: stages of a plan's operators, by name; others follow what they read.
+        cut: the division of the step into microbatches.
+        planned: stages of a plan's operators, by name; other operators follow their inputs.
         last: the last stage.
     """
-    found: dict[str, int] = {}
+    stages: dict[str, int] = {}
     for name in cut.indices:
         operator = cut.graph[name]
         if not operator.is_placeholder:
-            read = [found[t.operator] for t in operator.inputs if t.operator in found]
+            read = [stages[t.operator] for t in operator.inputs if t.operator in stages]
             stage = planned.get(name, SHARED)
-            found[name] = stage if stage != SHARED else max(read, default=last)
-    return found
+            stages[name] = stage if stage != SHARED else max(read, default=last)
+    return stages
 
 
 def assign_at_once(
     graph: Graph, planned: Mapping[str, int], homes: Mapping[str, int], last: int
 ) -> dict[str, int]:
-    """The stage of every operator of a graph without gradients, of which nothing is cut.
+    """The stage of every operator of a graph that has no gradients and no microbatches.
 
-    What is in no plan is where it is that it reads; what reads nothing, as random initial values,
-    where it is read.
+    An operator that is not in the plan is in the stage of its inputs. An operator without inputs,
+    such as a random initial value, is in the stage of its reader.
 
     Args:
         graph: the operators.
         planned: stages of a plan's operators, by name.
-        homes: stages of variables; others are in the last.
+        homes: stages of variables; other variables are in the last stage.
         last: the last stage.
 
     Raises:
@@ -58,30 +58,30 @@ def assign_at_once(
     """
     leader_of = leaders(graph)
     held = {leader_of[name]: homes[name] for name in homes if name in graph}
-    found: dict[str, int | None] = {}
+    assigned: dict[str, int | None] = {}
     for operator in graph:
         name, leader = operator.name, leader_of[operator.name]
         if operator.gradient is not None:
             raise GraphError(
-                "gradients of a pipeline are of what is computed by microbatch. Got "
+                "gradients of a pipeline are computed in microbatches. Got "
                 f"{name!r} in a run that is fed no batch."
             )
         if is_shared(operator):
-            found[name] = SHARED
+            assigned[name] = SHARED
         elif graph[leader].is_variable:
-            found[name] = held.get(leader, last)
+            assigned[name] = held.get(leader, last)
         elif planned.get(name, SHARED) != SHARED:
-            found[name] = planned[name]
+            assigned[name] = planned[name]
         else:
-            made = [t for t in operator.inputs if found[t.operator] not in (SHARED, None)]
-            stages = _of_tensors(graph, made, found)
-            found[name] = last if len(stages) > 1 else next(iter(stages), None)
+            inputs = [t for t in operator.inputs if assigned[t.operator] not in (SHARED, None)]
+            stages = _of_tensors(graph, inputs, assigned)
+            assigned[name] = last if len(stages) > 1 else next(iter(stages), None)
     for operator in reversed(list(graph)):
-        stage = found[operator.name]
+        stage = assigned[operator.name]
         for tensor in operator.inputs if stage is not None else ():
-            if found[tensor.operator] is None:
-                found[tensor.operator] = stage
-    return {name: last if stage is None else stage for name, stage in found.items()}
+            if assigned[tensor.operator] is None:
+                assigned[tensor.operator] = stage
+    return {name: last if stage is None else stage for name, stage in assigned.items()}
 
 
 def assign(
@@ -92,19 +92,19 @@ def assign(
     """The stage of every operator.
 
     Args:
-        cut: how the step falls into microbatches.
-        stages: of the operators that are computed by microbatch, but for what is fed.
-        homes: of variables that are somewhere already.
+        cut: the division of the step into microbatches.
+        stages: stages of the operators in microbatches, except fed placeholders.
+        homes: stages of variables that are in a stage already.
 
     Raises:
-        GraphError: if a stage reads what a later one makes.
+        GraphError: if a stage reads a tensor of a later one.
     """
     graph = cut.graph
     for name in stages:
         for tensor in graph[name].inputs:
             if stages.get(tensor.operator, 0) > stages[name]:
                 raise GraphError(
-                    "a stage of a pipeline reads what it or stages before it make. Got "
+                    "a stage of a pipeline reads tensors of its own and earlier stages. Got "
                     f"{name!r} in stage {stages[name]}, which reads {str(tensor)!r} of stage "
                     f"{stages[tensor.operator]}."
                 )
@@ -129,8 +129,8 @@ def assign(
 
 
 def is_shared(operator: Operator) -> bool:
-    """Whether every stage has an operator that reads it: a constant that waits for nothing, or what
-    is fed."""
+    """Whether every stage has its own copy of an operator that it reads: a fed placeholder, or a
+    constant without control inputs."""
     return operator.is_placeholder or (operator.is_constant and not operator.control_inputs)
 
 
@@ -142,35 +142,35 @@ def _stages_by(
     first: Mapping[str, int],
     last: int,
 ) -> dict[str, int | None]:
-    """The stage of every operator, as far as it follows from where variables are."""
+    """The stage of every operator, as far as the stages of variables determine it."""
     graph = cut.graph
-    found: dict[str, int | None] = {}
+    assigned: dict[str, int | None] = {}
     for operator in graph:
         name = operator.name
         leader = leader_of[name]
         if is_shared(operator):
-            found[name] = SHARED
+            assigned[name] = SHARED
         elif name in stages and name not in cut.before:
-            found[name] = stages[name]
+            assigned[name] = stages[name]
         elif graph[leader].is_variable:
-            found[name] = held.get(leader)
+            assigned[name] = held.get(leader)
         elif operator.gradient is not None:
-            found[name] = found[operator.gradient.x.operator]
+            assigned[name] = assigned[operator.gradient.x.operator]
         else:
-            made = [t for t in operator.inputs if found[t.operator] != SHARED]
-            of_inputs = _of_tensors(graph, made, found)
-            found[name] = first.get(name, last) if not made else of_inputs.pop()
+            inputs = [t for t in operator.inputs if assigned[t.operator] != SHARED]
+            of_inputs = _of_tensors(graph, inputs, assigned)
+            assigned[name] = first.get(name, last) if not inputs else of_inputs.pop()
             if of_inputs:
-                found[name] = last
-    return found
+                assigned[name] = last
+    return assigned
 
 
 def _of_tensors(
-    graph: Graph, tensors: Sequence[TensorName], found: Mapping[str, int | None]
+    graph: Graph, tensors: Sequence[TensorName], assigned: Mapping[str, int | None]
 ) -> set[int | None]:
-    """The stages of the larger ones of some tensors; scalars are moved to the others."""
+    """The stages of the larger ones of some tensors; scalars are transferred to them."""
     large = [t for t in tensors if graph.spec(t).elements > 1 or -1 in graph.spec(t).shape]
-    return {found[tensor.operator] for tensor in large or tensors}
+    return {assigned[tensor.operator] for tensor in large or tensors}
 
 
 def _hold_with_gradients(
@@ -181,8 +181,9 @@ def _hold_with_gradients(
     first: Mapping[str, int],
     last: int,
 ) -> None:
-    """Hold what no microbatch reads (an optimizer's slots) where that is which changes it."""
-    found = _stages_by(cut, stages, held, leader_of, first, last)
+    """Assign variables that no microbatch reads (an optimizer's slots) to the stage of the gradient
+    that updates them."""
+    assigned = _stages_by(cut, stages, held, leader_of, first, last)
     for operator in cut.graph:
         leader = leader_of[operator.name]
         if not operator.mutates or leader in held:
@@ -190,26 +191,26 @@ def _hold_with_gradients(
         read = [
             tensor
             for number, tensor in enumerate(operator.inputs)
-            if number not in operator.mutates and found[tensor.operator] not in (SHARED, None)
+            if number not in operator.mutates and assigned[tensor.operator] not in (SHARED, None)
         ]
-        of_inputs = _of_tensors(cut.graph, read, found)
+        of_inputs = _of_tensors(cut.graph, read, assigned)
         if len(of_inputs) == 1:
             (stage,) = of_inputs
-            assert stage is not None, "left out"
+            assert stage is not None, "such inputs are left out above"
             held[leader] = stage
 
 
 def _first_readers(cut: BatchCut, stages: Mapping[str, int]) -> dict[str, int]:
-    """Of what is computed once the first stage that needs it."""
-    found: dict[str, int] = {}
+    """The first stage that needs each operator outside of microbatches."""
+    first: dict[str, int] = {}
     for operator in reversed(list(cut.graph)):
         name = operator.name
         if operator.gradient is not None:
             continue
-        stage = stages[name] if name in stages else found.get(name)
+        stage = stages[name] if name in stages else first.get(name)
         if stage is None:
             continue
         for tensor in operator.inputs:
             if tensor.operator not in stages:
-                found[tensor.operator] = min(found.get(tensor.operator, stage), stage)
-    return found
+                first[tensor.operator] = min(first.get(tensor.operator, stage), stage)
+    return first

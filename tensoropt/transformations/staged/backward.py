@@ -1,4 +1,4 @@
-"""The backward passes of stages: the gradients that a stage makes of a microbatch."""
+"""The backward passes of stages: the gradients that a stage computes for a microbatch."""
 
 from __future__ import annotations
 
@@ -23,50 +23,51 @@ __all__ = ["StagedBackward"]
 
 
 class _StageCopies(Copies):
-    """Copies of several stages: the first of a pass are those that read nothing of their stage."""
+    """Copies of several stages. The first copies of a pass are those that need no other copy of
+    their stage."""
 
     stages: Mapping[str, int]
 
     def is_first(self, operator: Operator, needed: Collection[str]) -> bool:
         """See `Copies.is_first`."""
-        own = self.stages[operator.name]
-        return all(self.stages.get(name) != own for name in needed)
+        stage = self.stages[operator.name]
+        return all(self.stages.get(name) != stage for name in needed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Gradients of one stage and microbatch that are made together.
+    """Gradients of one stage and microbatch that are computed together.
 
     Attributes:
-        number: of the script's call of ``tf.gradients``.
-        of: the pass.
-        ys: what is differentiated, with the gradients that arrive there.
-        arrived: per tensor that another stage has made what is received of it.
-        boundaries: of weights.
-        lookups: gradients of the script by tables, with these.
-        stops: at which gradients end.
-        after: operators that these wait for.
-        own: the number of this call of the step's.
-        place: in names, where two calls have gradients by one weight.
+        number: number of the script's call of ``tf.gradients``.
+        stage_pass: the pass.
+        ys: differentiated tensors, with the gradients that arrive at them.
+        arrived: the received copy of each tensor of another stage.
+        boundaries: boundaries of weights.
+        lookups: the script's gradients by tables, with their tags.
+        stops: tensors at which gradients end.
+        after: operators that the gradients wait for.
+        call_number: number of this call in the graph of the step.
+        place: distinguishes names if two calls have gradients by one weight.
     """
 
     number: int
-    of: Pass
+    stage_pass: Pass
     ys: list[tuple[TensorName, TensorName | None]]
     arrived: Mapping[TensorName, TensorName]
     boundaries: list[str]
     lookups: list[tuple[Operator, GradientTag]]
     stops: list[TensorName]
     after: list[str]
-    own: int
+    call_number: int
     place: str = ""
 
 
 class StagedBackward(Accumulation):
-    """A step of stages that grows, as far as its passes backward.
+    """The graph of a step of stages, with its backward passes.
 
     Args:
-        cut, stages, roots, schedule, alike, homes, recompute: as of
+        cut, stages, roots, schedule, alike, homes, recompute: arguments of
             `tensoropt.transformations.staged.staged.staged`.
     """
 
@@ -85,10 +86,10 @@ class StagedBackward(Accumulation):
         self._stages = stages
         self._last = max([*stages.values(), *homes.values()])
         self._schedule = schedule
-        self._grown = StageGraph()
-        self._grown.homes = {n: s for n, s in stages.items() if n not in cut.before}
+        self._stage_graph = StageGraph()
+        self._stage_graph.homes = {n: s for n, s in stages.items() if n not in cut.before}
         super().__init__(
-            cut, roots, lambda copied, number: (self._grown.stage, alike(copied, number))
+            cut, roots, lambda copied, number: (self._stage_graph.stage, alike(copied, number))
         )
         self._stage_of = assign(cut, stages, homes)
         self._back: dict[tuple[int, int, int, TensorName], TensorName] = {}
@@ -96,7 +97,7 @@ class StagedBackward(Accumulation):
         self._arrived: dict[tuple[int, TensorName], TensorName] = {}
 
     def _empty(self) -> StepGraph:
-        return self._grown
+        return self._stage_graph
 
     def _copier(self, alike: Alike) -> Copies:
         copies = _StageCopies(self._cut, self._step, alike)
@@ -104,8 +105,8 @@ class StagedBackward(Accumulation):
         return copies
 
     def _crossing(self, number: int) -> dict[TensorName, list[int]]:
-        """Tensors of microbatches, and the later stages to which gradients flow through them."""
-        found: dict[TensorName, list[int]] = {}
+        """Tensors of microbatches, with the later stages from which gradients flow back to them."""
+        crossing: dict[TensorName, list[int]] = {}
         for name, inputs in self._cut.calls[number].differentiated.items():
             if name not in self._stages:
                 continue
@@ -113,22 +114,22 @@ class StagedBackward(Accumulation):
             for n in inputs:
                 tensor = self._whole[name].inputs[n]
                 there = self._stages.get(tensor.operator, stage)
-                if there != stage and stage not in found.setdefault(tensor, []):
-                    found[tensor].append(stage)
-        return found
+                if there != stage and stage not in crossing.setdefault(tensor, []):
+                    crossing[tensor].append(stage)
+        return crossing
 
     def _back_through(
         self, each: Pass, upstream: dict[int, dict[TensorName, TensorName]]
     ) -> list[str]:
-        made: list[str] = []
+        added: list[str] = []
         if each.stage in self._recompute:
             self._run_again(each)
         for number in self._cut.calls:
-            made += self._backward_of(each, number, upstream[number])
-        return made
+            added += self._backward_of(each, number, upstream[number])
+        return added
 
     def _run_again(self, each: Pass) -> None:
-        """The forward pass of a microbatch once more, as soon as gradients of it have arrived."""
+        """Add a microbatch's forward pass again, after gradients have arrived at its stage."""
         _, stage, microbatch = each
         after = [self._copies.gate] if self._copies.gate else []
         for number in self._cut.calls:
@@ -136,14 +137,14 @@ class StagedBackward(Accumulation):
                 for there in stages if self._stages[tensor.operator] == stage else ():
                     back = self._back.get((number, microbatch, there, tensor))
                     if back is not None:
-                        after.append(self._grown.here(back).operator)
-        own = [named(n, microbatch) for n in self._cut.indices if self._stages.get(n) == stage]
-        self._again |= forward_again(self._grown, own, list(dict.fromkeys(after)))
+                        after.append(self._stage_graph.here(back).operator)
+        names = [named(n, microbatch) for n in self._cut.indices if self._stages.get(n) == stage]
+        self._again |= forward_again(self._stage_graph, names, list(dict.fromkeys(after)))
 
     def _backward_of(
         self, each: Pass, number: int, upstream: dict[TensorName, TensorName]
     ) -> list[str]:
-        """One stage's gradients of one microbatch and one call."""
+        """Add the gradients of one stage, microbatch and call."""
         _, stage, microbatch = each
         call, cut = self._cut.calls[number], self._cut
         ys: list[tuple[TensorName, TensorName | None]] = []
@@ -155,22 +156,22 @@ class StagedBackward(Accumulation):
             if dim is not None or factor != 1:
                 name = f"stage_{stage}/{named(arriving.operator, microbatch)}"
                 arriving = self._copies.part(name, arriving, dim, microbatch, factor, None)
-            ys.append((self._made(end, microbatch), arriving))
+            ys.append((self._backward_input(end, microbatch), arriving))
         for tensor, stages in self._sent[number].items():
             if self._stages[tensor.operator] != stage:
                 continue
             for there in stages:
                 back = self._back.get((number, microbatch, there, tensor))
                 if back is not None:
-                    ys.append((self._made(tensor, microbatch), back))
+                    ys.append((self._backward_input(tensor, microbatch), back))
         if not ys:
             return []
         received = [t for t, stages in self._sent[number].items() if stage in stages]
-        arrived = {t: self._grown.here(self._own(t, microbatch)) for t in received}
+        arrived = {t: self._stage_graph.here(self._copy_of(t, microbatch)) for t in received}
         boundaries = [
             name
             for name, calls in self._copies.read_in.items()
-            if number in calls and self._grown.stage_of[name] == stage
+            if number in calls and self._stage_graph.stage_of[name] == stage
         ]
         lookups = [
             (operator, tag)
@@ -179,28 +180,30 @@ class StagedBackward(Accumulation):
         ]
         stops = [TensorName(name, 0) for name in boundaries] + list(arrived.values())
         stops += [
-            self._made(t, microbatch)
+            self._backward_input(t, microbatch)
             for t in call.tag.stop_gradients
             if self._stages.get(t.operator) == stage
         ]
         after = [self._copies.gate, *(named(n, microbatch) for n in call.tag.after)]
-        own = self._new_call()
-        whole = _Call(number, each, ys, arrived, boundaries, lookups, stops, after, own)
+        call_number = self._new_call()
+        whole = _Call(number, each, ys, arrived, boundaries, lookups, stops, after, call_number)
         if self._schedule == "side_by_side" and arrived:
             return self._rest_first(whole)
         return self._differentiated(whole)
 
     def _rest_first(self, whole: _Call) -> list[str]:
-        """The gradients of what reads the other stages, then those of what runs beside them, which
-        wait for what is sent back."""
-        graph, (_, stage, microbatch) = self._grown.operators, whole.of
+        """Add gradients in two groups: operators that read other stages, then the rest.
+
+        The second group waits for the first, whose gradients are sent to the other stages.
+        """
+        graph, (_, stage, microbatch) = self._stage_graph.operators, whole.stage_pass
         flows = self._cut.calls[whole.number].differentiated
-        made = {
-            self._made(TensorName(name, 0), microbatch).operator: flows.get(name, ())
+        forward = {
+            self._backward_input(TensorName(name, 0), microbatch).operator: flows.get(name, ())
             for name in self._cut.indices
             if self._stages.get(name) == stage
         }
-        rest = Rest.of(graph, made, {x.operator for x in whole.arrived.values()})
+        rest = Rest.of(graph, forward, {x.operator for x in whole.arrived.values()})
         tables = {tag.x.operator for _, tag in whole.lookups}
         if not rest.joints or tables & rest.reads & rest.others_read:
             return self._differentiated(whole)
@@ -212,7 +215,7 @@ class StagedBackward(Accumulation):
             lookups=[pair for pair in whole.lookups if pair[1].x.operator in rest.reads],
             stops=stops,
         )
-        found = self._differentiated(first)
+        added = self._differentiated(first)
         joined = [(joint, self._joint_gradient(first, joint)) for joint in rest.joints]
         second = replace(
             whole,
@@ -220,18 +223,19 @@ class StagedBackward(Accumulation):
             arrived={},
             boundaries=[name for name in whole.boundaries if name in rest.others_read],
             lookups=[pair for pair in whole.lookups if pair[1].x.operator in rest.others_read],
-            after=[*whole.after, *found],
-            own=self._new_call(),
+            after=[*whole.after, *added],
+            call_number=self._new_call(),
             place="beside/",
         )
-        return found + self._differentiated(second)
+        return added + self._differentiated(second)
 
     def _joint_gradient(self, call: _Call, joint: TensorName) -> TensorName:
-        """The gradient by what the other part of the stage has made."""
-        name = f"stage_{call.of.stage}/{joint.operator}_{joint.index}/gradient_{call.number}"
+        """The gradient by a tensor that the other part of the stage computes."""
+        name = f"stage_{call.stage_pass.stage}/{joint.operator}_{joint.index}"
+        name = f"{name}/gradient_{call.number}"
         spec, stops = self._step.spec(joint), call.stops
         return self._step.gradient(
-            name, call.own, call.ys, joint, spec, stops=stops, after=call.after
+            name, call.call_number, call.ys, joint, spec, stops=stops, after=call.after
         )
 
     def _new_call(self) -> int:
@@ -239,28 +243,30 @@ class StagedBackward(Accumulation):
         return self._next_call - 1
 
     def _differentiated(self, call: _Call) -> list[str]:
-        """The operators of a call's gradients, and what adds them to those of other calls."""
-        _, stage, microbatch = call.of
-        step, number, found = self._step, call.number, list[str]()
+        """Add the operators of a call's gradients, and of their sums with those of other calls."""
+        _, stage, microbatch = call.stage_pass
+        step, number, added = self._step, call.number, list[str]()
 
         def gradient(name: str, x: TensorName, spec: TensorSpec, part: str = "dense") -> TensorName:
-            return step.gradient(name, call.own, call.ys, x, spec, part, call.stops, call.after)
+            return step.gradient(
+                name, call.call_number, call.ys, x, spec, part, call.stops, call.after
+            )
 
         for tensor, x in call.arrived.items():
             name = f"gradient_{number}/{tensor.operator}_{tensor.index}"
-            made = gradient(f"stage_{stage}/{named(name, microbatch)}", x, step.spec(x))
-            self._back[number, microbatch, stage, tensor] = made
-            found.append(made.operator)
+            result = gradient(f"stage_{stage}/{named(name, microbatch)}", x, step.spec(x))
+            self._back[number, microbatch, stage, tensor] = result
+            added.append(result.operator)
         for boundary in call.boundaries:
             x = TensorName(boundary, 0)
             name = named(f"gradient_{number}/{call.place}{boundary}", microbatch)
-            made = gradient(name, x, step.spec(x))
+            result = gradient(name, x, step.spec(x))
             if (number, boundary) in self._sums:
                 before = TensorName(self._sums[number, boundary], 0)
                 name = named(f"sum_{number}/{call.place}{boundary}", microbatch)
-                made = step.new(SUM, name, [before, made], [step.spec(x)], boundary=boundary)
-            self._sums[number, boundary] = made.operator
-            found.append(made.operator)
+                result = step.new(SUM, name, [before, result], [step.spec(x)], boundary=boundary)
+            self._sums[number, boundary] = result.operator
+            added.append(result.operator)
         for operator, tag in call.lookups:
             name = named(operator.name, microbatch)
             rows = operator.outputs[0].shape[:1]
@@ -268,13 +274,13 @@ class StagedBackward(Accumulation):
             spec = TensorSpec((count, *operator.outputs[0].shape[1:]), operator.outputs[0].dtype)
             gradient(name, tag.x, spec, tag.part)
             self._slices_of.setdefault(operator.name, []).append(name)
-            found.append(name)
-        return found
+            added.append(name)
+        return added
 
-    def _own(self, tensor: TensorName, microbatch: int) -> TensorName:
+    def _copy_of(self, tensor: TensorName, microbatch: int) -> TensorName:
         return TensorName(named(tensor.operator, microbatch), tensor.index)
 
-    def _made(self, tensor: TensorName, microbatch: int) -> TensorName:
-        """As the stage that makes it has it in its backward pass."""
-        own = self._own(tensor, microbatch)
-        return TensorName(self._again.get(own.operator, own.operator), own.index)
+    def _backward_input(self, tensor: TensorName, microbatch: int) -> TensorName:
+        """The tensor that a stage's backward pass reads: a copy, or its recomputed value."""
+        copy = self._copy_of(tensor, microbatch)
+        return TensorName(self._again.get(copy.operator, copy.operator), copy.index)

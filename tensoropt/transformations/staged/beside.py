@@ -1,4 +1,4 @@
-"""What a stage computes that needs nothing of the others, and where that meets the rest."""
+"""Parts of a stage that need other stages, and parts that do not, and the tensors between them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ __all__ = ["Rest", "dependents"]
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What of a stage's forward pass depends on what it receives; the other part does not.
+    """The part of a stage's forward pass that depends on received tensors.
 
     Attributes:
-        operators: their names.
+        operators: names of its operators.
         joints: tensors of the other part that they read, and through which gradients flow.
-        reads: names of the operators that they read, as of weights, and of what these are made of.
-        others_read: the same of the other part.
+        reads: names of the operators outside of the forward pass that they read, such as weights,
+            with the operators that these are computed from.
+        others_read: the same for the other part.
     """
 
     operators: frozenset[str]
@@ -31,57 +32,60 @@ class Rest:
     def of(
         cls,
         graph: Mapping[str, Operator],
-        own: Mapping[str, Iterable[int]],
+        forward: Mapping[str, Iterable[int]],
         received: Collection[str],
     ) -> Rest:
-        """Of a stage.
+        """The part of a stage that depends on received tensors.
 
         Args:
             graph: operators by name.
-            own: the stage's forward pass, in topological order, with the numbers of the inputs that
-                gradients flow through.
-            received: what it receives.
+            forward: the stage's forward pass, in topological order, with the numbers of the inputs
+                that gradients flow through.
+            received: names of the received tensors' operators.
         """
         rest = dependents(
-            own, lambda name: [t.operator for t in graph[name].inputs], received.__contains__
+            forward, lambda name: [t.operator for t in graph[name].inputs], received.__contains__
         )
-        beside = frozenset(own) - rest
-        through = (graph[name].inputs[n] for name in own if name in rest for n in own[name])
+        beside = frozenset(forward) - rest
+        through = (graph[name].inputs[n] for name in forward if name in rest for n in forward[name])
         joints = dict.fromkeys(tensor for tensor in through if tensor.operator in beside)
         return cls(
-            frozenset(rest), tuple(joints), _reads(graph, rest, own), _reads(graph, beside, own)
+            frozenset(rest),
+            tuple(joints),
+            _reads(graph, rest, forward),
+            _reads(graph, beside, forward),
         )
 
 
 def dependents(
-    own: Iterable[str],
+    names: Iterable[str],
     reads: Callable[[str], Iterable[str]],
     is_outside: Callable[[str], bool],
 ) -> set[str]:
-    """Of a stage's operators, in topological order, those that need something from outside.
+    """Those of a stage's operators that need a tensor from outside.
 
     Args:
-        own: their names.
-        reads: what one reads or waits for.
-        is_outside: whether an operator is.
+        names: names of the stage's operators, in topological order.
+        reads: returns the inputs and control inputs of an operator.
+        is_outside: whether an operator is outside.
     """
-    found: set[str] = set()
-    for name in own:
-        if any(each in found or is_outside(each) for each in reads(name)):
-            found.add(name)
-    return found
+    dependent: set[str] = set()
+    for name in names:
+        if any(read in dependent or is_outside(read) for read in reads(name)):
+            dependent.add(name)
+    return dependent
 
 
 def _reads(
-    graph: Mapping[str, Operator], names: Iterable[str], own: Container[str]
+    graph: Mapping[str, Operator], names: Iterable[str], forward: Container[str]
 ) -> frozenset[str]:
-    """What some operators read that is not the stage's own, and what that is made of."""
-    found: set[str] = set()
+    """Operators outside of the forward pass that some operators read, and all that these need."""
+    outside: set[str] = set()
     waiting = list(names)
     while waiting:
         for tensor in graph[waiting.pop()].inputs:
             read = graph[tensor.operator]
-            if read.name not in own and read.name not in found and read.type != TRANSFER:
-                found.add(read.name)
+            if read.name not in forward and read.name not in outside and read.type != TRANSFER:
+                outside.add(read.name)
                 waiting.append(read.name)
-    return frozenset(found)
+    return frozenset(outside)

@@ -1,4 +1,4 @@
-"""The order of a pipeline's passes: one total order, whose part for a stage is the schedule's."""
+"""The order of a pipeline's passes: one total order that follows the schedule in each stage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Pass", "passes"]
 
 
 class Pass(NamedTuple):
-    """A microbatch's way through a stage, forward or back."""
+    """The pass of a microbatch through a stage, forward or back."""
 
     forward: bool
     stage: int
@@ -19,21 +19,21 @@ class Pass(NamedTuple):
 
 
 def passes(schedule: Schedule, stages: int, microbatches: int) -> tuple[Pass, ...]:
-    """All passes of a step, each after those that it needs.
+    """All passes of a step, each after the passes that it needs.
 
-    Every stage has its own in the schedule's order; stages take turns, as they would if all passes
-    took as long.
+    The passes of a stage are in the schedule's order. Stages take turns, as they would if all
+    passes took the same time.
     """
     waiting = [list(_of_stage(schedule, s, stages, microbatches)) for s in range(stages)]
     done: set[Pass] = set()
-    found: list[Pass] = []
+    order: list[Pass] = []
     while any(waiting):
-        ready = [own[0] for own in waiting if own and _needs(own[0], stages) <= done]
+        ready = [queue[0] for queue in waiting if queue and _needs(queue[0], stages) <= done]
         for each in ready:
             waiting[each.stage].pop(0)
-        found += ready
+        order += ready
         done.update(ready)
-    return tuple(found)
+    return tuple(order)
 
 
 def _of_stage(schedule: Schedule, stage: int, stages: int, microbatches: int) -> Iterator[Pass]:

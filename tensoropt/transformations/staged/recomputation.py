@@ -1,4 +1,4 @@
-"""A stage's forward pass again, for its backward pass, where it keeps only what it receives."""
+"""Recomputation: a stage that keeps only received tensors runs its forward pass again."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ __all__ = ["forward_again"]
 
 
 def forward_again(step: StageGraph, names: Iterable[str], after: Sequence[str]) -> dict[str, str]:
-    """Add a stage's operators of a microbatch to it again; what reads none of them waits.
+    """Add a stage's operators of a microbatch to the graph again, for its backward pass.
 
-    They have the values of the first time, as what is drawn follows from the microbatch. Operators
-    that change something are left out.
+    Random numbers follow from the microbatch, so the values are the same. Operators that change a
+    variable are left out.
 
     Args:
         step: the graph; the stage is its current one.
-        names: of the operators, in topological order.
-        after: names of what is waited for.
+        names: names of the operators, in topological order.
+        after: control inputs of the operators that read no other operator of the pass.
 
     Returns:
         The operators' new names.
     """
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for name in names:
         operator = step.operators[name]
         if operator.mutates:
             continue
-        read = [TensorName(found.get(t.operator, t.operator), t.index) for t in operator.inputs]
+        read = [TensorName(renamed.get(t.operator, t.operator), t.index) for t in operator.inputs]
         inputs = tuple(read)
         controls = tuple(after) if inputs == operator.inputs else ()
-        found[name] = f"again/{name}"
-        step.add(replace(operator, name=found[name], inputs=inputs, control_inputs=controls))
-    return found
+        renamed[name] = f"again/{name}"
+        step.add(replace(operator, name=renamed[name], inputs=inputs, control_inputs=controls))
+    return renamed

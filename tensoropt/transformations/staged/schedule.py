@@ -1,10 +1,10 @@
-"""Synchronous schedules of a pipeline: how long a step takes, and what is in flight.
+"""Synchronous schedules of a pipeline: the time of a step, and the microbatches in flight.
 
 With S stages and M microbatches, GPipe (Huang et al. 2019) runs all forward passes, then all
-backward passes, and holds M microbatches; 1F1B (Narayanan et al. 2019, PipeDream's schedule with a
-flush) runs a backward pass as soon as there is one, and stage s of S holds at most S - s. With
-stages side by side there is one microbatch: a stage is parts, each of which waits for the parts of
-other stages that it reads.
+backward passes, and holds M microbatches. 1F1B (Narayanan et al. 2019, PipeDream's schedule with a
+flush) runs a backward pass as soon as possible, and stage s of S holds at most S - s. Stages side
+by side have one microbatch: a stage consists of parts, each of which waits for the parts of other
+stages that it reads.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ __all__ = [
 
 Schedule = Literal["1f1b", "gpipe", "side_by_side"]
 SCHEDULES: tuple[Schedule, ...] = ("1f1b", "gpipe")
-"""Of pipelines, whose stages follow each other."""
+"""Schedules of pipelines, whose stages follow each other."""
 _Task = tuple[str, int, int]
-"""A kind, a stage, and the number of a microbatch or part."""
+"""The kind of a task, its stage, and the number of its microbatch or part."""
 _ROUNDING = 1e-3
-"""Nanoseconds that are nothing."""
+"""Remaining nanoseconds below which a task is done."""
 
 
 def in_flight(schedule: Schedule, stage: int, stages: int, microbatches: int) -> int:
-    """Microbatches that a stage holds at once; one where there is no other stage, as gradients are
-    accumulated then.
+    """The number of microbatches that a stage holds at once.
+
+    It is one if there is no other stage, because gradients are accumulated then.
 
     Args:
-        schedule: which.
-        stage: its number.
-        stages: how many.
-        microbatches: of a step.
+        schedule: the schedule.
+        stage: number of the stage.
+        stages: number of stages.
+        microbatches: number of microbatches of a step.
     """
     return microbatches if schedule == "gpipe" and stages > 1 else min(stages - stage, microbatches)
 
@@ -55,12 +56,12 @@ def step_nanoseconds(
     backward: Sequence[int],
     once: Sequence[int],
 ) -> int:
-    """The price of a step: filling and draining, the microbatches that follow, what comes once.
+    """The time of a step, estimated from a full pass, the longest stage, and work done once.
 
-    One microbatch passes all stages and comes back; each other one follows after the longest
-    stage: its forward and backward pass under 1F1B, the longest forward and the longest backward
-    pass under GPipe (exact there: a flow shop of equal jobs, twice). Of what comes once per step
-    the longest counts.
+    One microbatch passes all stages and comes back. Each further one adds the time of the longest
+    stage: its forward and backward pass under 1F1B; the longest forward and the longest backward
+    pass under GPipe, where the sum is exact (a flow shop of equal jobs, twice). The longest work
+    that a stage does once per step is added.
     """
     longest = (
         max(forward) + max(backward)
@@ -72,31 +73,32 @@ def step_nanoseconds(
 
 @dataclass(frozen=True, slots=True)
 class SharedCores:
-    """A machine whose devices are more processes than it has cores, and share these evenly.
+    """A machine with more devices (processes) than cores, which share the cores evenly.
 
-    Where others wait a stage is faster, as their share of the cores is its own.
+    While some stages wait, the other stages have more of the cores and are faster.
 
     Attributes:
-        cores: how many.
-        devices: of each stage, all on this machine.
+        cores: number of cores.
+        devices: number of devices of each stage, all on this machine.
     """
 
     cores: int
+
     devices: tuple[int, ...]
 
     def speed(self, running: Iterable[int]) -> float:
-        """How much faster stages compute than when all of them do, if these do and others wait."""
+        """The speed of some stages while the others wait, relative to all stages running."""
         every, busy = sum(self.devices), sum(self.devices[stage] for stage in running)
         return max(1.0, every / max(self.cores, busy))
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Operators of a stage that runs beside others, one after the other.
+    """Consecutive operators of a stage that runs beside other stages.
 
     Attributes:
-        forward, backward: nanoseconds of its passes, with sending.
-        needs: the parts of other stages that it reads, each by stage and number.
+        forward, backward: nanoseconds of its passes, including sending.
+        needs: the parts of other stages that it reads, as (stage, number).
     """
 
     forward: int
@@ -112,14 +114,15 @@ def simulated_step(
     once: Sequence[int],
     shared: SharedCores | None = None,
 ) -> int:
-    """How long a step takes when every stage does its tasks in the schedule's order, each as soon
-    as what it needs is there.
+    """The nanoseconds of a step in which each stage does its tasks in the schedule's order.
+
+    A task starts as soon as the tasks that it needs are done.
 
     Args:
         schedule, microbatches: see `in_flight`; stages follow each other.
-        forward, backward, once: nanoseconds of each stage's tasks; where devices share cores,
-            while all of them compute.
-        shared: these cores; by default each device has its own.
+        forward, backward, once: nanoseconds of each stage's tasks; on shared cores, while all
+            devices compute.
+        shared: the shared cores; None if each device has its own.
     """
     stages = range(len(forward))
     takes = {"forward": forward, "backward": backward, "once": once}
@@ -138,27 +141,27 @@ def simulated_step(
 def simulated_side_by_side(
     parts: Sequence[Sequence[Part]], once: Sequence[int], shared: SharedCores | None = None
 ) -> int:
-    """How long a step of one microbatch takes whose stages wait for parts of each other alone.
+    """The nanoseconds of a step of one microbatch whose stages wait only for parts of each other.
 
     A stage goes forward through its parts in order, and back in the inverse order.
 
     Args:
-        parts: of each stage.
-        once: nanoseconds of each stage that come once.
-        shared: as of `simulated_step`.
+        parts: the parts of each stage.
+        once: nanoseconds of each stage's work that is done once.
+        shared: as in `simulated_step`.
     """
     readers: dict[tuple[int, int], set[_Task]] = {}
-    for stage, own in enumerate(parts):
-        for number, part in enumerate(own):
+    for stage, stage_parts in enumerate(parts):
+        for number, part in enumerate(stage_parts):
             for needed in part.needs:
                 readers.setdefault(needed, set()).add(("backward", stage, number))
     orders: list[list[_Task]] = [
         [
-            *(("forward", stage, number) for number in range(len(own))),
-            *(("backward", stage, number) for number in reversed(range(len(own)))),
+            *(("forward", stage, number) for number in range(len(stage_parts))),
+            *(("backward", stage, number) for number in reversed(range(len(stage_parts)))),
             ("once", stage, 0),
         ]
-        for stage, own in enumerate(parts)
+        for stage, stage_parts in enumerate(parts)
     ]
 
     def takes(task: _Task) -> int:
@@ -181,7 +184,7 @@ def _simulated(
     needs: Callable[[_Task], set[_Task]],
     shared: SharedCores | None,
 ) -> int:
-    """Nanoseconds until each stage has done its tasks in order."""
+    """The nanoseconds until each stage has done its tasks in order."""
     stages = range(len(orders))
     left = [float(takes(order[0])) for order in orders]
     done: set[_Task] = set()
@@ -203,8 +206,8 @@ def _simulated(
 
 
 def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """One stage's tasks: forward passes until as many are in flight as may be, then in turns; last
-    what comes once."""
+    """The tasks of one stage: forward passes up to the limit in flight, then backward and forward
+    passes in turns, then the work that is done once."""
     if schedule not in SCHEDULES:
         raise OptionError.one_of("a schedule", schedule, SCHEDULES)
     ahead = in_flight(schedule, stage, stages, microbatches)
@@ -217,7 +220,7 @@ def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> li
 
 
 def _needs(kind: str, stage: int, microbatch: int, stages: int) -> set[_Task]:
-    """The tasks of other stages that one waits for."""
+    """The tasks of other stages that a task waits for."""
     if kind == "forward" and stage:
         return {("forward", stage - 1, microbatch)}
     if kind == "backward" and stage < stages - 1:

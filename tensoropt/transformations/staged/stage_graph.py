@@ -1,4 +1,4 @@
-"""The graph of a step of several stages: whose each operator is, and what goes between stages."""
+"""The graph of a step of several stages, with their operators and the transfers between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensoropt.transformations.staged.assignment import SHARED, is_shared
 __all__ = ["TRANSFER", "StageGraph", "StagedStep"]
 
 TRANSFER = "StageTransfer"
-"""What a stage receives of another; its input is what that has made."""
+"""A tensor that a stage receives; the input is the tensor of the sending stage."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,10 +21,10 @@ class StagedStep:
     """A step of several stages.
 
     Attributes:
-        graph: all operators, in the order in which they are run.
-        stage_of: the stage of each, or `SHARED`.
-        runs: per operator that only waits for others, what runs in its place, by stage.
-        last: the last stage; it has what every stage may have and none reads.
+        graph: all operators, in the order in which they run.
+        stage_of: the stage of each operator, or `SHARED`.
+        runs: for each operator that only groups others, the operators that replace it, by stage.
+        last: the last stage; it also has shared operators that no stage reads.
     """
 
     graph: Graph
@@ -33,14 +33,14 @@ class StagedStep:
     last: int
 
     def of_stage(self, stage: int) -> Graph:
-        """A stage's operators; what it receives reads nothing there."""
+        """The graph of a stage's operators; transfers that it receives have no inputs there."""
         read = {tensor.operator for operator in self.graph for tensor in operator.inputs}
-        found: dict[str, Operator] = {}
+        operators: dict[str, Operator] = {}
         for operator in self.graph:
-            own = self.stage_of[operator.name]
-            if own == SHARED and stage == self.last and operator.name not in read:
-                found[operator.name] = operator
-            if own != stage:
+            operator_stage = self.stage_of[operator.name]
+            if operator_stage == SHARED and stage == self.last and operator.name not in read:
+                operators[operator.name] = operator
+            if operator_stage != stage:
                 continue
             needed = [tensor.operator for tensor in operator.inputs]
             if operator.gradient is not None:
@@ -49,19 +49,19 @@ class StagedStep:
                 operator, needed = replace(operator, inputs=(), input_specs=()), []
             for name in needed:
                 if self.stage_of[name] == SHARED:
-                    found.setdefault(name, self.graph[name])
-            found[operator.name] = operator
-        return Graph(found)
+                    operators.setdefault(name, self.graph[name])
+            operators[operator.name] = operator
+        return Graph(operators)
 
 
 class StageGraph(StepGraph):
-    """A graph that grows, one stage at a time: what is read of others is transferred.
+    """A graph to which operators of one stage at a time are added, with the transfers they need.
 
     Attributes:
-        stage: the current one, to which operators are added.
-        stage_of: by operator, as of `StagedStep`.
-        runs: as of `StagedStep`.
-        homes: the stages of operators whose results over all microbatches are made there.
+        stage: the current stage, to which operators are added.
+        stage_of: see `StagedStep`.
+        runs: see `StagedStep`.
+        homes: stages of operators whose results over all microbatches are computed there.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class StageGraph(StepGraph):
         self.homes: Mapping[str, int] = {}
 
     def add(self, operator: Operator) -> TensorName:
-        """Add an operator to the current stage, or what microbatches have made where they have."""
+        """Add an operator to the current stage, or to its home."""
         self.stage = self.homes.get(operator.name, self.stage)
         inputs = tuple(self.here(tensor) for tensor in operator.inputs)
         controls = self._controls(operator)
@@ -85,7 +85,7 @@ class StageGraph(StepGraph):
         return super().add(operator)
 
     def here(self, tensor: TensorName) -> TensorName:
-        """A tensor in the current stage."""
+        """A tensor in the current stage: itself, or its transfer."""
         if self.stage_of[tensor.operator] in (SHARED, self.stage):
             return tensor
         name = f"to_stage_{self.stage}/{tensor.operator}_{tensor.index}"
@@ -93,7 +93,7 @@ class StageGraph(StepGraph):
             spec = self.operators[tensor.operator].value_spec(tensor.index)
             if -1 in spec.shape or spec.itemsize == 0:
                 raise GraphError(
-                    "what a stage of a pipeline gets of another is numbers of a known shape. Got "
+                    "a stage of a pipeline receives numbers of a known shape. Got "
                     f"{spec.dtype}{list(spec.shape)} of {str(tensor)!r}."
                 )
             received = Operator(name, TRANSFER, (tensor,), (spec,), (spec,), synthetic=True)
@@ -102,7 +102,7 @@ class StageGraph(StepGraph):
         return TensorName(name, 0)
 
     def add_everywhere(self, operator: Operator, last: int) -> None:
-        """Add what only waits for others to each of their stages."""
+        """Add an operator that only groups others to each stage."""
         runs = []
         for stage in range(last + 1):
             self.stage = stage
@@ -112,23 +112,23 @@ class StageGraph(StepGraph):
         self.runs[operator.name] = tuple(runs)
 
     def _controls(self, operator: Operator) -> tuple[str, ...]:
-        """What an operator waits for in the current stage.
+        """The control inputs of an operator in the current stage.
 
-        Where it waits for one of another stage, it waits for what that needs of this stage: so a
-        counter that is read for all stages is changed afterwards.
+        In place of an operator of another stage, it waits for the operators of this stage that the
+        other one needs. For example, a counter that all stages read is changed after its reads.
         """
         names = [n for each in operator.control_inputs for n in self.runs.get(each, (each,))]
         names = [name for name in names if name in self.operators]
-        found = {name: None for name in names if self.stage_of[name] in (SHARED, self.stage)}
-        waiting = [name for name in names if name not in found]
+        controls = {name: None for name in names if self.stage_of[name] in (SHARED, self.stage)}
+        waiting = [name for name in names if name not in controls]
         if operator.type == "NoOp":
-            return tuple(found)
+            return tuple(controls)
         seen = set(waiting)
         while waiting:
             for name in self.operators[waiting.pop()].predecessors:
                 if self.stage_of[name] == self.stage:
-                    found[name] = None
+                    controls[name] = None
                 elif name not in seen:
                     seen.add(name)
                     waiting.append(name)
-        return tuple(found)
+        return tuple(controls)
