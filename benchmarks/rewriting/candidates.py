@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.rewriting.trials import agree
 from benchmarks.rewriting.values import Value, World, apply, random_input
 from tensoropt.rewriting.algebra.dimensions import IllTyped
-from tensoropt.rewriting.algebra.typing import WHOLE, Lie, TensorType, Typing, infer
+from tensoropt.rewriting.algebra.typing import WHOLE, Placement, TensorType, Typing, infer
 from tensoropt.rewriting.operators import OPERATORS, PARALLEL, Signature
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 
@@ -40,12 +40,12 @@ class InputKind:
     Attributes:
         names: of them; a term uses the first ones.
         shape: of a device's piece, at one microbatch.
-        lie: how they lie.
+        placement: their placement, see `tensoropt.rewriting.algebra.typing`.
     """
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
-    lie: Lie = (WHOLE, WHOLE)
+    placement: Placement = (WHOLE, WHOLE)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ def enumerate_terms(alphabet: Alphabet, seed: int = 4) -> Enumeration:
     order: dict[str, tuple[int, int]] = {}
     for k, kind in enumerate(alphabet.inputs):
         for n, name in enumerate(kind.names):
-            value = random_input(_leaves(kind.shape), kind.lie, _sizes(kind.shape), world, draw)
+            value = random_input(
+                _leaves(kind.shape), kind.placement, _sizes(kind.shape), world, draw
+            )
             levels[0].append(_Known(Term.input(name), value, 0, 0))
             first[value.fingerprint()] = Term.input(name)
             order[name] = (k, n)
@@ -203,12 +205,12 @@ def _in_order(first: Term, second: Term, order: dict[str, tuple[int, int]]) -> b
 def candidates(alphabet: Alphabet) -> tuple[list[Candidate], int]:
     """The candidates of an alphabet, and how many terms were evaluated."""
     found = enumerate_terms(alphabet)
-    lies = {name: kind.lie for kind in alphabet.inputs for name in kind.names}
+    placements = {name: kind.placement for kind in alphabet.inputs for name in kind.names}
     ranks = {name: len(kind.shape) for kind in alphabet.inputs for name in kind.names}
     kept: list[Candidate] = []
     seen: set[tuple[Term, Term]] = set()
     for one, other in [*found.pairs, *_tuples(found.parts)]:
-        candidate = _candidate(one, other, ranks, lies)
+        candidate = _candidate(one, other, ranks, placements)
         if candidate is None or (candidate.source, candidate.target) in seen:
             continue
         seen.add((candidate.source, candidate.target))
@@ -268,7 +270,7 @@ def _tuples(parts: Mapping[Term, Term]) -> Iterator[tuple[Term, Term]]:
 
 
 def _candidate(
-    one: Term, other: Term, ranks: dict[str, int], lies: dict[str, Lie]
+    one: Term, other: Term, ranks: dict[str, int], placements: dict[str, Placement]
 ) -> Candidate | None:
     """The smaller term first, unless it lacks an input; None if the two have no types together, or
     differ at other sizes."""
@@ -280,9 +282,9 @@ def _candidate(
     names = {name: f"{'xyzwuv'[n]}" for n, name in enumerate(source.inputs)}
     source, target = renamed(source, names), renamed(target, names)
     own_ranks = {new: ranks[old] for old, new in names.items()}
-    own_lies = {new: lies[old] for old, new in names.items()}
+    own_placements = {new: placements[old] for old, new in names.items()}
     try:
-        typing = infer(source, target, ranks=own_ranks, lies=own_lies)
+        typing = infer(source, target, ranks=own_ranks, placements=own_placements)
         agreed = agree(source, target, typing, seed=7)
     except IllTyped:
         return None
@@ -305,9 +307,11 @@ def _has_common_subgraph(candidate: Candidate) -> bool:
         names = {*source.inputs, *target.inputs} - {"any"}
         types = {name: candidate.typing.input(name) for name in names} | {"any": found}
         ranks = {name: len(each.dims) for name, each in types.items()}
-        lies = {name: each.lie for name, each in types.items()}
+        placements = {name: each.placement for name, each in types.items()}
         try:
-            if agree(source, target, infer(source, target, ranks=ranks, lies=lies), seed=11):
+            if agree(
+                source, target, infer(source, target, ranks=ranks, placements=placements), seed=11
+            ):
                 return True
         except IllTyped:
             continue

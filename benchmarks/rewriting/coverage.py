@@ -3,7 +3,7 @@
 Each side of such a substitution is one way to compute the same operators. On a mesh of two axes,
 one of devices and one that stands for microbatches, every tensor of it gets a layout, every
 operator a `Configuration` whose slots are the layouts of its inputs and its output, and every
-operator that changes how a tensor lies the steps of `plan_reshard`. What a search over
+operator that changes a placement the steps of `plan_reshard`. What a search over
 configurations and reshardings finds is then at least as good as what these substitutions lead to.
 Microbatches are parts of the examples for us (`tensoropt.transformations.microbatches`): an
 operator may be computed in them along an index that can be split.
@@ -28,7 +28,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.planner import plan_reshard
 from tensoropt.parallel.resharding.step import ReshardStep
 from tensoropt.rewriting.algebra.dimensions import size_of, variables_of
-from tensoropt.rewriting.algebra.typing import COPIES, WHOLE, Lie, TensorType
+from tensoropt.rewriting.algebra.typing import COPIES, WHOLE, Placement, TensorType
 from tensoropt.rewriting.operators import PARALLEL
 from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
@@ -47,7 +47,7 @@ class Side:
     Attributes:
         layouts: of every tensor.
         configurations: of every operator of TensorFlow, by its type, in order.
-        reshardings: the steps of every operator that changes how a tensor lies.
+        reshardings: the steps of every operator that changes a placement.
     """
 
     layouts: Mapping[Term, Layout]
@@ -110,14 +110,14 @@ def _side(term: Term, substitution: Substitution) -> Side:
             continue
         shape = _whole_shape(types[each])
         if each.operator == INPUT:
-            layouts[each] = _layout(types[each].lie, len(shape))
+            layouts[each] = _layout(types[each].placement, len(shape))
         elif each.operator in PARALLEL:
-            layouts[each] = _moved(each, layouts[each.arguments[0]], types[each].lie)
+            layouts[each] = _moved(each, layouts[each.arguments[0]], types[each].placement)
             steps.append(_resharding(each, shape, layouts[each.arguments[0]], layouts[each]))
         else:
             shapes = [_whole_shape(types[a]) for a in each.arguments]
             taken = [layouts[a] for a in each.arguments]
-            made, chosen = _configured(each, shapes, shape, taken, types[each].lie)
+            made, chosen = _configured(each, shapes, shape, taken, types[each].placement)
             layouts[each] = made
             configured += chosen
     return Side(layouts, tuple(configured), tuple(steps))
@@ -127,14 +127,14 @@ def _whole_shape(found: TensorType) -> tuple[int, ...]:
     """The whole tensor's, eight for each variable: it divides by all pieces and cuts."""
     sizes = {v: 8 for dim in found.dims for v in variables_of(dim)}
     shape = [size_of(dim, sizes, *_MESH.axes) for dim in found.dims]
-    for place, pieces in zip(found.lie, _MESH.axes, strict=True):
+    for place, pieces in zip(found.placement, _MESH.axes, strict=True):
         if place >= 0:
             shape[place] *= pieces
     return tuple(shape)
 
 
-def _layout(lie: Lie, rank: int) -> Layout:
-    space, time = lie
+def _layout(placement: Placement, rank: int) -> Layout:
+    space, time = placement
     dims = tuple(
         tuple(axis for axis, place in ((_SPACE, space), (_TIME, time)) if place == dim)
         for dim in range(rank)
@@ -142,14 +142,16 @@ def _layout(lie: Lie, rank: int) -> Layout:
     return Layout(dims, (_SPACE,) if space == COPIES else ())
 
 
-def _moved(term: Term, before: Layout, lie: Lie) -> Layout:
+def _moved(term: Term, before: Layout, placement: Placement) -> Layout:
     """The layout after an operator that changes it: replicas are what nothing splits."""
     if term.operator == "reduce" and not before.partial:
         raise _NotOurs(term, "it adds up replicas")
     if term.operator == "replicate":
         return before
-    after = _layout((WHOLE if term.operator == "reduce" else lie[0], lie[1]), len(before.dims))
-    if lie[0] == COPIES and not before.partial:
+    after = _layout(
+        (WHOLE if term.operator == "reduce" else placement[0], placement[1]), len(before.dims)
+    )
+    if placement[0] == COPIES and not before.partial:
         return Layout(after.dims)
     return after
 
@@ -172,13 +174,13 @@ def _configured(
     shapes: Sequence[tuple[int, ...]],
     output: tuple[int, ...],
     taken: Sequence[Layout],
-    lie: Lie,
+    placement: Placement,
 ) -> tuple[Layout, list[tuple[str, Configuration]]]:
-    """The layout of the output, and configurations that take inputs as they lie."""
-    wanted = _layout(lie, len(output))
+    """The layout of the output, and configurations that take inputs with these placements."""
+    wanted = _layout(placement, len(output))
     for layouts, chosen in _chains(steps_of(term, shapes, output), shapes, list(taken)):
         made = layouts[-1]
-        if made == wanted or (lie[0] == COPIES and made == Layout(wanted.dims)):
+        if made == wanted or (placement[0] == COPIES and made == Layout(wanted.dims)):
             return made, chosen
     raise _NotOurs(term, "no configuration of its operator takes inputs and leaves outputs so")
 

@@ -108,7 +108,7 @@ def _substitution(name: str, source: Term, target: Term, typing: Typing) -> Subs
     if proof is None:
         return None
     types = {n: typing.input(n) for n in source.inputs}
-    inputs = tuple(Input(n, len(found.dims), *found.lie) for n, found in types.items())
+    inputs = tuple(Input(n, len(found.dims), *found.placement) for n, found in types.items())
     return Substitution(name, kind_of(source, target), source, target, inputs, proof.properties)
 
 

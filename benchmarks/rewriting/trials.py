@@ -48,7 +48,7 @@ def agree(
         inputs = {}
         for name in names:
             found = typing.input(name)
-            inputs[name] = random_input(found.dims, found.lie, sizes, world, draw)
+            inputs[name] = random_input(found.dims, found.placement, sizes, world, draw)
         one, other = values_of([source, target], inputs, signatures, world)
         if not all(world.same(a, b) for a, b in zip(one, other, strict=True)):
             return False

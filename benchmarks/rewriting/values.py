@@ -17,9 +17,9 @@ import numpy.typing as npt
 from tensoropt.rewriting.algebra.dimensions import IllTyped, variables_of
 from tensoropt.rewriting.algebra.typing import (
     WHOLE,
-    Lie,
+    Placement,
     Typing,
-    lie_after,
+    placement_after,
     split_index,
 )
 from tensoropt.rewriting.operators import OPERATORS, PRIME, Dim, Signature
@@ -39,17 +39,17 @@ class Value:
     Attributes:
         pieces: by device (one, where the tensor is whole) and microbatch, arrays of one shape.
         extents: the dimensions of a piece.
-        lie: how it lies.
+        placement: its placement, see `tensoropt.rewriting.algebra.typing`.
     """
 
     pieces: tuple[tuple[Array, ...], ...]
     extents: tuple[Extent, ...]
-    lie: Lie
+    placement: Placement
 
     def fingerprint(self) -> tuple[object, ...]:
-        """Equal for equal tensors that lie alike: degrees, and what the arrays say."""
+        """Equal for equal tensors with equal placements: degrees, and what the arrays say."""
         arrays = tuple(piece.tobytes() for row in self.pieces for piece in row)
-        return self.lie, tuple(map(_size, self.extents)), hash(arrays)
+        return self.placement, tuple(map(_size, self.extents)), hash(arrays)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class World:
         return np.asarray(sum(arrays) % PRIME)
 
     def same(self, one: Value, other: Value) -> bool:
-        """Whether two tensors are equal and lie alike."""
+        """Whether two tensors are equal and have the same placement."""
         return one.fingerprint() == other.fingerprint()
 
 
@@ -124,9 +124,11 @@ def apply(
     Raises:
         IllTyped: if it cannot be applied to them.
     """
-    lie = lie_after(term, [each.lie for each in arguments], signature, len(arguments[0].extents))
+    placement = placement_after(
+        term, [each.placement for each in arguments], signature, len(arguments[0].extents)
+    )
     if signature is None:
-        return _laid(term, arguments, lie, world)
+        return _laid(term, arguments, placement, world)
     known: dict[int, Extent] = {}
     for argument, dims in zip(arguments, signature.inputs, strict=True):
         for extent, dim in zip(argument.extents, dims, strict=True):
@@ -135,7 +137,7 @@ def apply(
     shape = tuple(map(_size, extents))
     rows = (
         OPERATORS[term.operator].rows
-        and split_index([a.lie[0] for a in arguments], signature) == signature.inputs[0][0]
+        and split_index([a.placement[0] for a in arguments], signature) == signature.inputs[0][0]
     )
     pieces = []
     for s in range(max(len(each.pieces) for each in arguments)):
@@ -147,7 +149,7 @@ def apply(
             ]
             row.append(world.compute(term, own, shape, (s, world.devices) if rows else ()))
         pieces.append(tuple(row))
-    return Value(tuple(pieces), extents, lie)
+    return Value(tuple(pieces), extents, placement)
 
 
 def _bind(dim: Dim, extent: Extent, known: dict[int, Extent]) -> None:
@@ -171,8 +173,8 @@ def _extent(dim: Dim, known: Mapping[int, Extent]) -> Extent:
     return (dim[0], _extent(dim[1], known), _extent(dim[2], known))
 
 
-def _laid(term: Term, arguments: Sequence[Value], lie: Lie, world: World) -> Value:
-    """An operator that changes how a tensor lies."""
+def _laid(term: Term, arguments: Sequence[Value], placement: Placement, world: World) -> Value:
+    """The result of an operator that changes a placement."""
     value = arguments[0]
     rows, extents = value.pieces, list(value.extents)
     dim = term.parameters[0] if term.parameters else 0
@@ -202,7 +204,9 @@ def _laid(term: Term, arguments: Sequence[Value], lie: Lie, world: World) -> Val
             both = zip(value.extents, arguments[1].extents, strict=True)
             extents = [_joined(one, other) for one, other in both]
             rows = (*rows, *arguments[1].pieces)
-    return Value(tuple(tuple(map(np.ascontiguousarray, row)) for row in rows), tuple(extents), lie)
+    return Value(
+        tuple(tuple(map(np.ascontiguousarray, row)) for row in rows), tuple(extents), placement
+    )
 
 
 def _share(extent: Extent, pieces: int) -> Extent:
@@ -230,15 +234,19 @@ def random_sizes(typing: Typing, draw: np.random.Generator, least: int = 2) -> d
 
 
 def random_input(
-    dims: Sequence[Dim], lie: Lie, sizes: Mapping[int, int], world: World, draw: np.random.Generator
+    dims: Sequence[Dim],
+    placement: Placement,
+    sizes: Mapping[int, int],
+    world: World,
+    draw: np.random.Generator,
 ) -> Value:
     """Random numbers of a type at sizes of its variables."""
     extents = tuple(_sized(dim, sizes, world) for dim in dims)
-    devices = 1 if lie[0] == WHOLE else world.devices
-    steps = 1 if lie[1] == WHOLE else world.microbatches
+    devices = 1 if placement[0] == WHOLE else world.devices
+    steps = 1 if placement[1] == WHOLE else world.microbatches
     shape = tuple(map(_size, extents))
     pieces = tuple(tuple(world.draw(shape, draw) for _ in range(steps)) for _ in range(devices))
-    return Value(pieces, extents, lie)
+    return Value(pieces, extents, placement)
 
 
 def _sized(dim: Dim, sizes: Mapping[int, int], world: World) -> Extent:

@@ -1,14 +1,14 @@
-"""The operators of terms: what they take, over which indices they run, and exact kernels.
+"""The operators of terms: their inputs, their indices, and exact kernels.
 
-As Tofu's language describes an operator of TensorFlow (`tensoropt.tdl`), a signature names the
-indices of an operator, here for tensors of known ranks. An index that can be split is one whose
-pieces another device can compute alone: a shard of each tensor that has it, copies of each that
-lacks it, and a shard of the output, or a partial sum where the output lacks it. `coverage` compares
-signatures with the descriptions.
+A signature names the indices of an operator, as Tofu's language does for operators of TensorFlow
+(`tensoropt.tdl`), here for tensors of known ranks. An index can be split if devices can compute its
+pieces separately: from a shard of each input that has the index and a copy of each other input, a
+device computes a shard of the output, or a partial sum if the output lacks the index. `coverage`
+compares signatures with the descriptions.
 
 Kernels compute in whole numbers modulo a prime, so that sums are exact in any order (TASO, section
 4). Functions that are not linear (``relu``, the exponential in ``softmax``) are fixed random
-functions there: what holds for them holds for every function.
+functions: an equation that holds for them holds for every function.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 PRIME = 32749
-"""Kernels compute modulo it: products of two values, and sums of many, fit 64 bits."""
+"""The modulus of the kernels; products of two values, and sums of many, fit 64 bits."""
 
 Dim = int | tuple[Any, ...]
 """A dimension of a signature or a type: the number of an index or a variable, or one of
 
 ``("cat", a, b)``, two dimensions one after the other, as a concatenation leaves them;
 ``("prod", a, b)``, two dimensions as one, the first one major, as a flattening leaves them;
-``("times", a)``, ``("micro", a)``: so many of it as there are devices, or microbatches.
+``("times", a)``, ``("micro", a)``: the dimension a, times the number of devices or microbatches.
 """
 
 Kernel = Callable[[Sequence[Int64Array], tuple[int, ...], tuple[int, ...]], Int64Array]
@@ -48,10 +48,10 @@ Kernel = Callable[[Sequence[Int64Array], tuple[int, ...], tuple[int, ...]], Int6
 
 @dataclass(frozen=True)
 class Signature:
-    """The indices of an operator at certain ranks.
+    """The indices of an operator for certain ranks.
 
     Attributes:
-        inputs: per input its dimensions.
+        inputs: the dimensions of each input.
         output: the dimensions of the output.
         splittable: the indices that can be split.
     """
@@ -66,13 +66,14 @@ class Operator:
     """An operator that computes.
 
     Attributes:
-        name: as terms have it.
-        ranks: of its inputs and its output; ``r`` for any, the same everywhere, and ``r-1``.
-        parameters: how many whole numbers it needs; -1 for as many as dimensions.
-        signature: from the parameters and ``r`` (0 where ranks are fixed); None where the
-            parameters do not fit.
-        kernel: from the inputs, the parameters and the shape of the output, modulo `PRIME`.
-        rows: whether the kernel of a piece must know which piece it has: of rows of a table.
+        name: its name in terms.
+        ranks: ranks of its inputs and its output; ``r`` is any rank, the same everywhere.
+        parameters: number of whole numbers that it needs; -1 for one per dimension.
+        signature: a function of the parameters and ``r`` (0 if ranks are fixed); None for
+            parameters that do not fit.
+        kernel: a function of the inputs, the parameters and the shape of the output, modulo
+            `PRIME`.
+        rows: whether the kernel of a piece must know which piece it has (rows of a table).
     """
 
     name: str
@@ -84,7 +85,7 @@ class Operator:
 
     @property
     def arity(self) -> int:
-        """How many inputs it has."""
+        """The number of inputs."""
         return len(self.ranks) - 1
 
 
@@ -92,12 +93,12 @@ OPERATORS: dict[str, Operator] = {}
 """Every operator that computes, by name."""
 
 PARALLEL = ("partition", "combine", "replicate", "reduce", "pipeline", "batch", "shards")
-"""The operators that change how a tensor lies: Unity's six (section 3.3), and ``shards``, Unity's
-Concat of a replica dimension (Figure 11b)."""
+"""The operators that change a placement: Unity's six (section 3.3), and ``shards``, Unity's Concat
+of a replica dimension (Figure 11b)."""
 
 POINTWISE = ("relu", "tanh", "sigmoid", "exp", "erf")
-"""Functions of each element. What is proven of ``relu`` from properties of all functions of each
-element holds for the others."""
+"""Elementwise functions. A proof for ``relu`` that uses only properties of all elementwise
+functions holds for the others."""
 
 _RANDOM = np.random.default_rng(20220711)
 
@@ -138,7 +139,7 @@ def _register(
 
 
 def _fixed(text: str) -> _SignatureOf:
-    """The signature ``mk,kn->mn``: a letter is an index, a capital one cannot be split."""
+    """The signature of ``mk,kn->mn``: a letter is an index, a capital letter cannot be split."""
     left, right = text.split("->")
     letters = sorted(set(left + right) - {","})
     number = {letter: n for n, letter in enumerate(letters)}
@@ -151,7 +152,8 @@ def _fixed(text: str) -> _SignatureOf:
 
 
 def _like(*inputs: str, whole_last: bool = False) -> _SignatureOf:
-    """Of any rank: an input of ``all`` dimensions, the ``last`` or ``none``, and a like output."""
+    """The signature for any rank: each input has ``all``, the ``last`` or ``none`` of the output's
+    dimensions."""
     least = 2 if "last" in inputs else int(whole_last or "none" in inputs)
 
     def signature(_: tuple[int, ...], rank: int) -> Signature | None:
@@ -169,12 +171,12 @@ def _matmul(x: Int64Array, y: Int64Array) -> Int64Array:
     return np.asarray(x @ y % PRIME)
 
 
-def _of_elements(table: Int64Array) -> Kernel:
+def _elementwise(table: Int64Array) -> Kernel:
     return lambda a, _, __: table[a[0]]
 
 
 for _name in POINTWISE:
-    _register(_name, "r -> r", 0)(_like("all"))(_of_elements(_TABLES[_name]))
+    _register(_name, "r -> r", 0)(_like("all"))(_elementwise(_TABLES[_name]))
 
 _register("matmul", "2 2 -> 2", 0)(_fixed("mk,kn->mn"))(lambda a, _, __: _matmul(a[0], a[1]))
 _register("batch_matmul", "3 3 -> 3", 0)(_fixed("bmk,bkn->bmn"))(
@@ -194,7 +196,7 @@ def _softmax(a: Sequence[Int64Array], _: tuple[int, ...], __: tuple[int, ...]) -
 
 
 def _normalised(x: Int64Array, gain: Int64Array, bias: Int64Array, over: Any) -> Int64Array:
-    """A function of an element, the sum and a sum of functions: as a mean and a variance are."""
+    """A function of an element, a sum, and a sum of functions, as of a mean and a variance."""
     total = x.sum(over, keepdims=True)
     moment = _TABLES["of_moment"][x].sum(over, keepdims=True)
     return np.asarray((_TABLES["norm"][(3 * x + 5 * total + moment) % PRIME] * gain + bias) % PRIME)
@@ -280,7 +282,7 @@ _register("reduce_sum", "r -> r-1", 1)(_sum_signature)(lambda a, p, _: a[0].sum(
 
 @_register("embedding", "2 1 -> 2", 0, rows=True)(_fixed("vn,b->bn"))
 def _embedding(a: Sequence[Int64Array], p: tuple[int, ...], __: tuple[int, ...]) -> Int64Array:
-    """Rows of a table; ``p`` is which piece of the rows it is, of how many, where it is one."""
+    """Rows of a table; ``p``, if not empty, is (number of the piece of rows, number of pieces)."""
     table, ids = a
     piece, pieces = p or (0, 1)
     rows = len(table)
@@ -290,7 +292,7 @@ def _embedding(a: Sequence[Int64Array], p: tuple[int, ...], __: tuple[int, ...])
 
 
 def _windows(x: Int64Array, height: int, width: int) -> Int64Array:
-    """[b, h, w, height, width, c]: what each output reads, zeros beyond the borders ("SAME")."""
+    """[b, h, w, height, width, c]: the inputs of each output, zeros beyond the borders ("SAME")."""
     top, left = (height - 1) // 2, (width - 1) // 2
     padding = ((0, 0), (top, height - 1 - top), (left, width - 1 - left), (0, 0))
     padded: Any = np.pad(x, padding)

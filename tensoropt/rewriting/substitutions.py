@@ -1,4 +1,4 @@
-"""Substitutions: pairs of terms that are equal for all tensors, proven, and the file of them."""
+"""Substitutions: pairs of terms that are proven equal for all tensors, and their file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FILE = Path(str(resources.files(_PACKAGE) / "substitutions.json"))
 
 @dataclass(frozen=True)
 class Input:
-    """What an input of a substitution stands for: any tensor of a rank that lies so.
+    """The tensors that an input of a substitution stands for: those of one rank and placement.
 
     Attributes:
-        name: in the terms.
+        name: its name in the terms.
         rank: number of dimensions.
-        space: how it lies on the mesh axis, see `tensoropt.rewriting.algebra.typing`: `WHOLE`,
+        space: placement on the mesh axis, see `tensoropt.rewriting.algebra.typing`: `WHOLE`,
             `COPIES` or the dimension of which each device has a shard.
         time: `WHOLE`, or the dimension that is computed a microbatch at a time.
     """
@@ -43,16 +43,16 @@ class Input:
 
 @dataclass(frozen=True)
 class Substitution:
-    """A term that may take another's place.
+    """A term that may replace another term.
 
     Attributes:
-        name: stable and readable.
-        kind: "algebraic" without parallelization operators; "parallel" where both terms are the
-            same without them; "hybrid" otherwise.
-        source: what is replaced. Several outputs are a tuple, see `tensoropt.rewriting.terms`.
-        target: what replaces it, of the same inputs.
-        inputs: of the source, in its order.
-        proof: names of the properties from which their equality follows.
+        name: a stable, readable name.
+        kind: "algebraic" without parallelization operators; "parallel" if both terms are the same
+            without them; "hybrid" otherwise.
+        source: the replaced term. Several outputs are a tuple, see `tensoropt.rewriting.terms`.
+        target: the term that replaces it, with the same inputs.
+        inputs: the inputs of the source, in its order.
+        proof: names of the properties from which the equality follows.
     """
 
     name: str
@@ -64,22 +64,22 @@ class Substitution:
 
     @cached_property
     def typing(self) -> Typing:
-        """The most general types of inputs and all subterms at which both sides are defined.
+        """The most general types of inputs and all subterms for which both sides are defined.
 
-        ``typing.input("x")`` says the dimensions of an input as one device has them.
+        ``typing.input("x")`` has the dimensions of an input on one device.
         """
-        ranks = {each.name: each.rank for each in self.inputs}
-        lies = {each.name: (each.space, each.time) for each in self.inputs}
-        return infer(self.source, self.target, ranks=ranks, lies=lies)
+        ranks = {item.name: item.rank for item in self.inputs}
+        placements = {item.name: (item.space, item.time) for item in self.inputs}
+        return infer(self.source, self.target, ranks=ranks, placements=placements)
 
     @property
     def degree(self) -> int | None:
-        """The number of devices on the axis for which it holds; None for any."""
+        """The number of devices on the axis for which it holds; None for any number."""
         terms = [*self.source.subterms(), *self.target.subterms()]
         return 2 if any(term.operator == "shards" for term in terms) else None
 
     def reversed(self) -> Substitution | None:
-        """The other direction; None where the source has inputs that the target lacks."""
+        """The other direction; None if the source has inputs that the target lacks."""
         if set(self.source.inputs) > set(self.target.inputs) or not self.target.arguments:
             return None
         name = self.name.removesuffix(_BACK) if self.name.endswith(_BACK) else self.name + _BACK
@@ -94,7 +94,7 @@ _BACK = ", reversed"
 
 
 def kind_of(source: Term, target: Term) -> str:
-    """Which of `KINDS` a substitution is."""
+    """The kind of a substitution, one of `KINDS`."""
     operators = {each.operator for term in (source, target) for each in term.subterms()}
     if not operators & set(PARALLEL):
         return "algebraic"
@@ -102,7 +102,7 @@ def kind_of(source: Term, target: Term) -> str:
 
 
 def _erased(term: Term) -> Term:
-    """The term on one device: without operators that change how tensors lie."""
+    """The term on one device, without operators that change placements."""
     arguments = tuple(map(_erased, term.arguments))
     if term.operator in PARALLEL and term.operator != "shards":
         return arguments[0]
@@ -111,17 +111,17 @@ def _erased(term: Term) -> Term:
 
 @cache
 def verified() -> tuple[Substitution, ...]:
-    """The proven substitutions of the package's file, in both directions where both hold."""
+    """The proven substitutions of the package's file, in both directions if both are proven."""
     forward = read(FILE)
     backward = (each.reversed() for each in forward)
     return (*forward, *(each for each in backward if each is not None))
 
 
 def read(path: Path) -> tuple[Substitution, ...]:
-    """The substitutions of a file, as they stand there.
+    """The substitutions of a file, in its order.
 
     Raises:
-        PlanError: if it is no such file.
+        PlanError: if the file is not a valid file of substitutions.
     """
     remedy = (
         "Install TensorOpt again, or write the file anew: python -m benchmarks.rewriting.generate."
@@ -131,27 +131,27 @@ def read(path: Path) -> tuple[Substitution, ...]:
     error = schema_error(values, _PACKAGE, "substitutions.schema.json")
     if error is not None:
         raise PlanError(f"{rule}. Got {str(path)!r}: {error.json_path}: {error.message}. {remedy}")
-    found = tuple(
+    substitutions = tuple(
         Substitution(
-            each["name"],
-            each["kind"],
-            parse(each["source"]),
-            parse(each["target"]),
-            tuple(Input(**values) for values in each["inputs"]),
-            tuple(each["proof"]),
+            entry["name"],
+            entry["kind"],
+            parse(entry["source"]),
+            parse(entry["target"]),
+            tuple(Input(**values) for values in entry["inputs"]),
+            tuple(entry["proof"]),
         )
-        for each in values["substitutions"]
+        for entry in values["substitutions"]
     )
-    for each in found:
+    for each in substitutions:
         if each.kind != kind_of(each.source, each.target):
             raise PlanError(f"{rule}. Got {each.name!r}, which is not {each.kind}. {remedy}")
         if each.source.inputs != tuple(i.name for i in each.inputs):
             raise PlanError(f"{rule}. Got {each.name!r}, whose inputs are others. {remedy}")
         if not set(each.target.inputs) <= set(each.source.inputs):
             raise PlanError(f"{rule}. Got {each.name!r}, whose target has other inputs. {remedy}")
-    if len({each.name for each in found}) != len(found):
+    if len({each.name for each in substitutions}) != len(substitutions):
         raise PlanError(f"{rule}. Got {str(path)!r}: two have one name. {remedy}")
-    return found
+    return substitutions
 
 
 def write(path: Path, substitutions: Iterable[Substitution]) -> None:

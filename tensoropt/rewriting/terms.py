@@ -1,34 +1,34 @@
-"""Terms: small parallel computation graphs, as substitutions have them.
+"""Terms: small parallel computation graphs, from which substitutions are made.
 
-A term is an operator applied to terms, or a named input. Written ``matmul(x, add(y, z))``; whole
-numbers that an operator needs (a dimension, the number of an output) stand in brackets:
-``concat[0](x, y)``, ``split[0,1](x)``, ``partition[1](x)``. What is written twice is one operator.
+A term is an operator applied to terms, or a named input. It is written ``matmul(x, add(y, z))``.
+Whole numbers that an operator needs (a dimension, the number of an output) are in brackets:
+``concat[0](x, y)``, ``split[0,1](x)``, ``partition[1](x)``. Equal subterms are one operator.
 
 Several outputs are a `TUPLE` at the root, and nowhere else:
-``tuple(matmul(x, y), matmul(x, z))``; a substitution's two sides have them in the same order.
+``tuple(matmul(x, y), matmul(x, z))``; the two sides of a substitution have them in the same order.
 
-A concatenation is of two tensors, more are nested; ``split[a,i](x)`` is part ``i``, 0 or 1, of
-``x`` along dimension ``a``, cut where the last concatenation along that dimension joined it.
-Dimensions keep their cuts through operators, as TASO's split trees do: in
+A concatenation joins two tensors; more tensors are joined by nested ones. ``split[a,i](x)`` is part
+``i``, 0 or 1, of ``x`` along dimension ``a``, cut where the last concatenation along that dimension
+joined it. Dimensions keep their cuts through operators, as TASO's split trees do: in
 ``split[1,0](matmul(x, concat[1](y, z)))`` the cut is between the columns of ``y`` and ``z``. An
 input may be cut anywhere.
 
-The parallelization operators are of one mesh axis with any number of devices, or of any number of
-microbatches; neither stands in the term:
+The parallelization operators concern one mesh axis with any number of devices, or any number of
+microbatches. Neither number is part of the term:
 
 =================== ======================================================================
 ``partition[a](x)`` a whole tensor becomes shards of dimension ``a``, one on each device
-``combine[a](x)``   its inverse
+``combine[a](x)``   the inverse of ``partition[a]``
 ``replicate(x)``    a whole tensor becomes a copy on each device
-``reduce(x)``       the sum of what devices have; whole
+``reduce(x)``       the sum of the devices' tensors, as a whole tensor
 ``pipeline[a](x)``  dimension ``a`` is computed a microbatch at a time
-``batch[a](x)``     its inverse
-``shards(x, y)``    two whole tensors become what the two devices of an axis have (Unity's Concat
-                    of a replica dimension, Figure 11b)
+``batch[a](x)``     the inverse of ``pipeline[a]``
+``shards(x, y)``    two whole tensors become the tensors of the two devices of an axis (Unity's
+                    Concat of a replica dimension, Figure 11b)
 =================== ======================================================================
 
-Operators are applied to shards as to whole tensors: ``matmul(partition[1](x), partition[0](y))`` is
-a product on each device, whose sum is ``reduce`` of it. Those that compute are
+Operators apply to shards as to whole tensors: ``matmul(partition[1](x), partition[0](y))`` is a
+product on each device, and ``reduce`` of it is their sum. The operators that compute are
 `tensoropt.rewriting.operators.OPERATORS`.
 """
 
@@ -58,9 +58,9 @@ class Term:
 
     Attributes:
         operator: its name in `tensoropt.rewriting`; `INPUT` for an input.
-        arguments: what it is applied to.
-        parameters: whole numbers that it needs.
-        name: of an input; empty otherwise.
+        arguments: the terms that it is applied to.
+        parameters: the whole numbers that it needs.
+        name: the name of an input; empty otherwise.
     """
 
     operator: str
@@ -82,7 +82,7 @@ class Term:
 
     @cached_property
     def size(self) -> int:
-        """How many operators it has; what is the same, and two parts of a split, count once."""
+        """The number of operators; equal ones, and the two parts of a split, count once."""
         return len(
             {
                 (term.operator, term.parameters[:1], term.arguments)
@@ -106,7 +106,7 @@ class Term:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Without what is cached: another process hashes strings otherwise."""
+        """The fields without cached values: the hash of a string differs in another process."""
         return Term, (self.operator, self.arguments, self.parameters, self.name)
 
     @cached_property
@@ -114,7 +114,7 @@ class Term:
         return hash((self.operator, self.arguments, self.parameters, self.name))
 
     def subterms(self) -> Iterator[Term]:
-        """The different terms in it, each after those it is applied to, itself last."""
+        """The distinct subterms, each after its arguments, with the term itself last."""
         seen: set[Term] = set()
 
         def walk(term: Term) -> Iterator[Term]:
@@ -138,7 +138,7 @@ def parse(text: str) -> Term:
     """The inverse of ``str``.
 
     Raises:
-        GraphError: if the text is no term.
+        GraphError: if the text is not a term.
     """
     tokens: list[str] = _TOKEN.findall(text)
     if "".join(tokens) != re.sub(r"\s+", "", text):
@@ -178,10 +178,10 @@ def parse(text: str) -> Term:
         take(")")
         return Term(name, tuple(arguments), tuple(parameters))
 
-    found = term()
+    result = term()
     if following():
         raise _error(text)
-    return found
+    return result
 
 
 def _error(text: str) -> GraphError:

@@ -34,7 +34,7 @@ def _substitution(text: str) -> Substitution:
     source, target = map(parse, text.split(" = "))
     typing = infer(source, target)
     types = {name: typing.input(name) for name in source.inputs}
-    inputs = tuple(Input(name, len(found.dims), *found.lie) for name, found in types.items())
+    inputs = tuple(Input(name, len(found.dims), *found.placement) for name, found in types.items())
     return Substitution(text, kind_of(source, target), source, target, inputs, ("any",))
 
 

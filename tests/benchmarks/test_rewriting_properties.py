@@ -51,7 +51,9 @@ class InTensorFlow(World):
 
     def same(self, one: Value, other: Value) -> bool:
         pairs = zip(np.array(one.pieces), np.array(other.pieces), strict=True)
-        return one.lie == other.lie and all(np.allclose(a, b, 1e-3, 1e-4) for a, b in pairs)
+        return one.placement == other.placement and all(
+            np.allclose(a, b, 1e-3, 1e-4) for a, b in pairs
+        )
 
     def compute(
         self, term: Term, arrays: Sequence[Array], shape: tuple[int, ...], piece: tuple[int, ...]

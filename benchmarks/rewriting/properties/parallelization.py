@@ -16,7 +16,7 @@ from benchmarks.rewriting.properties.equation import (
     permutations,
     property_of,
 )
-from tensoropt.rewriting.algebra.typing import MOST_DIMS, place_of
+from tensoropt.rewriting.algebra.typing import MOST_DIMS, split_dim
 from tensoropt.rewriting.operators import OPERATORS, Operator, Signature
 
 __all__ = ["of_parallelization"]
@@ -185,8 +185,8 @@ def _of_operator(operator: Operator) -> Iterator[Property]:
     pipelined: dict[str, list[str]] = {}
     for call, signature, at in variants:
         for index in signature.splittable:
-            places = [place_of(index, dims) for dims in signature.inputs]
-            out = place_of(index, signature.output)
+            places = [split_dim(index, dims) for dims in signature.inputs]
+            out = split_dim(index, signature.output)
             label = _label(places)
             whole = _call(
                 call,

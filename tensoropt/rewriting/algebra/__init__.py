@@ -1,1 +1,1 @@
-"""Types of terms: ranks and dimensions, and how tensors lie on an axis of devices."""
+"""Types of terms: ranks and dimensions, and layouts of tensors on an axis of devices."""

@@ -1,8 +1,8 @@
 """Dimensions as first-order terms, made equal by unification.
 
-A dimension is a variable, or made of others (`tensoropt.rewriting.operators.Dim`). Two terms have
-a type in common where the equations between their dimensions have a solution; the most general
-one is the sizes at which a substitution holds.
+A dimension is a variable, or composed of other dimensions (`tensoropt.rewriting.operators.Dim`).
+Two terms have a common type if the equations between their dimensions have a solution. The most
+general solution gives the sizes for which a substitution holds.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ __all__ = ["Dimensions", "IllTyped", "size_of", "variables_of"]
 
 
 class IllTyped(Exception):
-    """A term has no type, or two have none in common."""
+    """A term has no type, or two terms have no common type."""
 
 
 class Dimensions:
-    """Variables for dimensions, and what they are bound to."""
+    """Variables for dimensions, and the dimensions that they are bound to."""
 
     def __init__(self) -> None:
         self._bound: dict[int, Dim] = {}
         self._variables = 0
 
     def new(self) -> int:
-        """A variable that stands for any dimension."""
+        """A new variable, which stands for any dimension."""
         self._variables += 1
         return self._variables - 1
 
     def fresh(self, dim: Dim, named: dict[int, int]) -> Dim:
-        """A copy with new variables; ``named`` says which, and is added to."""
+        """A copy with new variables; ``named`` maps old ones to new ones, and is extended."""
         if isinstance(dim, int):
             if dim not in named:
                 named[dim] = self.new()
@@ -40,9 +40,9 @@ class Dimensions:
         return (dim[0], *(self.fresh(each, named) for each in dim[1:]))
 
     def resolved(self, dim: Dim) -> Dim:
-        """What a dimension has become, in free variables.
+        """A dimension in terms of free variables.
 
-        So many devices' shares of a product are shares of its major factor, (d a) b = d (a b).
+        A device's share of a product is a share of its major factor: (d a) b = d (a b).
         """
         dim = self._head(dim)
         if isinstance(dim, int):
@@ -54,10 +54,10 @@ class Dimensions:
         return (dim[0], *parts)
 
     def equal(self, a: Dim, b: Dim) -> None:
-        """Bind variables so that the two are equal.
+        """Bind variables so that two dimensions are equal.
 
         Raises:
-            IllTyped: if they cannot be.
+            IllTyped: if they cannot be equal.
         """
         a, b = self.resolved(a), self.resolved(b)
         if a == b:
@@ -77,7 +77,7 @@ class Dimensions:
             raise IllTyped
 
     def _share(self, a: Dim, b: Dim) -> None:
-        """Make a multiple of the devices or microbatches equal to a product."""
+        """Make a dimension that is split over devices or microbatches equal to a product."""
         if isinstance(a, int) or isinstance(b, int):
             raise IllTyped
         if a[0] not in ("times", "micro") or b[0] != "prod" or not isinstance(b[1], int):
@@ -100,7 +100,7 @@ def variables_of(dim: Dim) -> set[int]:
 
 
 def size_of(dim: Dim, sizes: Mapping[int, int], devices: int, microbatches: int) -> int:
-    """How many elements a resolved dimension has, at sizes of its variables."""
+    """The number of elements of a resolved dimension, for given sizes of its variables."""
     if isinstance(dim, int):
         return sizes[dim]
     parts = [size_of(each, sizes, devices, microbatches) for each in dim[1:]]

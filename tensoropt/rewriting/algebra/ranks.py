@@ -1,4 +1,4 @@
-"""Ranks of terms: from what operators say of them, in both directions."""
+"""Ranks of terms, derived from the ranks of operators in both directions."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ def ranks_of(*terms: Term, ranks: Mapping[str, int], default: int) -> dict[Term,
     """The rank of each subterm.
 
     Args:
-        terms: of one rank, all of them.
-        ranks: of inputs, where they are known.
-        default: the rank of a tensor for which operators leave it open.
+        terms: terms that all have one rank.
+        ranks: known ranks of inputs.
+        default: the rank of a tensor whose rank the operators leave open.
 
     Raises:
-        IllTyped: if there are none.
+        IllTyped: if no ranks fit.
     """
     every = list(dict.fromkeys(each for term in terms for each in term.subterms()))
-    found: dict[Term, int] = {Term.input(name): rank for name, rank in ranks.items()}
+    known_ranks: dict[Term, int] = {Term.input(name): rank for name, rank in ranks.items()}
 
     def put(term: Term, rank: int) -> None:
-        if found.setdefault(term, rank) != rank or rank < 0:
+        if known_ranks.setdefault(term, rank) != rank or rank < 0:
             raise IllTyped
 
     def propagate() -> None:
         before = -1
-        while before != len(found):
-            before = len(found)
-            known = {found[t] for t in terms if t in found and t.operator != TUPLE}
+        while before != len(known_ranks):
+            before = len(known_ranks)
+            known = {known_ranks[t] for t in terms if t in known_ranks and t.operator != TUPLE}
             for term in terms:
                 if known and term.operator != TUPLE:
                     put(term, min(known))
             for term in every:
-                _put_ranks(term, found, put)
+                _put_ranks(term, known_ranks, put)
 
     propagate()
     for term in every:
-        if term not in found and term.operator != TUPLE:
+        if term not in known_ranks and term.operator != TUPLE:
             put(term, default)
             propagate()
-    return found
+    return known_ranks
 
 
 def _put_ranks(term: Term, ranks: dict[Term, int], put: Callable[[Term, int], None]) -> None:

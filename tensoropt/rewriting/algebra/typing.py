@@ -1,9 +1,10 @@
-"""Types of terms: ranks, how tensors lie, and dimensions, inferred for two terms at once.
+"""Types of terms: ranks, placements of tensors and dimensions, inferred for two terms at once.
 
-How a tensor lies on one mesh axis is a number: `WHOLE`, a shard of dimension 0, 1, ... on each
-device, or `COPIES`: a tensor on each device, replicas of one or partial sums. In time it is whole
-or a microbatch of dimension 0, 1, ... at a time. A substitution says one axis and holds for any
-number of axes: what is whole on this axis may be split over others.
+The placement of a tensor on one mesh axis is a number: `WHOLE`; a dimension 0, 1, ... of which each
+device has a shard; or `COPIES`, a tensor on each device, either replicas or partial sums. The
+placement in time is `WHOLE`, or the dimension 0, 1, ... that is computed a microbatch at a time. A
+substitution concerns one axis and holds for any number of axes: a tensor that is whole on this axis
+may be split over other ones.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ __all__ = [
     "COPIES",
     "MOST_DIMS",
     "WHOLE",
-    "Lie",
+    "Placement",
     "TensorType",
     "Typing",
     "infer",
-    "lie_after",
-    "place_of",
+    "placement_after",
     "signature_of",
+    "split_dim",
     "split_index",
     "type_of",
 ]
@@ -35,10 +36,10 @@ __all__ = [
 WHOLE = -2
 COPIES = -1
 MOST_DIMS = 4
-"""Tensors of terms have up to so many."""
+"""Most dimensions of a tensor in a term."""
 
-Lie = tuple[int, int]
-"""How a tensor lies over devices, and in time: there `WHOLE` or the dimension of microbatches."""
+Placement = tuple[int, int]
+"""The placement of a tensor over devices, and in time: `WHOLE` or the microbatches' dimension."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +47,21 @@ class TensorType:
     """The type of a tensor in a term.
 
     Attributes:
-        dims: its dimensions, as one device has them, at one microbatch.
-        lie: how it lies.
+        dims: its dimensions, for one device and one microbatch.
+        placement: its placement.
     """
 
     dims: tuple[Dim, ...]
-    lie: Lie
+    placement: Placement
 
 
 @dataclass(frozen=True)
 class Typing:
-    """The most general types of terms and all in them.
+    """The most general types of some terms and their subterms.
 
     Attributes:
-        types: by subterm, with resolved dimensions.
-        ranks: by subterm.
+        types: the type of each subterm, with resolved dimensions.
+        ranks: the rank of each subterm.
     """
 
     types: Mapping[Term, TensorType]
@@ -74,16 +75,16 @@ class Typing:
 def infer(
     *terms: Term,
     ranks: Mapping[str, int] | None = None,
-    lies: Mapping[str, Lie] | None = None,
+    placements: Mapping[str, Placement] | None = None,
 ) -> Typing:
-    """The most general types at which all terms have the same one.
+    """The most general types for which all terms have the same type.
 
     Args:
-        terms: of the same inputs, as the two sides of a substitution.
-        ranks: of inputs; where neither this nor an operator says one it is 2 or, where that has
-            no type, the least that has.
-        lies: how inputs lie, where that is known; otherwise whole, if that has a type, or as few
-            of them distributed as can be.
+        terms: terms of the same inputs, such as the two sides of a substitution.
+        ranks: ranks of inputs. A rank that neither this nor an operator determines is 2, or the
+            least rank above for which there is a type.
+        placements: placements of inputs. By default inputs are whole, if there is a type, or else
+            as few as possible are distributed.
 
     Raises:
         IllTyped: if there is no such type.
@@ -94,7 +95,9 @@ def infer(
             known = ranks_of(*terms, ranks=ranks or {}, default=default)
         except IllTyped:
             continue
-        for chosen in [lies] if lies is not None else _possible_lies(terms, names, known):
+        for chosen in (
+            [placements] if placements is not None else _possible_placements(terms, names, known)
+        ):
             try:
                 return _typed(terms, known, chosen)
             except IllTyped:
@@ -102,25 +105,25 @@ def infer(
     raise IllTyped
 
 
-def _possible_lies(
+def _possible_placements(
     terms: Sequence[Term], names: Sequence[str], ranks: Mapping[Term, int]
-) -> Iterator[dict[str, Lie]]:
+) -> Iterator[dict[str, Placement]]:
     operators = {each.operator for term in terms for each in term.subterms()}
     space = bool(operators & {"partition", "combine", "replicate", "reduce"})
     time = bool(operators & {"pipeline", "batch"})
-    each = []
+    choices = []
     for name in names:
         rank = ranks[Term.input(name)]
         places = [WHOLE, *([COPIES, *range(rank)] if space else [])]
-        each.append([(s, t) for s in places for t in [WHOLE, *(range(rank) if time else [])]])
+        choices.append([(s, t) for s in places for t in [WHOLE, *(range(rank) if time else [])]])
 
-    def distributed(lies: Sequence[Lie]) -> int:
-        return sum(lie != (WHOLE, WHOLE) for lie in lies)
+    def distributed(placements: Sequence[Placement]) -> int:
+        return sum(placement != (WHOLE, WHOLE) for placement in placements)
 
-    for lies in sorted(itertools.product(*each), key=distributed):
-        chosen = dict(zip(names, lies, strict=True))
+    for placements in sorted(itertools.product(*choices), key=distributed):
+        chosen = dict(zip(names, placements, strict=True))
         try:
-            if len({_lie_of(term, chosen, ranks) for term in terms}) == 1:
+            if len({_placement_of(term, chosen, ranks) for term in terms}) == 1:
                 yield chosen
         except IllTyped:
             continue
@@ -130,7 +133,7 @@ def type_of(term: Term, arguments: Sequence[TensorType]) -> TensorType:
     """The type of the operator at a term's root, applied to tensors whose types are final.
 
     Raises:
-        IllTyped: if it has none, unless sizes of theirs were equal that need not be.
+        IllTyped: if it has none. A type that would require two sizes to be equal is not found.
     """
     if term.operator in PARALLEL:
         signature = None
@@ -148,15 +151,17 @@ def type_of(term: Term, arguments: Sequence[TensorType]) -> TensorType:
         if signature is None:
             raise IllTyped
     first = arguments[0]
-    lie = lie_after(term, [each.lie for each in arguments], signature, len(first.dims))
+    placement = placement_after(
+        term, [argument.placement for argument in arguments], signature, len(first.dims)
+    )
     if signature is None:
-        return _final(term, arguments, lie)
+        return _final(term, arguments, placement)
     known: dict[int, Dim] = {}
     for argument, wanted in zip(arguments, signature.inputs, strict=True):
         for dim, pattern in zip(argument.dims, wanted, strict=True):
             _bind(pattern, dim, known)
     dims = tuple(_normal(_put(dim, known)) for dim in signature.output)
-    return TensorType(dims, lie)
+    return TensorType(dims, placement)
 
 
 def _bind(pattern: Dim, dim: Dim, known: dict[int, Dim]) -> None:
@@ -175,7 +180,7 @@ def _bind(pattern: Dim, dim: Dim, known: dict[int, Dim]) -> None:
 
 
 def _major(dim: Dim) -> Dim:
-    """(d a) b for d (a b), which `_normal` writes so."""
+    """The form (d a) b of a dimension d (a b), which is how `_normal` writes it."""
     if isinstance(dim, int) or dim[0] not in ("times", "micro"):
         return dim
     inner = _major(dim[1])
@@ -185,7 +190,7 @@ def _major(dim: Dim) -> Dim:
 
 
 def _normal(dim: Dim) -> Dim:
-    """d (a b) for (d a) b."""
+    """The form d (a b) of a dimension (d a) b."""
     if isinstance(dim, int):
         return dim
     parts = tuple(map(_normal, dim[1:]))
@@ -200,8 +205,8 @@ def _put(dim: Dim, known: Mapping[int, Dim]) -> Dim:
     return (dim[0], *(_put(each, known) for each in dim[1:]))
 
 
-def _final(term: Term, arguments: Sequence[TensorType], lie: Lie) -> TensorType:
-    """Of an operator that changes how a tensor lies."""
+def _final(term: Term, arguments: Sequence[TensorType], placement: Placement) -> TensorType:
+    """The type of an operator that changes a placement, with final dimensions."""
     dims = list(arguments[0].dims)
     number = term.parameters[0] if term.parameters else 0
     kind = "times" if term.operator in ("partition", "combine") else "micro"
@@ -215,21 +220,23 @@ def _final(term: Term, arguments: Sequence[TensorType], lie: Lie) -> TensorType:
             dims[number] = (kind, dims[number])
         case "shards" if arguments[0].dims != arguments[1].dims:
             raise IllTyped
-    return TensorType(tuple(dims), lie)
+    return TensorType(tuple(dims), placement)
 
 
-def _lie_of(term: Term, lies: Mapping[str, Lie], ranks: Mapping[Term, int]) -> object:
+def _placement_of(
+    term: Term, placements: Mapping[str, Placement], ranks: Mapping[Term, int]
+) -> object:
     if term.operator == INPUT:
-        return lies[term.name]
-    arguments = [_lie_of(each, lies, ranks) for each in term.arguments]
+        return placements[term.name]
+    arguments = [_placement_of(each, placements, ranks) for each in term.arguments]
     if term.operator == TUPLE:
         return tuple(arguments)
     rank = ranks[term.arguments[0]]
-    return lie_after(term, arguments, signature_of(term, ranks), rank)  # type: ignore[arg-type]
+    return placement_after(term, arguments, signature_of(term, ranks), rank)  # type: ignore[arg-type]
 
 
 def signature_of(term: Term, ranks: Mapping[Term, int]) -> Signature | None:
-    """The signature of the term's operator; None of one that only changes how a tensor lies.
+    """The signature of the term's operator; None for one that only changes a placement.
 
     Raises:
         IllTyped: if its parameters do not fit.
@@ -237,27 +244,29 @@ def signature_of(term: Term, ranks: Mapping[Term, int]) -> Signature | None:
     if term.operator in PARALLEL:
         return None
     operator = OPERATORS[term.operator]
-    found = operator.signature(term.parameters, _free_rank(operator, term, ranks))
-    if found is None:
+    signature = operator.signature(term.parameters, _free_rank(operator, term, ranks))
+    if signature is None:
         raise IllTyped
-    return found
+    return signature
 
 
 def _free_rank(operator: Operator, term: Term, ranks: Mapping[Term, int]) -> int:
-    """The operator's ``r``."""
+    """The rank that the operator's ``r`` stands for."""
     for (kind, number), argument in zip(operator.ranks, term.arguments, strict=False):
         if kind:
             return ranks[argument] - number
     return 0
 
 
-def lie_after(term: Term, lies: Sequence[Lie], signature: Signature | None, rank: int) -> Lie:
-    """How the operator's output lies.
+def placement_after(
+    term: Term, placements: Sequence[Placement], signature: Signature | None, rank: int
+) -> Placement:
+    """The placement of the operator's output.
 
     Raises:
-        IllTyped: if it cannot be applied to what lies so.
+        IllTyped: if it cannot be applied to inputs with these placements.
     """
-    space, time = lies[0]
+    space, time = placements[0]
     (dim,) = term.parameters if term.parameters and signature is None else (None,)
     match term.operator:
         case "partition" if space == WHOLE and dim is not None and dim < rank:
@@ -272,59 +281,64 @@ def lie_after(term: Term, lies: Sequence[Lie], signature: Signature | None, rank
             return space, dim
         case "batch" if time == dim:
             return space, WHOLE
-        case "shards" if lies[0] == lies[1] and space == WHOLE:
+        case "shards" if placements[0] == placements[1] and space == WHOLE:
             return COPIES, time
     if signature is None:
         raise IllTyped
-    return _space_after(lies, signature), _time_after(lies, signature)
+    return _space_after(placements, signature), _time_after(placements, signature)
 
 
 def split_index(places: Sequence[int], signature: Signature) -> int | None:
-    """The index that is split where inputs lie so over devices; None for none.
+    """The index that is split for inputs with these placements over devices; None for none.
 
     Raises:
-        IllTyped: if there is no configuration that takes them so.
+        IllTyped: if no configuration of the operator has these placements.
     """
     if all(place == WHOLE for place in places) or all(place == COPIES for place in places):
         return None
     for index in signature.splittable:
-        wanted = [place_of(index, dims) for dims in signature.inputs]
+        wanted = [split_dim(index, dims) for dims in signature.inputs]
         if all((COPIES if w is None else w) == p for w, p in zip(wanted, places, strict=True)):
             return index
     raise IllTyped
 
 
-def _space_after(lies: Sequence[Lie], signature: Signature) -> int:
-    places = [space for space, _ in lies]
+def _space_after(placements: Sequence[Placement], signature: Signature) -> int:
+    places = [space for space, _ in placements]
     index = split_index(places, signature)
     if index is None:
         return places[0]
-    place = place_of(index, signature.output)
+    place = split_dim(index, signature.output)
     return COPIES if place is None else place
 
 
-def _time_after(lies: Sequence[Lie], signature: Signature) -> int:
-    """What has no microbatches is used in each. No operator adds up over microbatches."""
-    times = [time for _, time in lies]
+def _time_after(placements: Sequence[Placement], signature: Signature) -> int:
+    """The placement in time; an input without microbatches is used in each of them.
+
+    No operator adds up over microbatches.
+    """
+    times = [time for _, time in placements]
     if all(time == WHOLE for time in times):
         return WHOLE
     for index in signature.splittable:
-        wanted = [place_of(index, dims) for dims in signature.inputs]
-        place = place_of(index, signature.output)
+        wanted = [split_dim(index, dims) for dims in signature.inputs]
+        place = split_dim(index, signature.output)
         if place is not None and times == [WHOLE if w is None else w for w in wanted]:
             return place
     raise IllTyped
 
 
-def place_of(index: int, dims: Sequence[Dim]) -> int | None:
-    """The dimension that a split of an index splits: its own, or one of which it is major."""
+def split_dim(index: int, dims: Sequence[Dim]) -> int | None:
+    """The dimension that a split of an index splits: the index, or a product with it as major."""
     for place, dim in enumerate(dims):
         if dim == index or (isinstance(dim, tuple) and dim[0] == "prod" and dim[1] == index):
             return place
     return None
 
 
-def _typed(terms: Sequence[Term], ranks: Mapping[Term, int], lies: Mapping[str, Lie]) -> Typing:
+def _typed(
+    terms: Sequence[Term], ranks: Mapping[Term, int], placements: Mapping[str, Placement]
+) -> Typing:
     dimensions = Dimensions()
     types: dict[Term, TensorType] = {}
     for term in terms:
@@ -333,7 +347,7 @@ def _typed(terms: Sequence[Term], ranks: Mapping[Term, int], lies: Mapping[str, 
                 continue
             if each.operator == INPUT:
                 dims = tuple(dimensions.new() for _ in range(ranks[each]))
-                types[each] = TensorType(dims, lies[each.name])
+                types[each] = TensorType(dims, placements[each.name])
             else:
                 types[each] = _applied(each, [types[a] for a in each.arguments], ranks, dimensions)
     outputs = [term.arguments if term.operator == TUPLE else (term,) for term in terms]
@@ -342,15 +356,15 @@ def _typed(terms: Sequence[Term], ranks: Mapping[Term, int], lies: Mapping[str, 
             _make_equal(types[a], types[b], dimensions)
     return Typing(
         {
-            term: TensorType(tuple(map(dimensions.resolved, found.dims)), found.lie)
-            for term, found in types.items()
+            term: TensorType(tuple(map(dimensions.resolved, type_.dims)), type_.placement)
+            for term, type_ in types.items()
         },
         ranks,
     )
 
 
 def _make_equal(a: TensorType, b: TensorType, dimensions: Dimensions) -> None:
-    if a.lie != b.lie or len(a.dims) != len(b.dims):
+    if a.placement != b.placement or len(a.dims) != len(b.dims):
         raise IllTyped
     for x, y in zip(a.dims, b.dims, strict=True):
         dimensions.equal(x, y)
@@ -364,13 +378,17 @@ def _applied(
 ) -> TensorType:
     signature = signature_of(term, ranks)
     first = arguments[0]
-    lie = lie_after(term, [each.lie for each in arguments], signature, len(first.dims))
+    placement = placement_after(
+        term, [argument.placement for argument in arguments], signature, len(first.dims)
+    )
     if signature is not None:
         named: dict[int, int] = {}
-        for found, wanted in zip(arguments, signature.inputs, strict=True):
-            for x, y in zip(found.dims, wanted, strict=True):
+        for argument, wanted in zip(arguments, signature.inputs, strict=True):
+            for x, y in zip(argument.dims, wanted, strict=True):
                 dimensions.equal(x, dimensions.fresh(y, named))
-        return TensorType(tuple(dimensions.fresh(dim, named) for dim in signature.output), lie)
+        return TensorType(
+            tuple(dimensions.fresh(dim, named) for dim in signature.output), placement
+        )
     dims = list(first.dims)
     match term.operator:
         case "partition" | "pipeline":
@@ -384,4 +402,4 @@ def _applied(
             dims[term.parameters[0]] = ("micro", dims[term.parameters[0]])
         case "shards":
             _make_equal(first, arguments[1], dimensions)
-    return TensorType(tuple(dims), lie)
+    return TensorType(tuple(dims), placement)
