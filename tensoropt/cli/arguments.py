@@ -1,4 +1,4 @@
-"""Values on the command line."""
+"""Types of values on the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def memory_bytes(text: str) -> int:
     """Bytes from an amount with a unit: ``8GiB``, ``1.5 GB``, or a plain number of bytes.
 
     Raises:
-        ArgumentTypeError: if it is no such amount, or less than one byte.
+        ArgumentTypeError: if the text is not an amount, or is less than one byte.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if match is None or match[2] not in _UNITS or (count := _bytes(match)) < 1:
@@ -42,10 +42,10 @@ def _bytes(match: re.Match[str]) -> int:
 
 
 def seconds_or_none(text: str) -> float:
-    """Seconds, more than 0; ``none`` for no limit, which is infinite.
+    """Seconds above 0; infinity for ``none``, which means no limit.
 
     Raises:
-        ArgumentTypeError: if it is neither.
+        ArgumentTypeError: if the text is neither.
     """
     if text.lower() == "none":
         return inf
@@ -64,7 +64,7 @@ def positive(text: str) -> int:
     """A whole number from 1.
 
     Raises:
-        ArgumentTypeError: if it is no such number.
+        ArgumentTypeError: if the text is not a whole number from 1.
     """
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a count is a whole number from 1. Got {text!r}.")
@@ -75,7 +75,7 @@ def price(text: str) -> float:
     """An amount of money, more than 0.
 
     Raises:
-        ArgumentTypeError: if it is no such number.
+        ArgumentTypeError: if the text is not a number above 0.
     """
     try:
         amount = float(text)
@@ -87,5 +87,5 @@ def price(text: str) -> float:
 
 
 def several(value: Callable[[str], _Value]) -> Callable[[str], tuple[_Value, ...]]:
-    """What reads values that are separated by commas, each as one of them is read."""
+    """A parser of values separated by commas, from the parser of one value."""
     return lambda text: tuple(map(value, text.split(",")))

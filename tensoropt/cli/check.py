@@ -1,4 +1,4 @@
-"""``tensoropt check``: which operators of a script cannot be split; nothing runs."""
+"""``tensoropt check``: list the operators of a script that cannot be split, without running it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.split_check import Check
 from tensoropt.report.split_check_table import check_table
 
-if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
+if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
 
 __all__ = ["add_parser", "check_of_script"]
 
 _DEVICES = 4
-"""Where neither the command line nor the cluster says how many."""
+"""The number of devices if neither the command line nor the cluster gives one."""
 
 _DESCRIPTION = """
 Run a training script on this process alone, without MPI, up to its find_strategy, and list every
@@ -29,7 +29,7 @@ memory. Nothing is searched and nothing is trained. The script's own arguments c
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Describe the subcommand."""
+    """Add the subcommand's parser."""
     parser = subparsers.add_parser(
         "check",
         help="list the operators of a script that cannot be split, why and at what cost",
@@ -48,14 +48,14 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check and print."""
+    """Check the script, and print the result."""
     check_is_script(options.script, "check")
     cluster = None if options.cluster is None else load_cluster(options.cluster)
     from tensoropt.frontend.job.dry_run import DryRun
 
-    all_of_it = None if cluster is None else cluster.devices
+    cluster_devices = None if cluster is None else cluster.devices
     dry_run = DryRun(
-        devices=options.devices or all_of_it or _DEVICES,
+        devices=options.devices or cluster_devices or _DEVICES,
         cluster=cluster,
         batch_size=options.batch_size,
         aim="check",
@@ -64,12 +64,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def check_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> Check:
-    """The check of the step for which a script calls ``find_strategy``, as `dry_run_script`.
+    """The check of the step that a script passes to ``find_strategy``; see `dry_run_script`.
 
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        dry_run: the devices that it is checked for, with the aim "check".
+        dry_run: the devices to check for, with the aim "check".
     """
     from tensoropt.frontend.job.dry_run import CheckReached
 

@@ -1,4 +1,4 @@
-"""``tensoropt clusters``: the clusters that can be planned for."""
+"""``tensoropt clusters``: list the clusters that can be planned for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Describe the subcommand."""
+    """Add the subcommand's parser."""
     parser = subparsers.add_parser(
         "clusters",
         help="list the clusters that come with TensorOpt",
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _row(name: str, cluster: Cluster) -> list[str]:
-    if cluster.devices is None:  # a template: the machine says how many and how large
+    if cluster.devices is None:  # a template: the machine determines number and size
         return [name, "as found", "as found", _first_sentence(cluster)]
     counts = " x ".join(str(level.count) for level in cluster.levels)
     memory = f"{cluster.device.memory_bytes / 2**30:.1f}"

@@ -1,4 +1,4 @@
-"""The command ``tensoropt``: one subcommand a file."""
+"""The command ``tensoropt``; each subcommand has its own file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 _SUBCOMMANDS = (plan, check, profile, show, clusters)
 _OWN_ARGUMENTS = "A script's own arguments come after `--`"
-_OF_SCRIPTS = ("plan", "check", "profile")  # what stands after `--` is the script's
+_OF_SCRIPTS = ("plan", "check", "profile")  # subcommands that pass arguments after `--` on
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,14 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, or 1 for an error that the output explains.
 
     Raises:
-        SystemExit: with status 2 for a command line that makes no sense.
+        SystemExit: with status 2 for an invalid command line.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    own, separator, rest = _split(given)
+    before, separator, rest = _split(given)
     parser, subparsers = _parser()
-    if own and own[0] in subparsers:
-        _check_options(subparsers[own[0]], own)
-    options, unknown = parser.parse_known_args(own)
+    if before and before[0] in subparsers:
+        _check_options(subparsers[before[0]], before)
+    options, unknown = parser.parse_known_args(before)
     if options.subcommand in _OF_SCRIPTS:
         if unknown:
             subparsers[options.subcommand].error(
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
-    """What stands before ``--``, whether it is there, and what stands after it."""
+    """The arguments before ``--``, whether it is there, and the arguments after it."""
     if "--" not in arguments:
         return arguments, False, []
     position = arguments.index("--")
@@ -62,9 +62,9 @@ def _split(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
 
 
 def _check_options(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
-    """End with an error that has the nearest name, where there is an option that does not exist.
+    """End with an error that suggests the nearest name if an option does not exist.
 
-    It comes before what argparse finds, such as the missing option whose name was mistyped.
+    This comes before argparse's own errors, such as that a misspelt required option is missing.
     """
     subcommand, known = arguments[0], list(parser._option_string_actions)
     for argument in arguments:

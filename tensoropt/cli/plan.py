@@ -1,4 +1,4 @@
-"""``tensoropt plan``: the plan of a script on the devices of a cluster; nothing runs."""
+"""``tensoropt plan``: plan a script for the devices of a cluster, without running it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.report.parallelism_profile_table import profile_table
 from tensoropt.transformations.staged.schedule import SCHEDULES
 
-if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
+if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
 
 __all__ = ["add_parser", "plan_of_script"]
@@ -38,7 +38,7 @@ cost on several numbers of devices. Nothing is trained. The script's own argumen
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Describe the subcommand."""
+    """Add the subcommand's parser."""
     parser = subparsers.add_parser(
         "plan",
         help="plan a script for the devices of a cluster, without running it",
@@ -59,40 +59,39 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--algorithm",
         metavar="NAME",
-        help="which strategies are looked at, see find_strategy: ft (all), data_parallel, optcnn, "
+        help="the strategies to consider, see find_strategy: ft (all), data_parallel, optcnn, "
         "tofu, tofu_recursive, mesh_tensorflow, brute_force",
     )
     parser.add_argument(
         "--batch-norm",
         choices=BATCH_NORMS,
-        help="whose statistics batch normalisation takes, see find_strategy: the global batch's "
-        "or each device's own",
+        help="the statistics of batch normalisation, see find_strategy: the global batch's or each "
+        "device's own",
     )
     parser.add_argument(
         "--search-seconds",
         metavar="SECONDS",
         type=seconds_or_none,
-        help="after how many seconds a search ends with the best that it has, see find_strategy; "
+        help="time limit of a search, which then ends with its best frontier, see find_strategy; "
         "none for no limit; by default the script's, or 30",
     )
     parser.add_argument(
         "--pipeline",
         metavar="STAGES",
         type=lambda text: text if text == "auto" else positive(text),
-        help="in how many stages layers are divided, each on devices of its own, see "
-        "find_strategy: a number, 1 for none, or auto for all of them; by default the script's",
+        help="number of stages of layers, each on devices of its own, see find_strategy; 1 for no "
+        "stages, or auto for all numbers; by default the script's",
     )
     parser.add_argument(
         "--microbatches",
         metavar="K",
         type=positive,
-        help="in how many parts of the batch gradients are computed, see find_strategy; by default "
-        "the script's",
+        help="number of equal parts of the batch, see find_strategy; by default the script's",
     )
     parser.add_argument(
         "--schedule",
         choices=SCHEDULES,
-        help="in which order the microbatches of a pipeline pass its stages, see find_strategy; by "
+        help="order in which the microbatches of a pipeline pass its stages, see find_strategy; by "
         "default the script's",
     )
     parser.add_argument(
@@ -108,51 +107,51 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _add_profiling(parser: argparse.ArgumentParser) -> None:
-    """Describe the options of a table over numbers of devices."""
+    """Add the options of a table over numbers of devices."""
     group = parser.add_argument_group("a table instead of a plan")
     group.add_argument(
         "--profiling",
         action="store_true",
-        help="what would be planned on 1, 2, 4, ... and all devices: time, memory, samples a "
-        "second, cost",
+        help="time, memory, samples per second and cost of the plans on 1, 2, 4, ... and all "
+        "devices",
     )
     group.add_argument(
         "--parallelism",
         metavar="N,N,...",
         type=several(positive),
         default=(),
-        help="these numbers of devices",
+        help="the numbers of devices",
     )
     group.add_argument(
         "--memory-limits",
         metavar="AMOUNT,AMOUNT,...",
         type=several(memory_bytes),
         default=(),
-        help="each number of devices with several limits of memory, such as 8GiB,16GiB",
+        help="several memory limits for each number of devices, such as 8GiB,16GiB",
     )
     group.add_argument(
         "--device-hour-cost",
         metavar="PRICE",
         type=price,
-        help="of one device, in any currency, for the cost of a million samples; by default the "
-        "script's, or the cluster's",
+        help="price of one device for an hour, in any currency, for the cost of a million samples; "
+        "by default the script's, or the cluster's",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Plan, print, and write the plan; or print a table."""
+    """Plan, print and save the plan, or print a table."""
     check_is_script(options.script, "plan")
     _check_profiling(options)
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise OptionError(
-            "a plan is written into a folder that is there. Got --output "
+            "a plan is written into an existing folder. Got --output "
             f"{str(options.output)!r}; make its folder, or give another path."
         )
     from tensoropt.search.solvers import solver
 
     cluster = None if options.cluster is None else load_cluster(options.cluster)
     if options.algorithm is not None:
-        solver(options.algorithm)  # an unknown one ends here, and not within the script
+        solver(options.algorithm)  # refuse an unknown algorithm before the script runs
     from tensoropt.frontend.job.dry_run import DryRun
 
     dry_run = DryRun(
@@ -183,12 +182,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def plan_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> Plan:
-    """The plan with which a script calls ``build_execution_graph``, as `dry_run_script`.
+    """The plan that a script passes to ``build_execution_graph``; see `dry_run_script`.
 
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        dry_run: the devices that it is planned for.
+        dry_run: the devices to plan for.
     """
     from tensoropt.frontend.job.dry_run import PlanReached
 
@@ -201,7 +200,7 @@ def plan_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> P
 def _profile_of_script(
     script: Path, arguments: Sequence[str], dry_run: DryRun
 ) -> ParallelismProfile:
-    """The table over numbers of devices for the first ``find_strategy`` of a script."""
+    """The table over numbers of devices, for a script's first ``find_strategy``."""
     from tensoropt.frontend.job.dry_run import ProfilingReached
 
     try:
@@ -211,10 +210,10 @@ def _profile_of_script(
 
 
 def _check_profiling(options: argparse.Namespace) -> None:
-    """Check that options of the table stand beside ``--profiling``, and those of a plan do not.
+    """Check that options of the table come with ``--profiling``, and options of a plan without it.
 
     Raises:
-        OptionError: if they do not; two options for the memory limit.
+        OptionError: if they do not; for two options for the memory limit.
     """
     names = ("parallelism", "memory_limits", "device_hour_cost")
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]

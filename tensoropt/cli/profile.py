@@ -1,4 +1,4 @@
-"""``tensoropt profile``: measure this machine, for accurate predictions."""
+"""``tensoropt profile``: measure this machine, so that predictions are accurate."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ from tensoropt.report.machine_profile_tables import (
 )
 from tensoropt.report.progress_bar import progress_bar
 
-if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
+if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.measuring.profile_measurement import Profiled
     from tensoropt.planner.request import Request
 
 __all__ = ["add_parser"]
 
-_LARGEST_BYTES = 64 * 2**20
-_SECONDS = 60
+_LARGEST_BYTES = 64 * 2**20  # of collectives
+_SECONDS = 60  # for operators
 
 _DESCRIPTION = """
-Measure this machine under mpirun, with as many ranks as plans are to be made for: every collective
-over every device partition, operators at local shapes, and overheads. With a script, the operators
-of its training step under every configuration, and steps under a few strategies, which show how
-much longer operators and collectives take there than alone; without one, a grid of common
-operators. The profile is kept in the user's cache, where find_strategy looks for it; a later run
-measures what is missing, also after an interruption. The script's own arguments come after `--`.
+Measure this machine under mpirun, with the number of ranks that plans will have: every collective
+over every device partition, operators at local shapes, and overheads. With a script, measure the
+operators of its training step under every configuration, and steps under a few strategies, which
+show how much longer operators and collectives take in steps than alone; without a script, a grid of
+common operators. The profile is kept in the user's cache, where find_strategy looks for it; a later
+run measures the missing parts, also after an interruption. The script's own arguments come after
+`--`.
 """
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Describe the subcommand."""
+    """Add the subcommand's parser."""
     parser = subparsers.add_parser(
         "profile",
         help="measure this machine under mpirun, for accurate predictions",
@@ -60,33 +61,33 @@ def add_parser(subparsers: Subparsers) -> None:
         "--output", metavar="PROFILE.json", type=Path, help="keep it here instead of the cache"
     )
     parser.add_argument(
-        "--force", action="store_true", help="measure everything anew, whatever is there"
+        "--force", action="store_true", help="measure everything again, even if a profile exists"
     )
     parser.add_argument(
         "--largest",
         metavar="AMOUNT",
         type=memory_bytes,
         default=_LARGEST_BYTES,
-        help="largest size of collectives, 64MiB by default; beyond it plans extrapolate",
+        help="largest size of collectives, 64MiB by default; plans extrapolate above it",
     )
     parser.add_argument(
         "--seconds",
         metavar="S",
         type=positive,
         default=_SECONDS,
-        help=f"time for the operators, {_SECONDS} by default; the weightiest come first",
+        help=f"time for the operators, {_SECONDS} by default; the costliest come first",
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, and print on the first rank."""
+    """Measure, and print the profile on the first rank."""
     from collectives import world
     from tensoropt.frontend.job import failure
 
     if options.script is None and options.script_arguments:
         raise OptionError(
-            "the arguments of `tensoropt profile` are its own where there is no script. Got "
+            "without a script, `tensoropt profile` has only arguments of its own. Got "
             f"{' '.join(options.script_arguments)}; see `tensoropt profile --help`."
         )
     group = world()
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
     except TensorOptError as error:
         if group.size == 1:
             raise
-        sys.excepthook(type(error), error, error.__traceback__)  # prints it once, ends the job
+        sys.excepthook(type(error), error, error.__traceback__)  # prints once and ends the job
         return
     if group.rank == 0:
         _print(profiled)
@@ -107,7 +108,7 @@ def _measured(options: argparse.Namespace, is_first: bool) -> Profiled:
     from tensoropt.frontend import enable_graph_mode
     from tensoropt.frontend.measuring.profile_measurement import ProfileRequest, measure_profile
 
-    enable_graph_mode()  # before anything is measured, which would run eagerly
+    enable_graph_mode()  # before measurements, which would otherwise run eagerly
 
     def step() -> tuple[Any, Request]:
         return _step(options.script, options.script_arguments, options.batch_size, is_first)
@@ -129,13 +130,13 @@ def _measured(options: argparse.Namespace, is_first: bool) -> Profiled:
 def _step(
     script: Path, arguments: Sequence[str], batch_size: int | None, is_first: bool
 ) -> tuple[Any, Request]:
-    """The script's graph and its training step; the script prints on the first rank only."""
+    """The script's graph and its training step; only the first rank prints the script's output."""
     from collectives import world
     from tensoropt.frontend.job.dry_run import DryRun, StepReached
 
     dry_run = DryRun(
         devices=world().size,
-        cluster=load_cluster("this-machine"),  # named, so that no profile is looked for
+        cluster=load_cluster("this-machine"),  # a named cluster, so that no profile is used
         batch_size=batch_size,
         aim="profile",
     )
@@ -167,7 +168,7 @@ def _print(profiled: Profiled) -> None:
     if profiled.measured:
         print(f"measured {profiled.measured} times in {profiled.seconds:.0f} s: {profiled.path}")
     else:
-        print(f"nothing to measure, all is known: {profiled.path}")
+        print(f"nothing to measure, the profile is complete: {profiled.path}")
 
 
 def _reasons(skipped: dict[str, str]) -> str:

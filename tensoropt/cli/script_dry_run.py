@@ -1,4 +1,4 @@
-"""A dry run of a training script: on this process alone, up to its plan, check or step."""
+"""A dry run of a training script on this process alone, up to its plan, check or step."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, NoReturn
 from tensoropt.cli.arguments import positive
 from tensoropt.errors import OptionError
 
-if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
+if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
 
 __all__ = ["add_script_arguments", "check_is_script", "dry_run_script"]
 
 
 def add_script_arguments(parser: argparse.ArgumentParser) -> None:
-    """The script, and what it is planned or checked for besides the number of devices."""
+    """Add the script, its cluster and its batch size."""
     parser.add_argument("script", metavar="SCRIPT", type=Path, help="the training script")
     parser.add_argument(
         "--cluster",
         metavar="NAME_OR_PATH",
-        help="the cluster that they are of, see `tensoropt clusters`; by default this machine",
+        help="the cluster of the devices, see `tensoropt clusters`; by default this machine",
     )
     parser.add_argument(
         "--batch-size",
@@ -49,20 +49,20 @@ def check_is_script(script: Path, aim: str) -> None:
 
 
 def dry_run_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> NoReturn:
-    """Run a script until what the dry run is for is reached.
+    """Run a script until it reaches the aim of the dry run.
 
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        dry_run: the devices that it is planned for, and where it ends.
+        dry_run: the devices to plan for, and the aim.
 
     Raises:
-        PlanReached: at its ``build_execution_graph``, with the plan.
-        CheckReached: at its ``find_strategy``, with the check, where it is only checked.
-            (A script without these calls reaches both at its first training run.)
-        StepReached: there, with the step, where it is only profiled.
-        ProfilingReached: there, with the table over numbers of devices, where that is asked for.
-        OptionError: if there is no such file, or the script ends before that.
+        PlanReached: at the script's ``build_execution_graph``, with the plan.
+        CheckReached: at its ``find_strategy``, with the check, for the aim "check". A script
+            without these two calls reaches both at its first training run.
+        StepReached: at its ``find_strategy``, with the step, for the aim "profile".
+        ProfilingReached: at its ``find_strategy``, with the table, for the aim "profiling".
+        OptionError: if there is no such file, or the script ends before it reaches the aim.
     """
     aim = "plan" if dry_run.aim == "profiling" else dry_run.aim
     check_is_script(script, aim)

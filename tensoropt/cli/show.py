@@ -1,4 +1,4 @@
-"""``tensoropt show``: a plan file, readable."""
+"""``tensoropt show``: print a plan file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["add_parser", "print_plan"]
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Describe the subcommand."""
+    """Add the subcommand's parser."""
     parser = subparsers.add_parser(
         "show",
         help="print a plan file",
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def print_plan(plan: Plan) -> None:
-    """The plan's table, its frontier, and what it was made for."""
+    """Print the plan's tables, its frontier and its notes."""
     print(plan_table(plan))
     if plan.stages:
         print(f"\nstages of the pipeline\n\n{stage_table(plan)}")

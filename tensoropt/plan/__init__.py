@@ -1,4 +1,4 @@
-"""Plans: what crosses from the search to execution, as a readable, versioned file."""
+"""Plans: the result of a search, as a readable, versioned file that execution runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Amounts, as messages print them."""
+"""Amounts in the form in which messages print them."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def bytes_of(count: int) -> str:
 
 
 def quantity_of(value: float) -> str:
-    """A number of any size, to four digits or to whole ones."""
+    """A number of any size, with four digits, or without decimals from 1000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

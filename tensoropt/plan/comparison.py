@@ -1,4 +1,4 @@
-"""Predicted against measured: the costs of a plan, and what its steps took."""
+"""Comparison of a plan's predicted costs with the measured costs of its steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensoropt.plan.executed_steps import WARM_UP, ExecutedSteps
 __all__ = ["Comparison", "Quantity", "compare"]
 
 OFF = 0.2
-"""Relative error of a prediction, to what was measured, above which there is advice."""
+"""Relative error of a prediction above which there is advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,12 @@ class Quantity:
     """One predicted and measured quantity.
 
     Attributes:
-        name: what it is.
-        unit: of both values.
-        predicted: None where nothing was predicted.
-        measured: None where nothing was measured.
-        margin: factor by which the measured value may be above the predicted one; above 1 where
-            that is a rough estimate.
+        name: name of the quantity.
+        unit: unit of both values.
+        predicted: the predicted value; None if there is none.
+        measured: the measured value; None if there is none.
+        margin: factor by which the measured value may exceed the predicted one; above 1 if the
+            predicted value is a rough estimate.
     """
 
     name: str
@@ -48,19 +48,17 @@ class Quantity:
         return max(above / self.measured, -self.error) > OFF
 
     def __str__(self) -> str:
-        def shown(value: float | None) -> str:
+        def text(value: float | None) -> str:
             return "-" if value is None else f"{value:,.3f} {self.unit}"
 
         error = "" if self.error is None else f" ({-self.error:+.1%})"
         how = "estimated" if self.margin > 1 else "predicted"
-        return f"{self.name}: {how} {shown(self.predicted)}{error}, measured " + shown(
-            self.measured
-        )
+        return f"{self.name}: {how} {text(self.predicted)}{error}, measured " + text(self.measured)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Predicted against measured, with what to do about a difference.
+    """Predicted and measured quantities, with advice on differences.
 
     Attributes:
         steps: number of steps measured.
@@ -74,8 +72,10 @@ class Comparison:
 
     @property
     def advice(self) -> str:
-        """What to do; empty where predictions hold. A profile improves times alone, and unused
-        memory is harmless."""
+        """The advice; empty if predictions hold.
+
+        A profile only improves times, and unused memory is harmless.
+        """
         off = [quantity for quantity in self.quantities if quantity.is_off]
         times = [quantity.name for quantity in off if quantity.unit == "ms"]
         again = " again" if self.is_measured else ""
@@ -106,15 +106,15 @@ def compare(
     is_measured: bool,
     peak_margin: float = 1.0,
 ) -> Comparison:
-    """Medians over the steps after the first against predictions.
+    """Compare predictions with medians over the steps after the first.
 
     Args:
-        steps: what they took.
-        step_seconds: predicted, as all that follows.
-        network_seconds: of resharding.
-        peak_bytes: per device.
+        steps: the measured costs of the steps.
+        step_seconds: predicted time of a step.
+        network_seconds: predicted time of resharding.
+        peak_bytes: predicted peak per device.
         is_measured: whether a profile of the machine was used.
-        peak_margin: of the peak, see `Quantity`.
+        peak_margin: margin of the peak, see `Quantity`.
     """
     times = steps.step_seconds[WARM_UP:]
     network = steps.network_seconds[WARM_UP:]

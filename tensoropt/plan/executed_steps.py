@@ -1,4 +1,4 @@
-"""What the steps of plans took in this process, for plans to compare with."""
+"""Measured costs of the steps of plans in this process, for comparison with predictions."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # plans look up their steps here
+if TYPE_CHECKING:  # the module of plans imports this one
     from tensoropt.plan.plan import Plan
 
 __all__ = ["WARM_UP", "ExecutedSteps", "executed_steps", "forget_steps"]
 
 WARM_UP = 1
-"""The first step gives variables their values, and emits what its fetches need besides."""
+"""First steps that are not compared: they set variables, and emit programs of further fetches."""
 
 _PEAKS = 3
-"""Steps after it whose memory is counted: they allocate alike, and counting takes time."""
+"""Further steps whose memory is counted: all steps allocate alike, and counting takes time."""
 
 
 @dataclass(slots=True)
 class ExecutedSteps:
-    """What the steps of a plan took on this rank, the first one among them.
+    """Measured costs of the steps of a plan on this rank, including the first.
 
     Attributes:
-        step_seconds: of each step, in all.
-        network_seconds: of each step, inside collectives, waiting for other ranks included; 0
-            where all ranks are in one process.
-        peak_bytes: of each step, the most memory that was in use at once; None where nothing
-            counts it, and of all but the first few steps.
-        stage: of a pipeline, that this rank is in; None without, and where one process has all.
+        step_seconds: time of each step.
+        network_seconds: time of each step inside collectives, including waiting for other ranks; 0
+            if all ranks are in one process.
+        peak_bytes: for each step, the most memory in use at once; None if it was not counted, as
+            for all but the first few steps.
+        stage: the pipeline stage of this rank; None without stages, or if one process has all.
     """
 
     step_seconds: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the option ``profiling`` returns: the step at each number of devices and memory limit."""
+"""The result of the option ``profiling``: the step for each number of devices and memory limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensoropt.plan.amounts import devices_of, quantity_of
 __all__ = ["ParallelismProfile", "ProfilePoint"]
 
 _SAMPLES = 1_000_000
-"""Samples that a cost is for."""
+"""Number of samples of a cost."""
 _HOUR_SECONDS = 3600
 
 
@@ -21,12 +21,12 @@ class ProfilePoint:
 
     Attributes:
         devices: number of devices.
-        time_seconds: predicted time of one step; None where nothing fits the memory limit.
-        memory_bytes: predicted memory per device of that strategy; where nothing fits, the least
-            that any strategy needs.
-        memory_limit_bytes: the limit that was asked for; None for the memory that a device has.
-        batch_size: samples of a step; None where the step is fed no batch.
-        device_hour_cost: of one device, in the user's currency; None where it is unknown.
+        time_seconds: predicted time of one step; None if nothing fits the memory limit.
+        memory_bytes: predicted memory per device of that strategy; if nothing fits, the least
+            memory that any strategy needs.
+        memory_limit_bytes: the given limit; None for the memory of a device.
+        batch_size: samples of a step; None if the step is fed no batch.
+        device_hour_cost: price of one device for an hour, in the user's currency; None if unknown.
         is_measured: whether this machine was measured with this number of ranks. Predictions for
             other numbers follow from the cluster's figures alone.
     """
@@ -46,21 +46,20 @@ class ProfilePoint:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Samples of a batch by the seconds of a step; None where one of them is unknown."""
+        """Samples of a batch divided by the seconds of a step; None if one of them is unknown."""
         if not self.time_seconds or self.batch_size is None:
             return None
         return self.batch_size / self.time_seconds
 
     @property
     def million_samples_device_seconds(self) -> float | None:
-        """Seconds of all devices together for a million samples; None where they are unknown."""
+        """Seconds of all devices together for a million samples; None if unknown."""
         rate = self.samples_per_second
         return None if rate is None else self.devices * _SAMPLES / rate
 
     @property
     def million_samples_cost(self) -> float | None:
-        """Cost of a million samples, in the currency of ``device_hour_cost``; None where it is
-        unknown."""
+        """Cost of a million samples, in the currency of ``device_hour_cost``; None if unknown."""
         seconds = self.million_samples_device_seconds
         if seconds is None or self.device_hour_cost is None:
             return None
@@ -80,11 +79,11 @@ class ProfilePoint:
 
 @dataclass(frozen=True, slots=True)
 class ParallelismProfile:
-    """The least time of a step over a range of parallelism (TensorOpt, section 4.1, "Profiling"),
-    and of memory limits.
+    """The least time of a step for several numbers of devices (TensorOpt, section 4.1,
+    "Profiling") and memory limits.
 
     Attributes:
-        points: by ascending number of devices; those of a number by ascending memory limit.
+        points: ordered by number of devices, then by memory limit.
     """
 
     points: tuple[ProfilePoint, ...]
@@ -99,8 +98,10 @@ class ParallelismProfile:
         return "\n".join(map(str, self.points))
 
     def speedup(self, point: ProfilePoint) -> float | None:
-        """How much faster a point's step is than that on the fewest devices which fit the same
-        memory limit; None where the point does not fit."""
+        """The speed of a point's step relative to the fewest devices that fit its memory limit.
+
+        None if the point does not fit.
+        """
         if not point.time_seconds:
             return None
         alike = [each for each in self if each.memory_limit_bytes == point.memory_limit_bytes]

@@ -1,4 +1,4 @@
-"""How far the peak of a dry run may lie from a figure that is there without one."""
+"""Factors between the peak of a dry run and figures that need no dry run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan: a chosen strategy with its predicted costs and what it was made for."""
+"""A plan: a chosen strategy with its predicted costs, for one graph and cluster."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _SINCE: dict[int, dict[str, Any]] = {
     10: _SINCE_10,
     11: _SINCE_11,
 }
-"""Per older schema, the values of the fields that its plans lack."""
+"""For each older schema, values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"
 _FILE_REMEDY = (
     "Give the path of a file that Plan.save or `tensoropt plan --output` wrote. Save the plan "
@@ -83,16 +83,16 @@ class OperatorPlan:
     """One operator of a plan.
 
     Attributes:
-        name: the script's name of it.
+        name: its name in the script.
         type: TensorFlow's operator type.
-        splits: per index of its iteration space the mesh axes that split it.
-        mesh: its device mesh as the paper writes it, ``[2,2]``.
+        splits: for each index of its iteration space, the mesh axes that split it.
+        mesh: its device mesh in the paper's notation, ``[2,2]``.
         inputs: tensor map of each input on that mesh, ``[0,-1]``.
         output: tensor map of its first output.
         time_nanoseconds: predicted time of the operator, forward and backward, without
             resharding.
         memory_bytes: predicted memory per device.
-        kept: which copies of its outputs are kept for the backward pass, of
+        kept: the copies of its outputs that are kept for the backward pass, one of
             `tensoropt.parallel.configuration.KEPT`.
     """
 
@@ -108,11 +108,11 @@ class OperatorPlan:
 
     @property
     def is_split(self) -> bool:
-        """Whether the devices share its work."""
+        """Whether the devices share its computation."""
         return any(self.splits)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields by name, as `dataclasses.asdict` has them, in a tenth of its time."""
+        """The fields by name, as of `dataclasses.asdict`, in a tenth of its time."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -121,61 +121,62 @@ class Plan:
     """A strategy for one graph on one number of devices.
 
     Attributes:
-        option: of `find_strategy`, such as "mini_time".
+        option: the option of `find_strategy`, such as "mini_time".
         devices: number of devices.
         mesh_axes: sizes of the mesh axes, slowest link first.
         cluster: the cluster that it was made for.
         graph_digest: SHA-256 of the graph that it was made for.
         roots: the operators that one step runs.
         shapes: global shape of each placeholder, by operator name.
-        batch_placeholders: placeholders that are loaded data parallel.
+        batch_placeholders: placeholders of which each device loads its slice.
         operators: one entry for each operator that computes.
-        time_nanoseconds: the search's sum of times of one step (equation 3), which points of the
-            frontier are compared by; see `predicted_nanoseconds`.
-        memory_bytes: predicted memory per device: the sum that the search adds up (equation 3).
-        memory_limit_bytes: the limit it was chosen under, safety factor included; None for none.
-        frontier: (memory_bytes, time_nanoseconds) of every point it was chosen from. Data
-            parallelism may be planned in place of the fastest, see ``notes``.
-        exact: whether that frontier is the exact one of the algorithm.
-        notes: what the user should know about it.
-        peak_bytes: predicted peak per device, from following the step operator by operator:
-            what is allocated at once, temporary buffers included; None where it is unknown. Of
-            stages that have no dry run it is the largest stage's sum.
-        peak_is_estimated: whether ``peak_bytes`` is an estimate, and not of a dry run; False in
+        time_nanoseconds: the search's sum of times of one step (equation 3), by which points of the
+            frontier are compared; see `predicted_nanoseconds`.
+        memory_bytes: predicted memory per device: the search's sum (equation 3).
+        memory_limit_bytes: the memory limit, safety factor included; None for none.
+        frontier: (memory_bytes, time_nanoseconds) of every point of the frontier that it was chosen
+            from. Data parallelism may be planned in place of the fastest point, see ``notes``.
+        exact: whether that frontier is the algorithm's exact one.
+        notes: sentences for the user.
+        peak_bytes: predicted peak per device: the most memory allocated at once, temporary buffers
+            included, when the step is followed operator by operator; None if it is unknown. For
+            stages without a dry run it is the largest stage's sum.
+        peak_is_estimated: whether ``peak_bytes`` is an estimate instead of a dry run's; False in
             plans older than schema 12.
         algorithm: the solver that found it, "ft" for frontier tracking.
-        validation: the candidates that were measured before it was adopted; None where none was.
-        executed_nanoseconds: predicted time of one step as it is executed: copies that several
-            readers share are made once, which the search counts for each; None in older plans.
-        network_nanoseconds: of that, inside collectives; None in older plans.
-        epsilon: the gap that was asked for, 0 for an exact frontier.
+        validation: the candidates that were measured before it was adopted; None if none was.
+        executed_nanoseconds: predicted time of one step as it is executed. A copy that several
+            readers share is made once, but the search counts it for each. None in older plans.
+        network_nanoseconds: the part of it inside collectives; None in older plans.
+        epsilon: the gap that the user allowed, 0 for an exact frontier.
         within: the proven gap: for every strategy, some point of the frontier takes at most
-            1 + ``within`` times its memory and its time; 0 where it is exact, None where nothing
-            is proven.
-        reshardings: the collectives that its edges need; what is not among them is planned when
-            it runs, as all is of plans older than schema 3.
-        batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`;
+            1 + ``within`` times its memory and its time; 0 if the frontier is exact, None if
+            nothing is proven.
+        reshardings: the collectives that its edges need. A resharding that is not listed is planned
+            when it runs, as all are for plans older than schema 3.
+        batch_norm: the statistics of batch normalisation, see `tensoropt.graph.batch_norm`;
             "global" in plans older than schema 4.
-        microbatches: in how many parts of the batch gradients are computed, one after another, and
-            added up; 1 in plans older than schema 6.
-        stages: of a pipeline, on devices in order; none where each device has its part of all
-            operators, as in plans older than schema 7. The configuration of a stage's operators is
-            on the stage's mesh.
-        copies: of a pipeline, each on machines of its own with its part of each microbatch: they
-            are the outermost part of each stage's mesh. 1 in plans older than schema 9.
-        schedule: the order of a pipeline's passes, "1f1b" or "gpipe"; "side_by_side" where stages
-            are branches that run at once; None without stages.
-        rewrites: the substitutions that a run makes in the script's graph, in their order; none in
+        microbatches: number of parts of the batch whose gradients are computed one after another
+            and added up; 1 in plans older than schema 6.
+        stages: the stages of a pipeline, on devices in order; empty if each device has its part of
+            all operators, as in plans older than schema 7. Configurations of a stage's operators
+            are on the stage's mesh.
+        copies: number of copies of a pipeline, each on machines of its own with its part of each
+            microbatch. Copies are the outermost part of each stage's mesh. 1 in plans older than
+            schema 9.
+        schedule: the order of a pipeline's passes, "1f1b" or "gpipe"; "side_by_side" if stages are
+            branches that run at once; None without stages.
+        rewrites: substitutions that a run makes in the script's graph, in their order; none in
             plans older than schema 10.
         frontier_ways: for each point of the frontier the way to run the step, in a few words, such
             as "whole batch" or "2 stages, 8 microbatches"; empty in plans older than schema 12
             without rewritten graphs.
-        looked_at: which ways to run the step were searched, which were not, and why, in one line;
-            empty in plans older than schema 12.
+        looked_at: the ways to run the step that were searched, those that were not, and the
+            reasons, in one line; empty in plans older than schema 12.
         frontier_peaks: (memory_bytes, peak) of points spread evenly over the frontier, estimated or
-            of dry runs; none in plans older than schema 10.
-        fewer_devices: (devices, nanoseconds) of 1, 2, 4, ... devices: the predicted time of one
-            step by data parallelism as it is executed, None where it does not fit the memory. None
+            from dry runs; none in plans older than schema 10.
+        fewer_devices: (devices, nanoseconds) for 1, 2, 4, ... devices: the predicted time of one
+            step by data parallelism as it is executed, None if it does not fit the memory. Empty
             in plans older than schema 11, and on one device.
     """
 
@@ -221,8 +222,10 @@ class Plan:
 
     @property
     def predicted_nanoseconds(self) -> int:
-        """Predicted time of one training step as it is executed; of plans older than schema 2 the
-        search's sum."""
+        """Predicted time of one training step as it is executed.
+
+        For plans older than schema 2 it is the search's sum.
+        """
         executed = self.executed_nanoseconds
         return self.time_nanoseconds if executed is None else executed
 
@@ -233,36 +236,38 @@ class Plan:
 
     @property
     def peak_margin(self) -> float:
-        """The factor by which a step's real peak may be above ``peak_bytes``: 1 after a dry run."""
+        """Factor by which a step's real peak may exceed ``peak_bytes``: 1 after a dry run."""
         if not self.peak_is_estimated:
             return 1.0
         return SUM if self.stages else ESTIMATE
 
     @property
     def compared(self) -> str:
-        """How the predicted step compares with fewer devices; empty where nothing is known."""
+        """The comparison of the predicted step with fewer devices; empty if nothing is known."""
         return compared_with(self.devices, self.predicted_nanoseconds, self.fewer_devices)
 
     @property
     def predicted_network_seconds(self) -> float:
-        """Predicted time of one step inside collectives, once all ranks have arrived at them; of an
-        older plan that of all resharding, without collectives inside operators."""
+        """Predicted time of one step inside collectives, counted from the arrival of all ranks.
+
+        For an older plan it is the time of all resharding, without collectives inside operators.
+        """
         if self.network_nanoseconds is not None:
             return self.network_nanoseconds / 1e9
-        own = sum(operator.time_nanoseconds for operator in self.operators)
+        computing = sum(operator.time_nanoseconds for operator in self.operators)
         overhead = round(self.cluster.step_overhead_seconds * 1e9)
-        return max(0, self.time_nanoseconds - own - overhead) / 1e9
+        return max(0, self.time_nanoseconds - computing - overhead) / 1e9
 
     def compare(self) -> Comparison:
-        """Predicted against measured, over the steps of equal plans in this process.
+        """Compare predicted and measured costs, over the steps of equal plans in this process.
 
-        Memory is that of this rank, beside what its stage is predicted to take, if that is known.
+        Memory is this rank's, compared with the prediction for its stage, if that is known.
         """
         steps = executed_steps(self)
         peak = self.peak_bytes
         if steps.stage is not None:
-            own = self.stages[steps.stage]
-            peak = own.memory_bytes if self.peak_is_estimated else own.peak_bytes
+            stage = self.stages[steps.stage]
+            peak = stage.memory_bytes if self.peak_is_estimated else stage.peak_bytes
         return compare(
             steps,
             self.predicted_step_seconds,
@@ -281,7 +286,7 @@ class Plan:
         }
 
     def runs_as(self, other: Plan) -> bool:
-        """Whether another plan of the same step makes the same of it."""
+        """Whether another plan of the same step runs it in the same way."""
         mine, others = (
             (
                 each.configurations,
@@ -296,7 +301,7 @@ class Plan:
 
     @property
     def stage_of(self) -> dict[str, int]:
-        """The number of each operator's stage, by name; of a plan without stages nothing."""
+        """The number of each operator's stage, by name; empty for a plan without stages."""
         return {name: n for n, stage in enumerate(self.stages) for name in stage.operators}
 
     def devices_of_stage(self, number: int) -> tuple[int, ...]:
@@ -311,7 +316,7 @@ class Plan:
 
     @property
     def bubble(self) -> float:
-        """The predicted part of a step that devices wait for other stages, on average."""
+        """The predicted share of a step in which devices wait for other stages, on average."""
         if not self.stages:
             return 0.0
         step = self.predicted_step_seconds * 1e9 * self.devices
@@ -335,7 +340,7 @@ class Plan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON values, as the schema has them, with their digest."""
+        """The plan as JSON values that follow the schema, with their digest."""
         values = {name: getattr(self, name) for name in self.__slots__ if name != "cluster"}
         values["operators"] = [operator.to_json() for operator in self.operators]
         if self.validation is not None:
@@ -352,8 +357,8 @@ class Plan:
         """The inverse of `to_json`.
 
         Raises:
-            PlanError: naming the field that breaks the schema, or contradicts another; or if the
-                digest is another's, which plans older than schema 5 lack.
+            PlanError: naming the field that breaks the schema or contradicts another field; or if
+                the digest does not match. Plans older than schema 5 have no digest.
         """
         given = values
         version = values.get("schema", "none") if isinstance(values, dict) else "none"
@@ -386,7 +391,7 @@ class Plan:
         try:
             fields["reshardings"] = tuple(map(RecordedResharding.from_json, values["reshardings"]))
         except LayoutError as error:
-            contradiction = f"reshardings of which one is none: {error}"
+            contradiction = f"an invalid resharding: {error}"
         plan = cls(cluster=Cluster.from_json(values["cluster"], origin), **fields)
         contradiction = contradiction or plan._contradiction()
         if contradiction:
@@ -443,15 +448,15 @@ class Plan:
             return f"stages of {sizes} devices for {self.devices}"
         if any(size % self.copies for size in sizes):
             return f"stages of {sizes} devices in {self.copies} copies"
-        found = Counter(name for stage in self.stages for name in stage.operators)
-        twice = sorted(name for name, count in found.items() if count > 1)
+        counts = Counter(name for stage in self.stages for name in stage.operators)
+        twice = sorted(name for name, count in counts.items() if count > 1)
         if twice:
             return f"several stages of {twice[0]!r}"
-        missing = sorted({operator.name for operator in self.operators} - set(found))
+        missing = sorted({operator.name for operator in self.operators} - set(counts))
         return f"no stage of {missing[0]!r}" if missing else ""
 
     def save(self, path: str | Path) -> None:
-        """Replace the file with the plan as JSON, in one go: it is never there in part.
+        """Replace a file with the plan as JSON, atomically.
 
         Raises:
             OSError: if the file cannot be written.
@@ -469,8 +474,10 @@ class Plan:
 
 
 def _with_ways(values: dict[str, Any]) -> dict[str, Any]:
-    """An older plan's values, the substitutions of each point as its way; the batch then was
-    whole. A value of another type stays, and the schema refuses it."""
+    """An older plan's values, with the substitutions of each point as its way.
+
+    Older plans have the whole batch. A value of another type stays, and the schema refuses it.
+    """
     substitutions = values.get("frontier_rewrites")
     if not isinstance(substitutions, list) or not all(
         isinstance(names, list) and all(isinstance(name, str) for name in names)

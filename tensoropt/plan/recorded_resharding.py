@@ -1,4 +1,4 @@
-"""The resharding steps that a plan records: a later planner does not change what it runs."""
+"""The resharding steps that a plan records, so that a later planner cannot change its runs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["RecordedResharding"]
 
 @dataclass(frozen=True, slots=True)
 class RecordedResharding:
-    """The steps of every edge whose tensor and two layouts are these.
+    """The steps of every edge with this tensor shape and these two layouts.
 
-    An edge, from a tensor to a reader, is resharded from the layout that the tensor is made in to
-    the one in which it is read, and its gradient the other way. Edges that are alike in this have
+    An edge, from a tensor to a reader, is resharded from the layout in which the tensor is computed
+    to the layout in which it is read, and its gradient the other way. Edges that agree in this have
     the same steps, which are recorded once.
 
     Attributes:
-        shape: of the whole tensor.
+        shape: shape of the whole tensor.
         itemsize: bytes of one element.
         source: the layout before.
         target: the layout after.
-        steps: what leads from one to the other; at least one.
+        steps: the steps from source to target; at least one.
 
     Raises:
-        LayoutError: if they do not.
+        LayoutError: if the steps do not lead from source to target.
     """
 
     shape: tuple[int, ...]

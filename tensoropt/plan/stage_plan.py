@@ -1,4 +1,4 @@
-"""A stage of a plan: its devices, what it computes, and what that is predicted to take."""
+"""A stage of a plan: its devices, its operators, and their predicted costs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["StagePlan"]
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """Consecutive layers on devices of their own, side by side with the other stages of a plan.
+    """Consecutive layers on devices of their own, beside the other stages of a plan.
 
     Attributes:
-        mesh_axes: sizes of its mesh axes, slowest link first. Which devices these are
-            `Plan.devices_of_stage` says: they follow those of the stage before.
-        operators: names of its operators. What is in no stage every stage has that reads it.
-        forward_nanoseconds: predicted, of one microbatch, with sending on what it makes.
-        backward_nanoseconds: the same of its backward pass.
-        once_nanoseconds: predicted, once per step: sums of gradients, updates.
-        memory_bytes: predicted per device, the sum that the search adds up.
-        recompute: whether only what it receives stays for its backward pass, before which it runs
-            its forward pass again; the backward time has it, too.
-        peak_bytes: predicted peak per device; None where it is unknown.
+        mesh_axes: sizes of its mesh axes, slowest link first. `Plan.devices_of_stage` has its
+            devices, which follow those of the stage before.
+        operators: names of its operators. An operator in no stage is in every stage that reads it.
+        forward_nanoseconds: predicted time of one microbatch's forward pass, including sending.
+        backward_nanoseconds: the same for its backward pass.
+        once_nanoseconds: predicted time of work done once per step: sums of gradients, updates.
+        memory_bytes: predicted memory per device, the search's sum.
+        recompute: whether it keeps only received tensors for its backward pass, and runs its
+            forward pass again before it. The backward time includes this.
+        peak_bytes: predicted peak per device; None if it is unknown.
     """
 
     mesh_axes: tuple[int, ...]
@@ -43,12 +43,12 @@ class StagePlan:
         return Mesh(self.mesh_axes)
 
     def busy_nanoseconds(self, microbatches: int) -> int:
-        """Predicted, of a step of so many microbatches: all but waiting for other stages."""
+        """Predicted time of a step without waiting for other stages."""
         passes = self.forward_nanoseconds + self.backward_nanoseconds
         return microbatches * passes + self.once_nanoseconds
 
     def to_json(self) -> dict[str, Any]:
-        """The stage as JSON values, as the schema has them."""
+        """The stage as JSON values that follow the schema."""
         return asdict(self)
 
     @classmethod

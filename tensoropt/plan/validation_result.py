@@ -1,4 +1,4 @@
-"""The result of measuring candidate plans: times and memory, and which one was adopted."""
+"""The result of measuring candidate plans: their times and memory, and the adopted candidate."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["Trial", "Validation"]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One candidate, and what its steps took on the slowest device.
+    """One candidate, with the costs of its steps on the slowest device.
 
     Attributes:
-        name: which strategy it is, such as "data parallelism".
+        name: name of the strategy, such as "data parallelism".
         time_nanoseconds: predicted time of a step as it is executed; in plans older than schema 11
             the search's sum.
         memory_bytes: predicted memory per device, see `Plan.memory_bytes`.
-        steps: how many steps were timed.
-        measured_seconds: median time of a step; None where it was dropped before that.
+        steps: number of timed steps.
+        measured_seconds: median time of a step; None if it was dropped before that.
         measured_network_seconds: median time in collectives; None likewise.
-        measured_peak_bytes: peak memory of a device; None where nothing counts it.
-        dropped: why it could not be adopted; empty where it could.
+        measured_peak_bytes: peak memory of a device; None if it was not counted.
+        dropped: the reason why it could not be adopted; empty if it could.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Validation:
     """Candidates that were measured before one was adopted.
 
     Attributes:
-        asked: how many points of the frontier were asked for.
-        trials: the candidates, in the order in which they were tried.
-        adopted: position of the one that the plan is.
-        remarks: what could not be measured, and why.
+        asked: number of frontier points to measure, as the user gave it.
+        trials: the candidates, in the order of their trials.
+        adopted: position of the adopted candidate, which is the plan.
+        remarks: candidates that could not be measured, and the reasons.
     """
 
     asked: int
@@ -61,16 +61,16 @@ class Validation:
 
     @property
     def comparisons(self) -> int:
-        """Pairs of measured candidates between which the prediction makes a difference."""
+        """The number of pairs of measured candidates whose predicted times differ."""
         return len(self._pairs())
 
     @property
     def overruled(self) -> int:
-        """Pairs of which the one that was predicted to be faster was measured to be slower."""
+        """The number of pairs whose measured order contradicts the predicted one."""
         return sum(predicted * measured < 0 for predicted, measured in self._pairs())
 
     def _pairs(self) -> list[tuple[int, float]]:
-        """Of each pair the predicted and the measured difference."""
+        """The predicted and the measured difference of each pair."""
         measured = [
             (trial.time_nanoseconds, trial.measured_seconds)
             for trial in self.trials
@@ -84,7 +84,7 @@ class Validation:
 
     @property
     def verdict(self) -> str:
-        """How often measuring overruled the prediction, as a sentence."""
+        """A sentence that says how often measurements contradicted the prediction."""
         pairs = "comparison" if self.comparisons == 1 else "comparisons"
         return (
             f"measuring overruled the prediction in {self.overruled} of {self.comparisons} {pairs}"
@@ -98,7 +98,7 @@ class Validation:
         return "\n".join([*lines, *self.remarks, *([self.verdict] if self.comparisons else [])])
 
     def to_json(self) -> dict[str, Any]:
-        """As the plan's schema has it."""
+        """The result as JSON values that follow the plan's schema."""
         return {
             "asked": self.asked,
             "trials": [asdict(trial) for trial in self.trials],

@@ -1,4 +1,4 @@
-"""The way to run a step, in a few words."""
+"""Names of the ways to run a step, in a few words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def way(
     Args:
         substitutions: names of the substitutions in the graph.
         microbatches: number of parts of the batch.
-        stages: number of stages, 0 where each device has its part of all operators.
+        stages: number of stages, 0 if each device has its part of all operators.
         schedule: order of the stages' passes.
         keeps_less: whether operators may keep less for the backward pass.
     """

@@ -1,4 +1,4 @@
-"""The frontier that a plan was chosen from, as a table."""
+"""A table of the frontier from which a plan was chosen."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from tensoropt.report.text_table import table
 
 __all__ = ["frontier_table"]
 
-_MOST_ROWS = 24
+_MOST_ROWS = 24  # of the table
 
 
 def frontier_table(plan: Plan) -> str:
-    """One line per point, the least memory first: memory per device as the search adds it up, the
-    peak where it is known, the search's sum of a step's times.
+    """One line per point, the least memory first.
 
-    The plan has a star, also where it is none of the points; what is over the memory limit does
-    not fit: what is added up with the safety factor, peaks without. Of a long frontier the ends,
-    the plan and points between them at even distances are shown. A point's number is its place in
-    ``plan.frontier``, by which `find_strategy(point=...)` takes it. Where points differ in the way
-    to run the step, each has its own. The header says where the plan's peak is estimated.
+    A line has the memory per device as the search adds it up, the peak if it is known, and the
+    search's sum of a step's times. The plan has a star, even if it is not one of the points. A
+    point fits if its sum, with the safety factor, and its peak, without, are within the memory
+    limit. A long frontier is shortened to its ends, the plan, and points at even distances. A
+    point's number is its position in ``plan.frontier``, for `find_strategy(point=...)`. If points
+    run the step in different ways, each line has its own. The header says if the plan's peak is
+    estimated.
     """
     chosen = plan.memory_bytes, plan.time_nanoseconds
     points = sorted({*plan.frontier, chosen})
-    own = points.index(chosen)
+    plan_place = points.index(chosen)
     limit = plan.memory_limit_bytes
     number_of = {point: number for number, point in enumerate(plan.frontier)}
     ways = dict(zip(plan.frontier, plan.frontier_ways, strict=False))
@@ -34,7 +35,7 @@ def frontier_table(plan: Plan) -> str:
     if plan.peak_bytes is not None:
         peaks[plan.memory_bytes] = plan.peak_bytes
     rows = []
-    for place in _shown(len(points), own):
+    for place in _shown(len(points), plan_place):
         memory, time = points[place]
         peak = peaks.get(memory)
         fits = limit is None or (
@@ -42,7 +43,7 @@ def frontier_table(plan: Plan) -> str:
         )
         rows.append(
             [
-                "*" if place == own else "",
+                "*" if place == plan_place else "",
                 str(number_of.get(points[place], "")),
                 f"{memory / 2**20:,.2f}",
                 "" if peak is None else f"{peak / 2**20:,.2f}",
@@ -62,7 +63,7 @@ def frontier_table(plan: Plan) -> str:
 
 
 def _way_of(plan: Plan) -> str:
-    """The way to run the plan's own step."""
+    """The way in which the plan runs its step."""
     return way(
         tuple(dict.fromkeys(each.substitution for each in plan.rewrites)),
         plan.microbatches,
@@ -72,7 +73,7 @@ def _way_of(plan: Plan) -> str:
     )
 
 
-def _shown(count: int, own: int) -> list[int]:
+def _shown(count: int, plan_place: int) -> list[int]:
     if count <= _MOST_ROWS:
         return list(range(count))
-    return sorted({*evenly(count, _MOST_ROWS - 1), own})
+    return sorted({*evenly(count, _MOST_ROWS - 1), plan_place})

@@ -1,4 +1,4 @@
-"""A profile's measurements as tables."""
+"""Tables of a profile's measurements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tensoropt.report.text_table import table
 __all__ = ["collective_table", "operator_table", "overhead_line", "steps_line"]
 
 _SPREAD = 0.2
-"""Measurements with a relative interquartile range above this are counted."""
-_LONGEST = 12
+"""Measurements with a larger relative interquartile range are reported as not repeatable."""
+_LONGEST = 12  # rows
 
 
 def collective_table(profile: Profile) -> str:
@@ -28,7 +28,7 @@ def collective_table(profile: Profile) -> str:
 
 
 def operator_table(profile: Profile) -> str:
-    """The operators that take longest, forward and backward."""
+    """The operators with the longest times, forward and backward."""
     slowest = sorted(profile.operators, key=lambda each: -each.time.total)[:_LONGEST]
     rows = [
         [
@@ -44,7 +44,7 @@ def operator_table(profile: Profile) -> str:
 
 
 def overhead_line(profile: Profile) -> str:
-    """Overheads, and how repeatable the measurements are."""
+    """Overheads, and the repeatability of the measurements."""
     spreads = [each.spread for each in profile.collectives]
     spreads += [each.spread for each in profile.operators]
     wide = sum(spread > _SPREAD for spread in spreads)
@@ -67,7 +67,7 @@ def overhead_line(profile: Profile) -> str:
 
 
 def steps_line(profile: Profile) -> str:
-    """How much longer than alone things take in steps of training."""
+    """The slowdown of operators and collectives in steps of training."""
     longer = profile.in_steps()
     whole = sum(step.microbatches == 1 for step in profile.steps)
     line = (
@@ -77,10 +77,10 @@ def steps_line(profile: Profile) -> str:
     if whole == len(profile.steps):
         return line
     again = f"{longer.rereading:.2f} ns"
-    return f"{line}; of weights each microbatch reads and writes a byte in {again}"
+    return f"{line}; each microbatch reads and writes a byte of the weights in {again}"
 
 
 def _size(bytes_: int) -> str:
-    """Rounded, in binary units."""
+    """A rounded size in binary units."""
     power = min((bytes_.bit_length() - 1) // 10, 2)
     return f"{bytes_ / 2 ** (10 * power):.4g} {('B', 'KiB', 'MiB')[power]}"

@@ -1,4 +1,4 @@
-"""The result of ``profiling``, as a table."""
+"""A table of the result of ``profiling``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tensoropt.report.text_table import table
 __all__ = ["profile_table"]
 
 _MIXED = (
-    "estimated: by the cluster's figures, as this machine was not measured with this number of "
-    "ranks; such times differ from measured ones by more than errors of either"
+    "estimated: from the cluster's figures, because this machine was not measured with this number "
+    "of ranks; the difference to measured times is larger than the errors of either"
 )
 
 
 def profile_table(profile: ParallelismProfile) -> str:
     """One line for each number of devices and memory limit.
 
-    Left out are a limit that all lines have, and samples and costs that no line knows.
+    A limit that all lines share is left out, and so are samples and costs that no line has.
     """
     columns = ["devices", "limit (MiB)", "time (ms)", "speedup", "memory (MiB)"]
     columns += ["samples/s", "cost of 1M samples", "predicted"]
@@ -33,9 +33,9 @@ def profile_table(profile: ParallelismProfile) -> str:
     for point in profile:
         row = _row(point, profile.speedup(point))
         rows.append([row[number] for number in shown])
-    found = table([columns[number] for number in shown], rows, [True] * len(shown))
+    text = table([columns[number] for number in shown], rows, [True] * len(shown))
     is_mixed = len({point.is_measured for point in profile}) > 1
-    return f"{found}\n{_MIXED}" if is_mixed else found
+    return f"{text}\n{_MIXED}" if is_mixed else text
 
 
 def _row(point: ProfilePoint, speedup: float | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""A plan as a table."""
+"""A table of a plan's operators."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _KEPT = {"both": "", "before": " (kept before)", "after": " (kept after)"} | {
 def plan_table(plan: Plan) -> str:
     """One line per operator: its mesh and maps (the paper's notation), time and memory.
 
-    After the maps: which copies of an output are kept for the backward pass, unless all are.
+    Behind the maps are the copies of an output that are kept for the backward pass, unless all are.
 
     Operators that only name or group other operators' outputs are left out. Times are the
-    operator's own, forward and backward. Below them are resharding and the search's sum of both,
-    and the step as it is predicted to be executed. Of a pipeline, whose stages work at the same
-    time, each operator has its stage; the step is longer than any stage and shorter than their sum.
+    operator's own, forward and backward. Below them are the time of resharding, the search's sum of
+    both, and the predicted time of the step. In a pipeline, whose stages work at the same time,
+    each operator has its stage; the step is longer than any stage and shorter than their sum.
     """
     stage_of = plan.stage_of
     rows = [
@@ -46,8 +46,9 @@ def plan_table(plan: Plan) -> str:
         rows.append(["", "search's sum", "", "", "", total, ""])
         rows.append(["", "step (predicted)", "", "", "", *step])
         return table(["stage", *header], rows, [False, *right])
-    own = sum(operator.time_nanoseconds for operator in plan.operators)
-    rows.append(["resharding", "", "", "", f"{(plan.time_nanoseconds - own) / 1e3:,.1f}", ""])
+    computing = sum(operator.time_nanoseconds for operator in plan.operators)
+    resharding = plan.time_nanoseconds - computing
+    rows.append(["resharding", "", "", "", f"{resharding / 1e3:,.1f}", ""])
     rows.append(["search's sum", "", "", "", total, ""])
     rows.append(["step (predicted)", "", "", "", *step])
     return table(header, rows, right)

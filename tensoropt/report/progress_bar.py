@@ -8,15 +8,15 @@ from typing import TextIO
 
 __all__ = ["delayed_progress_bar", "progress_bar"]
 
-_WIDTH = 30
+_WIDTH = 30  # of the bar, in characters
 _CLEAR = "\r\x1b[K"
-_FIRST_SECONDS = 1.0
-_TERMINAL_SECONDS = 0.1
-_LOG_SECONDS = 10.0
+_FIRST_SECONDS = 1.0  # until the bar appears
+_TERMINAL_SECONDS = 0.1  # between two drawings
+_LOG_SECONDS = 10.0  # between two lines of a log
 
 
 def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
-    """A function (what, done, all) that draws a bar if the stream is a terminal.
+    """A function of (label, done, all) that draws a bar if the stream is a terminal.
 
     A call with 0 of 0 removes the bar.
     """
@@ -39,10 +39,10 @@ def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
 def delayed_progress_bar(
     stream: TextIO, clock: Callable[[], float] = monotonic
 ) -> Callable[[str, int, int], None]:
-    """`progress_bar` for work that is often short: the bar appears after the first second.
+    """A `progress_bar` that appears after the first second, for work that is often short.
 
-    However often it is called, a terminal's bar is drawn at most ten times a second; to another
-    stream a line is written every ten seconds.
+    A terminal's bar is drawn at most ten times a second. To another stream, a line is written every
+    ten seconds.
     """
     is_terminal = stream.isatty()
     bar = progress_bar(stream)

@@ -1,4 +1,4 @@
-"""The substitutions of a plan as a table."""
+"""A table of a plan's substitutions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["rewrite_table"]
 
 
 def rewrite_table(plan: Plan) -> str:
-    """One line per substitution: what it says, from which properties that is proven, how often and
-    where it is made first."""
+    """One line per substitution: its equation, the properties that prove it, the number of its
+    places and the first place."""
     known = substitutions_by_name()
     first = {}
     for rewrite in reversed(plan.rewrites):

@@ -1,4 +1,4 @@
-"""A preflight check as a table."""
+"""A table of a preflight check."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ __all__ = ["check_table"]
 
 
 def check_table(check: Check) -> str:
-    """One line per operator that cannot be split, the slowest first; the last line sums them up.
+    """One line per operator that cannot be split, the slowest first, and a last line with the sum.
 
-    Each with its time on one device, forward and backward, its share of the step's, and the
-    memory of its outputs, which every device holds whole. Above 1 % of the step it has a ``!``.
+    A line has the operator's time on one device, forward and backward, its share of the step's
+    time, and the memory of its outputs, which every device holds whole. An operator above 1 % of
+    the step has a ``!``.
     """
     rows = [
         [

@@ -8,12 +8,12 @@ __all__ = ["table"]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
-    """Columns as wide as their widest entry, two spaces apart.
+    """The text of a table, with columns as wide as their widest entry and two spaces apart.
 
     Args:
         header: one title per column.
-        rows: the entries.
-        right: per column whether it is aligned to the right (numbers).
+        rows: the entries of each line.
+        right: for each column, whether it is aligned to the right (numbers).
     """
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]

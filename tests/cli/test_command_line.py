@@ -80,7 +80,7 @@ def test_plan_is_not_made_for_a_folder_that_is_not_there(
     file = tmp_path / "none" / "plan.json"
     assert main(["plan", str(script), "--devices", "2", "--output", str(file), "--", "8"]) == 1
     said = capsys.readouterr()
-    assert "a plan is written into a folder that is there. Got --output" in said.err
+    assert "a plan is written into an existing folder. Got --output" in said.err
     assert "devices 2" not in said.out  # the script has not run
 
 

@@ -159,4 +159,4 @@ def test_a_profile_shows_limits_costs_and_measured_rows() -> None:
         ["2", "1.00", "9.000", "1.00", "1.00", "4,000", "1.389", "estimated"],
         ["2", "1,024.00", "4.000", "2.50", "2.00", "9,000", "0.6173", "estimated"],
     ]
-    assert note.startswith("estimated: by the cluster's figures")
+    assert note.startswith("estimated: from the cluster's figures")
