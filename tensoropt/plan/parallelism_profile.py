@@ -105,7 +105,7 @@ class ParallelismProfile:
         if not point.time_seconds:
             return None
         alike = [each for each in self if each.memory_limit_bytes == point.memory_limit_bytes]
-        slowest = next(each.time_seconds for each in alike if each.time_seconds)
+        slowest = next(point.time_seconds for point in alike if point.time_seconds)
         return slowest / point.time_seconds
 
     def to_json(self) -> dict[str, Any]:

@@ -287,17 +287,17 @@ class Plan:
 
     def runs_as(self, other: Plan) -> bool:
         """Whether another plan of the same step runs it in the same way."""
-        mine, others = (
+        own_step, other_step = (
             (
-                each.configurations,
-                each.microbatches,
-                each.rewrites,
-                (each.schedule, each.copies),
-                [(stage.mesh_axes, stage.operators, stage.recompute) for stage in each.stages],
+                plan.configurations,
+                plan.microbatches,
+                plan.rewrites,
+                (plan.schedule, plan.copies),
+                [(stage.mesh_axes, stage.operators, stage.recompute) for stage in plan.stages],
             )
-            for each in (self, other)
+            for plan in (self, other)
         )
-        return mine == others
+        return own_step == other_step
 
     @property
     def stage_of(self) -> dict[str, int]:
@@ -345,7 +345,7 @@ class Plan:
         values["operators"] = [operator.to_json() for operator in self.operators]
         if self.validation is not None:
             values["validation"] = self.validation.to_json()
-        values["reshardings"] = [each.to_json() for each in self.reshardings]
+        values["reshardings"] = [resharding.to_json() for resharding in self.reshardings]
         values["stages"] = [stage.to_json() for stage in self.stages]
         values["rewrites"] = [rewrite.to_json() for rewrite in self.rewrites]
         plain: dict[str, Any] = json.loads(json.dumps(values))
@@ -437,7 +437,7 @@ class Plan:
                 Configuration(operator.splits)
             except LayoutError as error:
                 return f"{splits}: {error}"
-            if max((axis for each in operator.splits for axis in each), default=-1) >= most:
+            if max((axis for axes in operator.splits for axis in axes), default=-1) >= most:
                 return f"{splits} on {most} axes"
         return ""
 

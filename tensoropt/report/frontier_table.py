@@ -65,11 +65,11 @@ def frontier_table(plan: Plan) -> str:
 def _way_of(plan: Plan) -> str:
     """The way in which the plan runs its step."""
     return way(
-        tuple(dict.fromkeys(each.substitution for each in plan.rewrites)),
+        tuple(dict.fromkeys(rewrite.substitution for rewrite in plan.rewrites)),
         plan.microbatches,
         len(plan.stages),
         plan.schedule,
-        keeps_less=any(each.kept != "both" for each in plan.operators),
+        keeps_less=any(operator.kept != "both" for operator in plan.operators),
     )
 
 

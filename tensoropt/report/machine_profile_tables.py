@@ -29,15 +29,15 @@ def collective_table(profile: Profile) -> str:
 
 def operator_table(profile: Profile) -> str:
     """The operators with the longest times, forward and backward."""
-    slowest = sorted(profile.operators, key=lambda each: -each.time.total)[:_LONGEST]
+    slowest = sorted(profile.operators, key=lambda operator: -operator.time.total)[:_LONGEST]
     rows = [
         [
-            each.work.operator,
-            " ".join(str(list(shape)) for shape in each.work.local_shapes),
-            f"{each.forward_nanoseconds / 1e3:,.1f}",
-            f"{each.backward_nanoseconds / 1e3:,.1f}",
+            operator.work.operator,
+            " ".join(str(list(shape)) for shape in operator.work.local_shapes),
+            f"{operator.forward_nanoseconds / 1e3:,.1f}",
+            f"{operator.backward_nanoseconds / 1e3:,.1f}",
         ]
-        for each in slowest
+        for operator in slowest
     ]
     header = ["operator", "local shapes", "forward (us)", "backward (us)"]
     return table(header, rows, [False, False, True, True])
@@ -45,11 +45,11 @@ def operator_table(profile: Profile) -> str:
 
 def overhead_line(profile: Profile) -> str:
     """Overheads, and the repeatability of the measurements."""
-    spreads = [each.spread for each in profile.collectives]
-    spreads += [each.spread for each in profile.operators]
+    spreads = [collective.spread for collective in profile.collectives]
+    spreads += [operator.spread for operator in profile.operators]
     wide = sum(spread > _SPREAD for spread in spreads)
-    outliers = sum(each.outliers for each in profile.collectives)
-    outliers += sum(each.outliers for each in profile.operators)
+    outliers = sum(collective.outliers for collective in profile.collectives)
+    outliers += sum(operator.outliers for operator in profile.operators)
     overheads = profile.overheads
     line = (
         ""

@@ -286,9 +286,9 @@ def _embedding(a: Sequence[Int64Array], p: tuple[int, ...], __: tuple[int, ...])
     table, ids = a
     piece, pieces = p or (0, 1)
     rows = len(table)
-    own = ids % (rows * pieces) - piece * rows
-    held = (own >= 0) & (own < rows)
-    return np.asarray(table[np.where(held, own, 0)] * held[:, None])
+    local_ids = ids % (rows * pieces) - piece * rows
+    held = (local_ids >= 0) & (local_ids < rows)
+    return np.asarray(table[np.where(held, local_ids, 0)] * held[:, None])
 
 
 def _windows(x: Int64Array, height: int, width: int) -> Int64Array:

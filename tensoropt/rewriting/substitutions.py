@@ -95,7 +95,7 @@ _BACK = ", reversed"
 
 def kind_of(source: Term, target: Term) -> str:
     """The kind of a substitution, one of `KINDS`."""
-    operators = {each.operator for term in (source, target) for each in term.subterms()}
+    operators = {subterm.operator for term in (source, target) for subterm in term.subterms()}
     if not operators & set(PARALLEL):
         return "algebraic"
     return "parallel" if _erased(source) == _erased(target) else "hybrid"
@@ -113,8 +113,8 @@ def _erased(term: Term) -> Term:
 def verified() -> tuple[Substitution, ...]:
     """The proven substitutions of the package's file, in both directions if both are proven."""
     forward = read(FILE)
-    backward = (each.reversed() for each in forward)
-    return (*forward, *(each for each in backward if each is not None))
+    backward = (substitution.reversed() for substitution in forward)
+    return (*forward, *(substitution for substitution in backward if substitution is not None))
 
 
 def read(path: Path) -> tuple[Substitution, ...]:
@@ -142,14 +142,18 @@ def read(path: Path) -> tuple[Substitution, ...]:
         )
         for entry in values["substitutions"]
     )
-    for each in substitutions:
-        if each.kind != kind_of(each.source, each.target):
-            raise PlanError(f"{rule}. Got {each.name!r}, which is not {each.kind}. {remedy}")
-        if each.source.inputs != tuple(i.name for i in each.inputs):
-            raise PlanError(f"{rule}. Got {each.name!r}, whose inputs are others. {remedy}")
-        if not set(each.target.inputs) <= set(each.source.inputs):
-            raise PlanError(f"{rule}. Got {each.name!r}, whose target has other inputs. {remedy}")
-    if len({each.name for each in substitutions}) != len(substitutions):
+    for substitution in substitutions:
+        if substitution.kind != kind_of(substitution.source, substitution.target):
+            raise PlanError(
+                f"{rule}. Got {substitution.name!r}, which is not {substitution.kind}. {remedy}"
+            )
+        if substitution.source.inputs != tuple(i.name for i in substitution.inputs):
+            raise PlanError(f"{rule}. Got {substitution.name!r}, whose inputs are others. {remedy}")
+        if not set(substitution.target.inputs) <= set(substitution.source.inputs):
+            raise PlanError(
+                f"{rule}. Got {substitution.name!r}, whose target has other inputs. {remedy}"
+            )
+    if len({substitution.name for substitution in substitutions}) != len(substitutions):
         raise PlanError(f"{rule}. Got {str(path)!r}: two have one name. {remedy}")
     return substitutions
 
@@ -158,18 +162,18 @@ def write(path: Path, substitutions: Iterable[Substitution]) -> None:
     """Write a file of substitutions."""
     entries = [
         {
-            "name": each.name,
-            "kind": each.kind,
-            "source": str(each.source),
-            "target": str(each.target),
-            "inputs": [_entry(i) for i in each.inputs],
-            "proof": list(each.proof),
+            "name": substitution.name,
+            "kind": substitution.kind,
+            "source": str(substitution.source),
+            "target": str(substitution.target),
+            "inputs": [_entry(i) for i in substitution.inputs],
+            "proof": list(substitution.proof),
         }
-        for each in substitutions
+        for substitution in substitutions
     ]
     write_json(path, {"schema": SCHEMA, "substitutions": entries}, indent=1)
 
 
-def _entry(each: Input) -> dict[str, object]:
-    entry = {"name": each.name, "rank": each.rank, "space": each.space, "time": each.time}
+def _entry(item: Input) -> dict[str, object]:
+    entry = {"name": item.name, "rank": item.rank, "space": item.space, "time": item.time}
     return {name: value for name, value in entry.items() if value != WHOLE}

@@ -78,7 +78,7 @@ class Term:
         """The names of its inputs, in the order in which they first occur."""
         if self.operator == INPUT:
             return (self.name,)
-        return tuple(dict.fromkeys(n for each in self.arguments for n in each.inputs))
+        return tuple(dict.fromkeys(n for argument in self.arguments for n in argument.inputs))
 
     @cached_property
     def size(self) -> int:
@@ -99,7 +99,7 @@ class Term:
             return by[self]
         if self.operator == INPUT:
             return self
-        arguments = tuple(each.replaced(by) for each in self.arguments)
+        arguments = tuple(argument.replaced(by) for argument in self.arguments)
         return Term(self.operator, arguments, self.parameters)
 
     def __hash__(self) -> int:

@@ -36,31 +36,31 @@ def is_by_rows(inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> boo
         outputs: tensors of the same graph. Further tensors that they depend on have no rows.
     """
     between = _between(inputs, outputs)
-    if any(_is_opaque(each) for each in between):
+    if any(_is_opaque(operation) for operation in between):
         return False
-    tensors = [*inputs, *outputs, *(each for op in between for each in op.outputs)]
-    extents = {size for each in tensors if each.shape.rank for size in each.shape.as_list()}
+    tensors = [*inputs, *outputs, *(tensor for op in between for tensor in op.outputs)]
+    extents = {size for tensor in tensors if tensor.shape.rank for size in tensor.shape.as_list()}
     rows = next(n for n in range(_ROWS, _ROWS + len(extents) + 1) if n not in extents)
-    fed = {fed_operator(each): [rows, *each.shape.as_list()[1:]] for each in inputs}
+    fed = {fed_operator(tensor): [rows, *tensor.shape.as_list()[1:]] for tensor in inputs}
     try:
-        graph = import_graph(outputs[0].graph, [each.op.name for each in outputs], fed)
+        graph = import_graph(outputs[0].graph, [output.op.name for output in outputs], fed)
     except GraphError:  # a shape that is valid only for one number of rows
         return False
-    shapes = [graph[each.op.name].outputs[each.value_index].shape for each in outputs]
+    shapes = [graph[output.op.name].outputs[output.value_index].shape for output in outputs]
     has_rows = all(_places([shape], rows) == [(0, 0)] for shape in shapes)
-    return has_rows and all(_keeps_rows(each, rows) for each in graph)
+    return has_rows and all(_keeps_rows(operator, rows) for operator in graph)
 
 
 def _between(inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> set[tf.Operation]:
     """The operators that outputs depend on, without those of the inputs."""
-    ends = {each.op for each in inputs}
+    ends = {tensor.op for tensor in inputs}
     operators: set[tf.Operation] = set()
-    waiting = [each.op for each in outputs]
+    waiting = [output.op for output in outputs]
     while waiting:
         operation = waiting.pop()
         if operation not in operators and operation not in ends:
             operators.add(operation)
-            waiting += [each.op for each in operation.inputs]
+            waiting += [tensor.op for tensor in operation.inputs]
             waiting += operation.control_inputs
     return operators
 
@@ -68,7 +68,7 @@ def _between(inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> set[t
 def _is_opaque(operation: tf.Operation) -> bool:
     """Whether an operator's description does not tell its whole computation or its gradient."""
     is_shape = operation.type in _SHAPES and not operation.inputs[0].shape.is_fully_defined()
-    is_list = any(each.dtype in (tf.resource, tf.variant) for each in operation.outputs)
+    is_list = any(tensor.dtype in (tf.resource, tf.variant) for tensor in operation.outputs)
     has_gradient = OWN_GRADIENT in operation.node_def.attr
     return bool(is_shape or is_list or has_gradient or operation.op_def.is_stateful)
 
@@ -77,22 +77,22 @@ def _keeps_rows(operator: Operator, rows: int) -> bool:
     """Whether row i of an operator's outputs depends only on row i of its inputs."""
     if operator.is_placeholder:
         return True
-    read = _places([each.shape for each in operator.input_specs], rows)
-    made = _places([each.shape for each in operator.outputs], rows)
+    read = _places([spec.shape for spec in operator.input_specs], rows)
+    written = _places([spec.shape for spec in operator.outputs], rows)
     if not read:
-        return not made
-    if [n for n, _ in made] != list(range(len(operator.outputs))):
+        return not written
+    if [n for n, _ in written] != list(range(len(operator.outputs))):
         return False
     if len({n for n, _ in read}) < len(read):
         return False
     derivation = derive(operator.type, operator.input_specs, operator.outputs, operator.attributes)
     split = {derivation.inputs[n][d] for n, d in read}
-    split |= {derivation.outputs[n][d] for n, d in made}
+    split |= {derivation.outputs[n][d] for n, d in written}
     if len(split) > 1 or None in split:
         return False
     (number,) = split
     index = next(index for n, index in enumerate(derivation.indices) if n == number)
-    others = {
+    other_indices = {
         dim
         for n, dims in enumerate(derivation.inputs)
         for d, dim in enumerate(dims)
@@ -100,7 +100,7 @@ def _keeps_rows(operator: Operator, rows: int) -> bool:
     }
     has_halo = any(halo.index == number for halo in derivation.halos)
     plain = index.reducer is None and not index.spelled_out and not has_halo
-    return plain and number not in others
+    return plain and number not in other_indices
 
 
 def _places(shapes: Sequence[tuple[int, ...]], rows: int) -> list[tuple[int, int]]:

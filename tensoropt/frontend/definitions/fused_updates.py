@@ -115,7 +115,7 @@ def _next(name: str, nodes: _Nodes, traced: tf.Graph) -> _Step | None:
             return None
         pairs.append((whole, scalar))
     (momentum, factor), (gradient, rate) = pairs
-    shapes = [traced.get_tensor_by_name(_full(each)).shape for each in (momentum, gradient)]
+    shapes = [traced.get_tensor_by_name(_full(name)).shape for name in (momentum, gradient)]
     if not shapes[0].is_fully_defined() or shapes[0] != shapes[1]:
         return None
     return _Step(factor, gradient, rate, momentum, (kept, taken))
@@ -131,7 +131,7 @@ def _replace(update: _Update, nodes: _Nodes) -> None:
     assign, add = update.assign, update.add
     dtype = assign.attr["dtype"].type
     step = nodes[node_of(add.input[1])]
-    waits = [each for node in (assign, add, step) for each in node.input if each[0] == "^"]
+    waits = [source for node in (assign, add, step) for source in node.input if source[0] == "^"]
     waits = sorted(set(waits) - {f"^{assign.name}", f"^{update.read.name}"})
     _set(add, "ResourceApplyKerasMomentum", [*update.inputs, *waits])
     add.attr["T"].type = dtype
@@ -147,7 +147,7 @@ def _set(node: Any, kind: str, inputs: Iterable[str]) -> None:
 
 
 def _data(node: Any) -> list[str]:
-    return [each for each in node.input if each[0] != "^"]
+    return [source for source in node.input if source[0] != "^"]
 
 
 def _full(name: str) -> str:

@@ -29,7 +29,7 @@ def needed_by(nodes: Mapping[str, Any], names: Iterable[str]) -> set[str]:
     while waiting:
         name = waiting.pop()
         needed.add(name)
-        waiting |= {node_of(each) for each in nodes[name].input} - needed
+        waiting |= {node_of(source) for source in nodes[name].input} - needed
     return needed
 
 
@@ -41,7 +41,7 @@ def before(roots: Iterable[tf.Operation]) -> set[tf.Operation]:
         operation = waiting.pop()
         if operation not in needed:
             needed.add(operation)
-            waiting += [each.op for each in operation.inputs]
+            waiting += [tensor.op for tensor in operation.inputs]
     return needed
 
 
@@ -59,11 +59,11 @@ def part_of(
         read: placeholders among them, the arguments of the function.
         outputs: tensors that they compute, the results of the function.
     """
-    names = {each.name for each in operations}
+    names = {operation.name for operation in operations}
     definition = traced.as_graph_def()
     kept = [node for node in definition.node if node.name in names]
     for node in kept:
-        inputs = [each for each in node.input if each[0] != "^" or each[1:] in names]
+        inputs = [source for source in node.input if source[0] != "^" or source[1:] in names]
         del node.input[:]
         node.input.extend(inputs)
         node.attr.pop("_class", None)  # it may name an operator that is not in this part
@@ -73,6 +73,6 @@ def part_of(
         lambda: tf.graph_util.import_graph_def(definition, name=""), []
     )
     return whole.prune(
-        [whole.graph.get_tensor_by_name(each.name) for each in read],
-        [whole.graph.get_tensor_by_name(each.name) for each in outputs],
+        [whole.graph.get_tensor_by_name(tensor.name) for tensor in read],
+        [whole.graph.get_tensor_by_name(output.name) for output in outputs],
     )

@@ -178,8 +178,8 @@ def _is_composite(value: Any) -> bool:
     if not isinstance(value, tf.__internal__.CompositeTensor):
         return False
     return all(
-        isinstance(each, tf.Tensor) and each.dtype not in (tf.variant, tf.resource)
-        for each in _parts(value)
+        isinstance(part, tf.Tensor) and part.dtype not in (tf.variant, tf.resource)
+        for part in _parts(value)
     )
 
 

@@ -194,7 +194,7 @@ def _note(training: _Training) -> None:
 def _names(graph: tf.Graph, fetches: Any) -> list[str]:
     """The names of the operators that compute some fetches."""
     handler = session_module._FetchHandler(graph, fetches, {})
-    return [each.op.name for each in handler.fetches()] + [op.name for op in handler.targets()]
+    return [tensor.op.name for tensor in handler.fetches()] + [op.name for op in handler.targets()]
 
 
 def _training(graph: tf.Graph, roots: tuple[str, ...]) -> _Training:

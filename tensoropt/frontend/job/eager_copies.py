@@ -290,7 +290,7 @@ def _reads_gradient(value: tf.Tensor) -> bool:
             return True
         if operation.name not in seen:
             seen.add(operation.name)
-            waiting += [each.op for each in operation.inputs]
+            waiting += [tensor.op for tensor in operation.inputs]
     return False
 
 

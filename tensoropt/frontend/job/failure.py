@@ -185,11 +185,11 @@ def _shared_register(group: Group) -> int | None:
     None if this rank cannot open it (each rank in a container of its own); the rank then prints its
     own reason.
     """
-    own = ""
+    own_path = ""
     if group.local_rank() == 0:
-        descriptor, own = tempfile.mkstemp(prefix="tensoropt-")
+        descriptor, own_path = tempfile.mkstemp(prefix="tensoropt-")
         os.close(descriptor)
-    paths = group.allgather_object(own)
+    paths = group.allgather_object(own_path)
     path = next(
         path for path, host in zip(paths, group.hosts, strict=True) if path and host == group.host
     )
@@ -198,8 +198,8 @@ def _shared_register(group: Group) -> int | None:
     except OSError:
         register = None
     group.barrier()
-    if own:
-        os.unlink(own)
+    if own_path:
+        os.unlink(own_path)
     return register
 
 

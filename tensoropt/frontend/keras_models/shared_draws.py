@@ -27,8 +27,8 @@ def share_draws(call: str) -> None:
     if not job.is_mpi:
         return
     state: Any = np.random.get_state(legacy=True)
-    said = [random.getstate(), [state[0], state[1].tolist(), *state[2:]], context.global_seed()]
-    python, numpy, seed = job.agreement.gather(call, said)[0]
+    states = [random.getstate(), [state[0], state[1].tolist(), *state[2:]], context.global_seed()]
+    python, numpy, seed = job.agreement.gather(call, states)[0]
     random.setstate((python[0], tuple(python[1]), python[2]))
     np.random.set_state((numpy[0], np.array(numpy[1], np.uint32), *numpy[2:]))
     if seed is None:

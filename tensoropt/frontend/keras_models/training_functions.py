@@ -142,9 +142,9 @@ class _BatchFunction:
             data: the batch.
             spec: the ``element_spec`` of its data set; None if there is none.
         """
-        if any(isinstance(each, tf.experimental.Optional) for each in tf.nest.flatten(data)):
+        if any(isinstance(leaf, tf.experimental.Optional) for leaf in tf.nest.flatten(data)):
             data = tf.nest.map_structure(
-                lambda each: None if isinstance(each, tf.experimental.Optional) else each, data
+                lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data
             )
         count = len(data) if type(data) is tuple and len(data) <= _PARTS else 0
         absent = (None,) * (_PARTS - (count or 1))

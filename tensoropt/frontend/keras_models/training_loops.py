@@ -73,7 +73,9 @@ def _silent(keras: Any, arguments: dict[str, Any]) -> Iterator[None]:
     else:
         callbacks = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
         sends = keras.callbacks.RemoteMonitor
-        arguments["callbacks"] = [each for each in callbacks if not isinstance(each, sends)]
+        arguments["callbacks"] = [
+            callback for callback in callbacks if not isinstance(callback, sends)
+        ]
     shows = keras.utils.is_interactive_logging_enabled()
     keras.utils.disable_interactive_logging()
     with tempfile.TemporaryDirectory(prefix="tensoropt") as folder, ExitStack() as stack:

@@ -183,7 +183,7 @@ def _in_parts(request: Request, devices: int) -> Request | None:
     """The step in microbatches of which every device gets examples; None if that is impossible."""
     examples = {request.shapes[name][0] for name in request.batch_placeholders}
     for count in (_MICROBATCHES, _MICROBATCHES // 2):
-        if examples and all(each % (count * devices) == 0 for each in examples):
+        if examples and all(number % (count * devices) == 0 for number in examples):
             with suppress(GraphError):
                 return request.in_microbatches(count)
     return None

@@ -183,7 +183,7 @@ class TrialRun:
             if isinstance(world, MPIWorld):
                 world.guard = None
         everyone = self._setting.group.allgather_object(failure)
-        failures = {rank: each for rank, each in enumerate(everyone) if each is not None}
+        failures = {rank: reason for rank, reason in enumerate(everyone) if reason is not None}
         if not failures:
             return
         with contextlib.suppress(tf.errors.OpError):  # closing may run out of memory, too

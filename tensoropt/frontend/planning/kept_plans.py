@@ -82,7 +82,7 @@ class KeptPlan:
         try:
             if not path.exists():
                 return None
-            made = path.stat().st_mtime
+            modified = path.stat().st_mtime
             plan = Plan.load(path)
         except (OSError, PlanError) as error:
             _say(f"a kept plan is not used: {error}")
@@ -93,7 +93,7 @@ class KeptPlan:
             return None
         _used(path)
         _say(
-            f"plan of {date.fromtimestamp(made).isoformat()} used again "
+            f"plan of {date.fromtimestamp(modified).isoformat()} used again "
             f"({PLANS_VARIABLE}={_NONE} plans anew)"
         )
         return plan

@@ -224,8 +224,8 @@ def _set_kept(manager: Any, first: dict[str, Any]) -> None:
 
 
 def _check_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for each in (*args, *kwargs.values()):
-        if getattr(each, "experimental_enable_async_checkpoint", False):
+    for option in (*args, *kwargs.values()):
+        if getattr(option, "experimental_enable_async_checkpoint", False):
             raise OptionError(
                 "ranks wait until a checkpoint is written. Got CheckpointOptions("
                 "experimental_enable_async_checkpoint=True) on several ranks; leave it out."

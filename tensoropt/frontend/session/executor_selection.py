@@ -84,7 +84,7 @@ def is_step(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
     key = (tuple(roots), plan.roots)
     if key not in cached:
         trained = script.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP)
-        names = {getattr(each, "op", each).name for each in trained}
+        names = {getattr(fetch, "op", fetch).name for fetch in trained}
         wanted = [root for root in plan.roots if root in names]
         wanted = wanted or [root for root in plan.roots if needs_gradient(script, [root])]
         run = {operation.name for operation in needed_operations(script, roots)}

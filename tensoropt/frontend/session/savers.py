@@ -163,7 +163,9 @@ def _check_seen(path: str, call: str) -> None:
     agreement = current().agreement
     if any(agreement.gather(f"{call}: is it there", files.is_there(path))):
         seen = files.is_visible(path, files.is_there)
-        blind = [n for n, each in enumerate(agreement.gather(f"{call}: for all", seen)) if not each]
+        blind = [
+            n for n, is_seen in enumerate(agreement.gather(f"{call}: for all", seen)) if not is_seen
+        ]
         if blind:
             raise CheckpointError(
                 f"a checkpoint is in a folder that all ranks see. Got {path!r}, which rank "

@@ -68,24 +68,24 @@ def lookups_of(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> Lo
     """
     _check_tables(traced, variables)
     captured = {internal.op: external for external, internal in traced.captures}
-    inputs = [each for each in traced.inputs if each.op not in captured]
-    handles = {each for each, external in captured.items() if id(external) in variables}
-    core = _core(traced, {each.op for each in inputs}, handles)
+    inputs = [tensor for tensor in traced.inputs if tensor.op not in captured]
+    handles = {operation for operation, external in captured.items() if id(external) in variables}
+    core = _core(traced, {tensor.op for tensor in inputs}, handles)
     if not core:
         return Lookups(frozenset(), {}, (), frozenset(), None)
     needed = before(core)
     outputs, reached = _read_of(traced, core, needed)
-    feeds = tuple(number for number, each in enumerate(inputs) if each.op in needed)
+    feeds = tuple(number for number, tensor in enumerate(inputs) if tensor.op in needed)
     unread = [inputs[number].op for number in feeds if inputs[number].op not in reached]
-    constant = [each for each in captured if each in needed]
-    read = [inputs[number] for number in feeds] + [each.outputs[0] for each in constant]
+    constant = [tensor for tensor in captured if tensor in needed]
+    read = [inputs[number] for number in feeds] + [operation.outputs[0] for operation in constant]
     function = part_of(traced, needed, read, outputs)
-    values = [captured[each] for each in constant]
+    values = [captured[operation] for operation in constant]
     return Lookups(
-        frozenset(str(each.name) for each in needed),
-        {each.name: tf.TensorSpec(each.shape, each.dtype) for each in outputs},
+        frozenset(str(operation.name) for operation in needed),
+        {output.name: tf.TensorSpec(output.shape, output.dtype) for output in outputs},
         feeds,
-        frozenset(str(each.name) for each in unread),
+        frozenset(str(operation.name) for operation in unread),
         lambda *given: function(*given, *values),
     )
 
@@ -101,9 +101,9 @@ def _check_tables(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) ->
     for internal, is_variable in captured:
         if is_variable or internal.dtype not in (tf.resource, tf.variant):
             continue
-        for each in internal.consumers():
-            is_lookup = each.type.startswith("LookupTable") and each.outputs
-            if not is_lookup or not handles.isdisjoint(before([each])):
+        for consumer in internal.consumers():
+            is_lookup = consumer.type.startswith("LookupTable") and consumer.outputs
+            if not is_lookup or not handles.isdisjoint(before([consumer])):
                 raise _refused(internal)
 
 
@@ -122,7 +122,7 @@ def _core(
     core: set[tf.Operation] = set()
     loose: set[tf.Operation] = set()
     for operation in traced.get_operations():
-        sources = {each.op for each in operation.inputs}
+        sources = {tensor.op for tensor in operation.inputs}
         looks_up = operation.type.startswith("LookupTable")
         if not late.isdisjoint(sources) or (operation.op_def.is_stateful and not looks_up):
             late.add(operation)
@@ -133,12 +133,14 @@ def _core(
         if not operation.outputs or (operation.type in _SHAPES and not is_loose):
             continue
         strings = [
-            each for each in operation.inputs if each.dtype == tf.string and each.op in given
+            tensor
+            for tensor in operation.inputs
+            if tensor.dtype == tf.string and tensor.op in given
         ]
         follows = is_loose and all(map(_is_whole, operation.outputs))
         if looks_up or strings or (follows and GRADIENT_OF not in operation.node_def.attr):
             core.add(operation)
-            changes = strings and any(not _like(each, strings[0]) for each in operation.outputs)
+            changes = strings and any(not _like(tensor, strings[0]) for tensor in operation.outputs)
             if (is_loose or changes) and not all(map(_is_settled, operation.outputs)):
                 loose.add(operation)
     return core
@@ -170,28 +172,28 @@ def _read_of(
         left_out: operators that the step does not wait for.
     """
     returned = tf.nest.flatten(traced.structured_outputs, expand_composites=True)
-    tensors = [each for each in returned if tf.is_tensor(each)]
-    read: dict[str, tf.Tensor] = {each.name: each for each in tensors if each.op in core}
-    waiting = [each.op for each in tensors]
-    waiting += [each for each in traced.control_outputs if each not in left_out]
+    tensors = [value for value in returned if tf.is_tensor(value)]
+    read: dict[str, tf.Tensor] = {tensor.name: tensor for tensor in tensors if tensor.op in core}
+    waiting = [tensor.op for tensor in tensors]
+    waiting += [operation for operation in traced.control_outputs if operation not in left_out]
     reached: set[tf.Operation] = set()
     while waiting:
         operation = waiting.pop()
         if operation in core or operation in reached:
             continue
         reached.add(operation)
-        waiting += [each for each in operation.control_inputs if each not in left_out]
-        waiting += [each.op for each in operation.inputs]
-        read |= {each.name: each for each in operation.inputs if each.op in core}
+        waiting += [control for control in operation.control_inputs if control not in left_out]
+        waiting += [tensor.op for tensor in operation.inputs]
+        read |= {tensor.name: tensor for tensor in operation.inputs if tensor.op in core}
     return [read[name] for name in sorted(read)], reached
 
 
 def _refused(internal: tf.Tensor) -> GraphError:
-    for each in internal.consumers():
-        if each.type.startswith("Write") and each.type.endswith("Summary"):
+    for consumer in internal.consumers():
+        if consumer.type.startswith("Write") and consumer.type.endswith("Summary"):
             return GraphError(
                 "a step computes, and the script writes summaries. Got tf.summary in a step, "
-                f"{each.name!r}; return the value from the step, and write its summary after it."
+                f"{consumer.name!r}; return the value, and write its summary afterwards."
             )
     return GraphError(
         "a step captures variables, tensors, and tables that look up its arguments. Got another "

@@ -53,8 +53,8 @@ def pass_to_gradients(definition: Any, traced: tf.Graph) -> dict[str, list[int]]
         passed, by = gradient_reads(operation)
         inputs = list(node.input)
         data = len(operation.inputs)
-        node.input[:] = [*inputs[:data], *(each.name for each in passed), *inputs[data:]]
-        node.attr["T"].list.type.extend(each.dtype.as_datatype_enum for each in passed)
+        node.input[:] = [*inputs[:data], *(variable.name for variable in passed), *inputs[data:]]
+        node.attr["T"].list.type.extend(variable.dtype.as_datatype_enum for variable in passed)
         node.attr[PASSED_TO_GRADIENT].i = len(passed)
         names = {tensor.name for tensor in by}
         differentiated[node.name] = [

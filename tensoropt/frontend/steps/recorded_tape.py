@@ -63,8 +63,8 @@ def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
         calls += 1
         if tf.UnconnectedGradients(unconnected_gradients) == tf.UnconnectedGradients.ZERO:
             results = [
-                tf.zeros_like(x) if each is None else each
-                for each, x in zip(results, xs, strict=True)
+                tf.zeros_like(x) if result is None else result
+                for result, x in zip(results, xs, strict=True)
             ]
         return tf.nest.pack_sequence_as(sources, results)
 
@@ -123,7 +123,7 @@ def _differentiated(kind: str, inputs: Any, outputs: Any) -> str:
     for source in inputs or ():
         for reader in source.consumers() if isinstance(source, tf.Tensor) else []:
             pairs = zip(reader.inputs, inputs, strict=False)
-            if reader.type == kind and all(given is None or given is own for own, given in pairs):
+            if reader.type == kind and all(given is None or given is read for read, given in pairs):
                 return str(reader.name)
     return ""
 

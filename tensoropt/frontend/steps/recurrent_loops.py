@@ -40,13 +40,13 @@ class _Watched:
 
     Attributes:
         read: inputs and state.
-        made: outputs and new state.
+        results: outputs and new state.
     """
 
     def __init__(self, cell: Any) -> None:
         self._cell = cell
         self.read: list[tf.Tensor] = []
-        self.made: list[tf.Tensor] = []
+        self.results: list[tf.Tensor] = []
 
     @property
     def state_size(self) -> Any:
@@ -58,9 +58,9 @@ class _Watched:
 
     def __call__(self, inputs: Any, state: Any) -> Any:
         inputs, state = nest.map_structure(tf.identity, (inputs, state))
-        made = self._cell(inputs, state)
-        self.read, self.made = nest.flatten((inputs, state)), nest.flatten(made)
-        return made
+        results = self._cell(inputs, state)
+        self.read, self.results = nest.flatten((inputs, state)), nest.flatten(results)
+        return results
 
 
 def _by_examples(
@@ -86,14 +86,14 @@ def _by_examples(
 
     names = set(_variables())
     plain = loop(cell, given)
-    leaves = [each for each in nest.flatten(given) if each is not None]
+    leaves = [leaf for leaf in nest.flatten(given) if leaf is not None]
     is_elsewhere = tf.executing_eagerly() or isinstance(graph, func_graph.FuncGraph)
     if is_elsewhere or not all(map(_has_rows, leaves)):
         return plain
     dims = [1] * len(nest.flatten(inputs)) + [0] * (len(leaves) - len(nest.flatten(inputs)))
     with _reused(set(_variables()) - names):
-        made = _traced(graph, cell, loop, given, dims)
-    return plain if made is None else _called(graph, made, leaves, dims)
+        loop_graph = _traced(graph, cell, loop, given, dims)
+    return plain if loop_graph is None else _called(graph, loop_graph, leaves, dims)
 
 
 def _has_rows(value: Any) -> bool:
@@ -130,7 +130,7 @@ def _traced(
     specs = nest.map_structure(signature, given)
     try:
         with reads_in(graph):
-            made = func_graph.func_graph_from_py_func(
+            loop_graph = func_graph.func_graph_from_py_func(
                 control_flow_util_v2.unique_fn_name("dynamic_rnn", "examples"),
                 lambda *arguments: _sized(loop(watched, arguments), arguments),
                 specs,
@@ -139,11 +139,11 @@ def _traced(
             )
     except (TypeError, ValueError):  # a cell that needs the number of examples
         return None
-    captured = [*made.inputs[len(dims) :]]
-    is_whole = any(each.dtype in (tf.resource, tf.variant) for each in captured)
-    if is_whole or not is_by_rows(watched.read, watched.made):
+    captured = [*loop_graph.inputs[len(dims) :]]
+    is_whole = any(tensor.dtype in (tf.resource, tf.variant) for tensor in captured)
+    if is_whole or not is_by_rows(watched.read, watched.results):
         return None
-    return made
+    return loop_graph
 
 
 def _sized(results: Any, given: Any) -> Any:
@@ -156,14 +156,14 @@ def _sized(results: Any, given: Any) -> Any:
 
     outputs, states = results
     return (
-        nest.map_structure(lambda each: sized(each, 0), outputs),
-        nest.map_structure(lambda each: sized(each, 1), states),
+        nest.map_structure(lambda tensor: sized(tensor, 0), outputs),
+        nest.map_structure(lambda tensor: sized(tensor, 1), states),
     )
 
 
 def _called(
     graph: tf.Graph,
-    made: func_graph.FuncGraph,
+    loop_graph: func_graph.FuncGraph,
     inputs: Sequence[tf.Tensor],
     dims: Sequence[int],
 ) -> Any:
@@ -171,38 +171,38 @@ def _called(
 
     Args:
         graph: the script's graph.
-        made: the function's graph.
+        loop_graph: the function's graph.
         inputs: its arguments, sequences first.
         dims: the dimension of examples of each input.
     """
-    name = control_flow_util_v2.create_new_tf_function(made)
+    name = control_flow_util_v2.create_new_tf_function(loop_graph)
 
     def gradient(operation: tf.Operation, *arriving: Any) -> Any:
         """The gradient in sessions of plain TensorFlow; ranks differentiate their own loops."""
         # One input may be computed from another one, whose gradient must stop here all the same.
-        xs = [tf.identity(each) for each in operation.inputs]
+        xs = [tf.identity(tensor) for tensor in operation.inputs]
         again = called_in_place(graph, name, xs, f"{operation.name}_again")
         pairs = zip(again.outputs, arriving, strict=True)
-        known = [(result, each) for result, each in pairs if each is not None]
+        known = [(result, gradient) for result, gradient in pairs if gradient is not None]
         ys, grad_ys = zip(*known, strict=True)
         return unrecorded_gradients(list(ys), xs, list(grad_ys))
 
-    arguments = [*inputs, *made.external_captures]
-    dtypes = [each.dtype for each in made.outputs]
+    arguments = [*inputs, *loop_graph.external_captures]
+    dtypes = [tensor.dtype for tensor in loop_graph.outputs]
     with graph._override_gradient_function({"PartitionedCall": gradient}):
         results = tf.raw_ops.PartitionedCall(args=arguments, Tout=dtypes, f=name)
-    outputs, states = made.structured_outputs
+    outputs, states = loop_graph.structured_outputs
     count = len(nest.flatten(outputs))
     of_results = [1] * count + [0] * (len(results) - count)
     static = inputs[0].shape[:2]
-    mark_rows(results[0].op, [*dims, *[-1] * len(made.external_captures), *of_results])
-    for result, inner, dim in zip(results, made.outputs, of_results, strict=True):
+    mark_rows(results[0].op, [*dims, *[-1] * len(loop_graph.external_captures), *of_results])
+    for result, inner, dim in zip(results, loop_graph.outputs, of_results, strict=True):
         result.set_shape(static[1 - dim :].concatenate(inner.shape[dim + 1 :]))
     return nest.pack_sequence_as((outputs, states), results)
 
 
 def _variables() -> list[str]:
-    return [each.op.name for each in tf.compat.v1.global_variables()]
+    return [variable.op.name for variable in tf.compat.v1.global_variables()]
 
 
 @contextmanager
@@ -210,7 +210,7 @@ def _reused(names: set[str]) -> Iterator[None]:
     """A context in which a cell gets these variables by name, and makes no other variable."""
 
     def get(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
-        if any(each == name or each.startswith(f"{name}/part_") for each in names):
+        if any(variable == name or variable.startswith(f"{name}/part_") for variable in names):
             kwargs["reuse"] = True
         return getter(name, *args, **kwargs)
 

@@ -42,19 +42,19 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
     loop = while_v2.while_loop
 
     def while_loop(cond: Any, body: Any, loop_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        passed = [as_passed(each) for each in tf.nest.flatten(loop_vars)]
-        known = [each for each in passed if each is not None]
+        passed = [as_passed(value) for value in tf.nest.flatten(loop_vars)]
+        known = [variable for variable in passed if variable is not None]
         if not _is_here(graph) or len(known) < len(passed):
             return loop(cond, body, loop_vars, *args, **kwargs)
 
         def compute(*values: tf.Tensor) -> Any:
-            again = [each.inside(value) for each, value in zip(known, values, strict=True)]
+            again = [variable.inside(value) for variable, value in zip(known, values, strict=True)]
             results = loop(cond, body, tf.nest.pack_sequence_as(loop_vars, again), *args, **kwargs)
             return tf.nest.map_structure(stacked, results)
 
-        starts = [each.tensor for each in known]
+        starts = [variable.tensor for variable in known]
         outputs, structure = _called(graph, compute, starts)
-        ends = [each.outside(value) for each, value in zip(known, outputs, strict=False)]
+        ends = [variable.outside(value) for variable, value in zip(known, outputs, strict=False)]
         return tf.nest.pack_sequence_as(structure, [*ends, *outputs[len(starts) :]])
 
     with ExitStack() as stack:
@@ -81,7 +81,7 @@ def _noted(
     def configured(*given: Any) -> Any:
         first = len(graph.get_operations())
         result = configure(*given)
-        masks.update(str(each.name) for each in graph.get_operations()[first:])
+        masks.update(str(operation.name) for operation in graph.get_operations()[first:])
         return result
 
     return configured
@@ -145,22 +145,24 @@ def _by_examples(
         has_all_outputs: whether the loop returns the outputs of all steps.
         masks: names of outer operators that make dropout masks, one row per example.
     """
-    leaves = [tf.convert_to_tensor(each) for each in tf.nest.flatten(given) if each is not None]
+    leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(given) if leaf is not None]
 
     def compute(*arguments: tf.Tensor) -> Any:
         left = iter(arguments)
-        again = tf.nest.map_structure(lambda each: None if each is None else next(left), given)
+        again = tf.nest.map_structure(lambda leaf: None if leaf is None else next(left), given)
         return loop(*again)
 
     outputs, structure = _called(graph, compute, leaves, masks)
     sequences = leaves[0]
     steps = tf.shape(sequences)[:2]
     shaped = []
-    for each in outputs:
-        open_dims = sum(size is None for size in each.shape.as_list()[:2])
-        has_steps = open_dims == 2 or (each.shape[1] == sequences.shape[1] and each.shape.rank > 2)
+    for output in outputs:
+        open_dims = sum(size is None for size in output.shape.as_list()[:2])
+        has_steps = open_dims == 2 or (
+            output.shape[1] == sequences.shape[1] and output.shape.rank > 2
+        )
         first = 2 if has_steps and has_all_outputs else 1
-        shaped.append(with_shape(each, tf.concat([steps[:first], each.shape[first:]], 0)))
+        shaped.append(with_shape(output, tf.concat([steps[:first], output.shape[first:]], 0)))
     return tf.nest.pack_sequence_as(structure, shaped)
 
 
@@ -185,13 +187,13 @@ def _called(
         The results, flat, and their structure.
     """
     function, is_by_rows = _function(graph, compute, inputs, masks is not None)
-    made = function.graph
+    inner_graph = function.graph
     captured = list(function.captured_inputs)
-    for each in made.inputs[len(inputs) :]:
-        if each.dtype in (tf.resource, tf.variant):
+    for tensor in inner_graph.inputs[len(inputs) :]:
+        if tensor.dtype in (tf.resource, tf.variant):
             raise GraphError(
                 "a loop over tensors in a step changes no variable and reads no list of tensors "
-                f"from outside. Got {each.name!r} in one; change the variable after the loop (a "
+                f"from outside. Got {tensor.name!r} in one; change the variable after the loop (a "
                 "Dropout layer inside of a recurrent cell draws from one: give the recurrent layer "
                 "dropout= instead), or unroll the loop (a recurrent layer of Keras by unroll=True, "
                 "a Python loop over a range as it is)."
@@ -201,14 +203,14 @@ def _called(
     with record.stop_recording():
         results = list(
             tf.raw_ops.PartitionedCall(
-                args=arguments, Tout=[each.dtype for each in made.outputs], f=function
+                args=arguments, Tout=[tensor.dtype for tensor in inner_graph.outputs], f=function
             )
         )
     operation = results[0].op
-    for result, inner in zip(results, made.outputs, strict=True):
+    for result, inner in zip(results, inner_graph.outputs, strict=True):
         result.set_shape(inner.shape)
     if is_by_rows and masks is not None:
-        dims = [_first_dim(graph, each, inputs[0], masks) for each in captured]
+        dims = [_first_dim(graph, tensor, inputs[0], masks) for tensor in captured]
         of_captured = [dim for dim in dims if dim is not None]
         if of_captured == dims:
             rows = [0] * len(inputs) + of_captured + [0] * len(results)
@@ -216,10 +218,13 @@ def _called(
 
     def zeros(*_: Any) -> list[Any]:
         """Zeros in place of gradients: ranks differentiate their emitted function, not this one."""
-        return [tf.zeros_like(each) if each.dtype.is_floating else None for each in arguments]
+        return [
+            tf.zeros_like(argument) if argument.dtype.is_floating else None
+            for argument in arguments
+        ]
 
     record.record_operation("PartitionedCall", results, arguments, zeros)
-    return results, made.structured_outputs
+    return results, inner_graph.structured_outputs
 
 
 def _function(
@@ -229,8 +234,10 @@ def _function(
     is_by_rows: bool,
 ) -> tuple[Any, bool]:
     """A function of tensors like some inputs, and whether it accepts any number of rows."""
-    exact = [tf.TensorSpec(each.shape, each.dtype) for each in inputs]
-    of_rows = [tf.TensorSpec([None, *each.shape[1:]], each.dtype) for each in inputs if is_by_rows]
+    exact = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+    of_rows = [
+        tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype) for tensor in inputs if is_by_rows
+    ]
     with reads_in(graph):
         try:
             specs = of_rows or exact
@@ -260,7 +267,7 @@ def _first_dim(
     if value.shape[0] is None or value.op.name in masks:
         return 0
     captured = {internal.op for _, internal in graph.captures}
-    given = {each.op for each in graph.inputs} - captured
+    given = {tensor.op for tensor in graph.inputs} - captured
     return -1 if given.isdisjoint(before([value.op])) else None
 
 

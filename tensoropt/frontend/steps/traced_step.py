@@ -149,7 +149,7 @@ def _traced(
 
     def call(arguments: Any) -> Any:
         args, kwargs = tf.nest.map_structure(
-            lambda each: each.value if isinstance(each, Held) else each, arguments
+            lambda leaf: leaf.value if isinstance(leaf, Held) else leaf, arguments
         )
         with tf.variable_creator_scope(created.create):
             return _converted(function)(*args, **kwargs)
@@ -203,7 +203,7 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
     _check_python(definition)
     names = {node.name for node in definition.node}
     with traced.as_default():  # handles that are looked up in a graph are captured and not read
-        variables = {id(each.handle): each for each in traced.variables}
+        variables = {id(variable.handle): variable for variable in traced.variables}
     graph = tf.Graph()
     mapped: dict[str, tf.Tensor] = {}
     handles: list[tuple[tf.Variable, tf.Tensor, str]] = []
@@ -225,10 +225,10 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
         fuse_updates(definition, traced)
         _separate(definition)
         _number_functions(definition)
-        _rename(definition, {name: each.name for name, each in mapped.items()})
+        _rename(definition, {name: tensor.name for name, tensor in mapped.items()})
         tf.import_graph_def(definition, input_map=mapped, name="")
         _check_loops(graph, by)
-        captured = tuple(_captured(traced, *each) for each in handles)
+        captured = tuple(_captured(traced, *handle) for handle in handles)
     captures = {id(internal) for _, internal in traced.captures}
 
     def here(value: Any) -> Any:
@@ -237,8 +237,10 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
         name = mapped[value.name].name if value.name in mapped else value.name
         return graph.get_tensor_by_name(name)
 
-    given = [each for each in traced.inputs if id(each) not in captures]
-    inputs = tuple(None if each.op.name in lookups.unread else here(each).op.name for each in given)
+    given = [tensor for tensor in traced.inputs if id(tensor) not in captures]
+    inputs = tuple(
+        None if tensor.op.name in lookups.unread else here(tensor).op.name for tensor in given
+    )
     _note_examples(graph, inputs, has_examples, looked_up)
     with graph.as_default():
         outputs = tf.nest.map_structure(here, traced.structured_outputs, expand_composites=True)
@@ -249,7 +251,7 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
         if op.type != "ReadVariableOp" and op.name not in lookups.nodes
     )
     flat = tf.nest.flatten(outputs, expand_composites=True)
-    fetched = dict.fromkeys(each.name for each in flat if tf.is_tensor(each))
+    fetched = dict.fromkeys(tensor.name for tensor in flat if tf.is_tensor(tensor))
     return TracedStep(
         graph,
         inputs,
@@ -282,7 +284,7 @@ def _note_examples(
 def _leave_out(definition: Any, nodes: frozenset[str]) -> None:
     """Remove the control inputs from the part of the step that runs before it."""
     for node in definition.node:
-        kept = [each for each in node.input if not (each[0] == "^" and each[1:] in nodes)]
+        kept = [source for source in node.input if not (source[0] == "^" and source[1:] in nodes)]
         if len(kept) < len(node.input):
             del node.input[:]
             node.input.extend(kept)
@@ -369,8 +371,8 @@ def _check_loops(graph: tf.Graph, by: Mapping[str, Sequence[int]]) -> None:
         inputs = operation.inputs
         if operation.name in by:
             inputs = [inputs[number] for number in by[operation.name]]
-        before = [each.op for each in inputs if each.op.name not in seen]
-        seen.update(each.name for each in before)
+        before = [tensor.op for tensor in inputs if tensor.op.name not in seen]
+        seen.update(operation.name for operation in before)
         waiting += before
         if operation.type in ("While", "StatelessWhile"):
             raise GraphError(
@@ -410,11 +412,11 @@ def _separate(definition: Any) -> None:
     losses = [name for node in definition.node for name in _record(node).get("ys", ())]
     before = needed_by(nodes, losses)
     renamed: dict[str, list[str]] = {}
-    for node in [each for each in definition.node if each.op == "IdentityN"]:
+    for node in [node for node in definition.node if node.op == "IdentityN"]:
         if node.name in before and has_own_gradient(node):
             continue
         types = list(node.attr["T"].list.type)
-        controls = [each for each in node.input if each.startswith("^")]
+        controls = [source for source in node.input if source.startswith("^")]
         parts = [f"{node.name}/{number}" for number in range(len(types))]
         for number, (kind, value) in enumerate(zip(types, node.input, strict=False)):
             one = definition.node.add(op="Identity", name=parts[number], input=[value, *controls])
@@ -423,11 +425,11 @@ def _separate(definition: Any) -> None:
         renamed[node.name] = parts
     for node in definition.node:
         inputs: list[str] = []
-        for each in node.input:
-            name, _, number = each.lstrip("^").partition(":")
+        for source in node.input:
+            name, _, number = source.lstrip("^").partition(":")
             if name not in renamed:
-                inputs.append(each)
-            elif each.startswith("^"):
+                inputs.append(source)
+            elif source.startswith("^"):
                 inputs.extend(f"^{part}" for part in renamed[name])
             else:
                 inputs.append(renamed[name][int(number or 0)])

@@ -94,7 +94,7 @@ class CreatedVariables:
             GraphError: if a first value depends on the step's arguments.
         """
         captured = {internal.op for _, internal in traced.captures}
-        given = {each.op for each in traced.inputs} - captured
+        given = {tensor.op for tensor in traced.inputs} - captured
         handles = {id(external): internal.op for external, internal in traced.captures}
         unset = [(variable, first) for variable, first in self._lifted if _is_unset(variable)]
         waiting = [(variable, first, before([first.op])) for variable, first in unset]
@@ -103,10 +103,10 @@ class CreatedVariables:
                 raise _refused(variable.name, "the step's arguments")
         while waiting:
             later = {handles.get(id(variable.handle)) for variable, _, _ in waiting}
-            ready = [each for each in waiting if later.isdisjoint(each[2])] or waiting
+            ready = [entry for entry in waiting if later.isdisjoint(entry[2])] or waiting
             _set(traced, [(variable, first) for variable, first, _ in ready])
-            done = {id(each) for each in ready}
-            waiting = [each for each in waiting if id(each) not in done]
+            done = {id(entry) for entry in ready}
+            waiting = [entry for entry in waiting if id(entry) not in done]
 
 
 def _mark(dtype: tf.DType) -> tf.Tensor:
@@ -140,7 +140,7 @@ def _value_in_branch(first: tf.Tensor) -> Any:
         GraphError: if it depends on tensors outside of the branch.
     """
     operations = before([first.op])
-    if any(each.type == "Placeholder" for each in operations):
+    if any(operation.type == "Placeholder" for operation in operations):
         raise _refused(first.name, "tensors outside of a conditional's branch")
     with tf.init_scope():
         (value,) = part_of(first.graph, operations, [], [first])()
@@ -150,7 +150,9 @@ def _value_in_branch(first: tf.Tensor) -> Any:
 def _set(traced: func_graph.FuncGraph, firsts: Sequence[tuple[Any, tf.Tensor]]) -> None:
     operations = before(first.op for _, first in firsts)
     read = [pair for pair in traced.captures if pair[1].op in operations]
-    values = part_of(traced, operations, [each for _, each in read], [each for _, each in firsts])
+    values = part_of(
+        traced, operations, [reader for _, reader in read], [first for _, first in firsts]
+    )
     results = values(*(external for external, _ in read))
     for (variable, _), value in zip(firsts, results, strict=True):
         variable.assign(value, read_value=False)

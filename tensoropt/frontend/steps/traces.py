@@ -108,8 +108,8 @@ class Traces:
     def _relaxed(self, kind: _Variants, given: Arguments) -> TracedStep | None:
         """A new trace for this call and the earlier ones; None if the step cannot be traced so."""
         pattern: tuple[Form, ...] | None = given.forms
-        for each in [*(forms for forms, _ in kind.traces), *kind.failed]:
-            pattern = pattern and widened(pattern, each)
+        for earlier in [*(forms for forms, _ in kind.traces), *kind.failed]:
+            pattern = pattern and widened(pattern, earlier)
         if not kind.traces or pattern is None or pattern in kind.failed:
             return None
         before = kind.traces
@@ -120,7 +120,7 @@ class Traces:
             kind.traces = before
             kind.failed.append(pattern)
             return None
-        self.replaced += [each for _, each in before]
+        self.replaced += [old for _, old in before]
         return traced
 
     def _trace(self, kind: _Variants, given: Arguments, forms: tuple[Form, ...]) -> TracedStep:

@@ -74,9 +74,9 @@ class VariableValues:
                 missing.append(captured)
         if not missing:
             return
-        bring_up_to_date(each.variable for each in missing)
-        feeds = {each.given: _value(each.variable) for each in missing}
-        assigned = [each.assign for each in missing]
+        bring_up_to_date(captured.variable for captured in missing)
+        feeds = {captured.given: _value(captured.variable) for captured in missing}
+        assigned = [captured.assign for captured in missing]
         self._run(step.graph, [], assigned, feeds, call=_called("assigns", missing))
         for captured in missing:
             _state_of(captured.variable).known.add(step.graph)
@@ -103,27 +103,31 @@ class VariableValues:
     def leave(self, step: TracedStep) -> None:
         """Before a step's graph is freed, update the script's variables that only it has."""
         bring_up_to_date(
-            each.variable
-            for each in step.captured
-            if (newest := _state_of(each.variable).newest) is not None and newest[0] is step
+            captured.variable
+            for captured in step.captured
+            if (newest := _state_of(captured.variable).newest) is not None and newest[0] is step
         )
 
 
 def bring_up_to_date(variables: Iterable[Any]) -> None:
     """Set the script's variables to their newest values, with one run per step that has some."""
     _touched()
-    states = [(each, each.__dict__[_STATE]) for each in variables if _STATE in each.__dict__]
-    behind = [(each, state) for each, state in states if state.newest is not None]
+    states = [
+        (variable, variable.__dict__[_STATE])
+        for variable in variables
+        if _STATE in variable.__dict__
+    ]
+    behind = [(variable, state) for variable, state in states if state.newest is not None]
     while behind:
         step, run = behind[0][1].newest[0], behind[0][1].run
-        here = [(each, state) for each, state in behind if state.newest[0] is step]
+        here = [(variable, state) for variable, state in behind if state.newest[0] is step]
         newest = [state.newest[1] for _, state in here]
         call = _called("reads", newest)
-        values = run(step.graph, [each.value for each in newest], [], {}, call=call)
+        values = run(step.graph, [captured.value for captured in newest], [], {}, call=call)
         for variable, state in here:
             _set(variable, values[state.newest[1].value])
             state.newest = None
-        behind = [(each, state) for each, state in behind if state.newest is not None]
+        behind = [(variable, state) for variable, state in behind if state.newest is not None]
 
 
 def steps_have_run() -> bool:
@@ -150,7 +154,7 @@ def _called(verb: str, variables: Sequence[Captured]) -> str:
 @contextmanager
 def only_read(variables: Iterable[Any]) -> Iterator[None]:
     """A context in which some ranks read these variables and no rank assigns one."""
-    watched = [each for each in variables if _STATE in each.__dict__]
+    watched = [variable for variable in variables if _STATE in variable.__dict__]
     bring_up_to_date(watched)
     known = [list(_state_of(variable).known) for variable in watched]
     try:
@@ -269,14 +273,14 @@ def _fetch(variable: Any) -> None:
         return
     step, captured = state.newest
     if not variable.shape.rank:
-        group = [each for each in step.captured if not each.variable.shape.rank]
+        group = [captured for captured in step.captured if not captured.variable.shape.rank]
     else:
         read = _read_since.get(step.graph, 0)
         _read_since[step.graph] = 2 * read + 1
-        larger = [each for each in step.captured if each.variable.shape.rank]
+        larger = [captured for captured in step.captured if captured.variable.shape.rank]
         place = larger.index(captured)
         group = larger[place : place + read + 1]
-    bring_up_to_date(each.variable for each in group)
+    bring_up_to_date(captured.variable for captured in group)
 
 
 def _value(variable: Any) -> Any:

@@ -37,7 +37,7 @@ class Dimensions:
             if dim not in named:
                 named[dim] = self.new()
             return named[dim]
-        return (dim[0], *(self.fresh(each, named) for each in dim[1:]))
+        return (dim[0], *(self.fresh(part, named) for part in dim[1:]))
 
     def resolved(self, dim: Dim) -> Dim:
         """A dimension in terms of free variables.
@@ -47,7 +47,7 @@ class Dimensions:
         dim = self._head(dim)
         if isinstance(dim, int):
             return dim
-        parts = tuple(self.resolved(each) for each in dim[1:])
+        parts = tuple(self.resolved(part) for part in dim[1:])
         if dim[0] == "prod" and not isinstance(parts[0], int) and parts[0][0] in ("times", "micro"):
             kind, inner = parts[0]
             return (kind, self.resolved(("prod", inner, parts[1])))
@@ -96,14 +96,14 @@ def variables_of(dim: Dim) -> set[int]:
     """The variables in a resolved dimension."""
     if isinstance(dim, int):
         return {dim}
-    return set().union(*(variables_of(each) for each in dim[1:]))
+    return set().union(*(variables_of(part) for part in dim[1:]))
 
 
 def size_of(dim: Dim, sizes: Mapping[int, int], devices: int, microbatches: int) -> int:
     """The number of elements of a resolved dimension, for given sizes of its variables."""
     if isinstance(dim, int):
         return sizes[dim]
-    parts = [size_of(each, sizes, devices, microbatches) for each in dim[1:]]
+    parts = [size_of(part, sizes, devices, microbatches) for part in dim[1:]]
     match dim[0]:
         case "cat":
             return sum(parts)

@@ -22,7 +22,7 @@ def ranks_of(*terms: Term, ranks: Mapping[str, int], default: int) -> dict[Term,
     Raises:
         IllTyped: if no ranks fit.
     """
-    every = list(dict.fromkeys(each for term in terms for each in term.subterms()))
+    every = list(dict.fromkeys(subterm for term in terms for subterm in term.subterms()))
     known_ranks: dict[Term, int] = {Term.input(name): rank for name, rank in ranks.items()}
 
     def put(term: Term, rank: int) -> None:
@@ -66,8 +66,8 @@ def _put_ranks(term: Term, ranks: dict[Term, int], put: Callable[[Term, int], No
     free = {ranks[t] - number for (kind, number), t in both if kind and t in ranks}
     if len(free) > 1:
         raise IllTyped
-    for (kind, number), each in both:
+    for (kind, number), side in both:
         if not kind:
-            put(each, number)
+            put(side, number)
         elif free:
-            put(each, min(free) + number)
+            put(side, min(free) + number)

@@ -108,7 +108,7 @@ def infer(
 def _possible_placements(
     terms: Sequence[Term], names: Sequence[str], ranks: Mapping[Term, int]
 ) -> Iterator[dict[str, Placement]]:
-    operators = {each.operator for term in terms for each in term.subterms()}
+    operators = {subterm.operator for term in terms for subterm in term.subterms()}
     space = bool(operators & {"partition", "combine", "replicate", "reduce"})
     time = bool(operators & {"pipeline", "batch"})
     choices = []
@@ -202,7 +202,7 @@ def _normal(dim: Dim) -> Dim:
 def _put(dim: Dim, known: Mapping[int, Dim]) -> Dim:
     if isinstance(dim, int):
         return known[dim]
-    return (dim[0], *(_put(each, known) for each in dim[1:]))
+    return (dim[0], *(_put(part, known) for part in dim[1:]))
 
 
 def _final(term: Term, arguments: Sequence[TensorType], placement: Placement) -> TensorType:
@@ -228,7 +228,7 @@ def _placement_of(
 ) -> object:
     if term.operator == INPUT:
         return placements[term.name]
-    arguments = [_placement_of(each, placements, ranks) for each in term.arguments]
+    arguments = [_placement_of(argument, placements, ranks) for argument in term.arguments]
     if term.operator == TUPLE:
         return tuple(arguments)
     rank = ranks[term.arguments[0]]
@@ -342,14 +342,16 @@ def _typed(
     dimensions = Dimensions()
     types: dict[Term, TensorType] = {}
     for term in terms:
-        for each in term.subterms():
-            if each in types or each.operator == TUPLE:
+        for subterm in term.subterms():
+            if subterm in types or subterm.operator == TUPLE:
                 continue
-            if each.operator == INPUT:
-                dims = tuple(dimensions.new() for _ in range(ranks[each]))
-                types[each] = TensorType(dims, placements[each.name])
+            if subterm.operator == INPUT:
+                dims = tuple(dimensions.new() for _ in range(ranks[subterm]))
+                types[subterm] = TensorType(dims, placements[subterm.name])
             else:
-                types[each] = _applied(each, [types[a] for a in each.arguments], ranks, dimensions)
+                types[subterm] = _applied(
+                    subterm, [types[a] for a in subterm.arguments], ranks, dimensions
+                )
     outputs = [term.arguments if term.operator == TUPLE else (term,) for term in terms]
     for other in outputs[1:]:
         for a, b in zip(outputs[0], other, strict=True):

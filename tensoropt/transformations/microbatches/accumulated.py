@@ -246,7 +246,7 @@ class Accumulation:
             self._step.new(
                 RESULT,
                 name,
-                [TensorName(each, output.index) for output in outputs for each in copies],
+                [TensorName(copy, output.index) for output in outputs for copy in copies],
                 operator.outputs,
                 dims=tuple(self._cut.dims.get(output) for output in outputs),
                 scales=tuple(scale(self._cut, output) if is_sum else None for output in outputs),
@@ -287,7 +287,7 @@ class Accumulation:
 
     def _joined(self, operator: Operator, slices: list[str]) -> None:
         """Add the slices of all microbatches as one result."""
-        parts = [TensorName(each, 0) for each in slices]
+        parts = [TensorName(name, 0) for name in slices]
         self._step.new(RESULT, operator.name, parts, operator.outputs, dims=(0,), scales=(None,))
 
     def _reached(self, number: int, only: TensorName | None = None) -> frozenset[str]:

@@ -103,7 +103,7 @@ class BatchCut:
         named = "; ".join(map(str, self.refusals[:4]))
         more = f"; and {len(self.refusals) - 4} more" if len(self.refusals) > 4 else ""
         remedy = "Leave microbatches and pipeline out, or replace operators that mix examples"
-        if any(takes_statistics(self.graph[each.operator]) for each in self.refusals):
+        if any(takes_statistics(self.graph[refusal.operator]) for refusal in self.refusals):
             remedy += "; batch_norm='local' normalises each microbatch by its own statistics"
         raise GraphError(
             "a step of several microbatches is the step of the whole batch, as no operator of its "

@@ -209,7 +209,7 @@ class _Cutter:
         return self._why_not(operator, derivation, index) or index
 
     def _why_late(self, operator: Operator, tensor: TensorName) -> str:
-        if any(each in self._dims for each in operator.inputs):
+        if any(tensor in self._dims for tensor in operator.inputs):
             return f"combines examples with {str(tensor)!r}, which depends on all of them"
         return ""
 
@@ -263,7 +263,7 @@ class _Cutter:
             if len(operator.outputs) != 1 or len(dims) != 1 or operator.control_inputs:
                 continue
             read = readers[TensorName(name, 0)]
-            if any((each.name, number) not in self._slices for each, number in read):
+            if any((reader.name, number) not in self._slices for reader, number in read):
                 continue
             (dim,) = dims
             index = self._derivations[name].outputs[0][dim]
@@ -271,8 +271,8 @@ class _Cutter:
                 continue
             self._indices[name] = index
             self._dims[TensorName(name, 0)] = dim
-            for each, number in read:
-                del self._slices[each.name, number]
+            for reader, number in read:
+                del self._slices[reader.name, number]
             for number, of_dims in enumerate(self._derivations[name].inputs):
                 if index in of_dims:
                     self._slices[name, number] = of_dims.index(index)

@@ -81,15 +81,15 @@ def _equal_dims(term: Term, shapes: Mapping[Term, Shape]) -> Iterator[tuple[_Pla
         data, filters = arguments
         yield from (((data, 3), (filters, 2)), ((term, 3), (filters, 3)), ((term, 0), (data, 0)))
     elif term.operator in ("add", "mul", "relu", "softmax"):
-        yield from (((term, dim), (each, dim)) for each in arguments for dim in range(rank))
+        yield from (((term, dim), (argument, dim)) for argument in arguments for dim in range(rank))
     elif term.operator in ("bias_add", "scale"):
         yield from (((term, dim), (arguments[0], dim)) for dim in range(rank))
         if term.operator == "bias_add":
             yield (term, rank - 1), (arguments[1], 0)
     elif term.operator in ("concat", "split"):
         yield from (
-            ((term, dim), (each, dim))
-            for each in arguments
+            ((term, dim), (argument, dim))
+            for argument in arguments
             for dim in range(rank)
             if dim != term.parameters[0]
         )

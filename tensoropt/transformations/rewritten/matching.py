@@ -164,9 +164,9 @@ class Matcher:
                 orders.append(view.arguments[::-1])
             for arguments in orders:
                 states: list[tuple[_Bound, _Kinds]] = [(bound, view_kinds)]
-                for each, given in zip(term.arguments, arguments, strict=True):
+                for subterm, given in zip(term.arguments, arguments, strict=True):
                     states = [
-                        after for state in states for after in self._matched(each, given, *state)
+                        after for state in states for after in self._matched(subterm, given, *state)
                     ]
                 for extended, chosen in states:
                     yield {**extended, term: tensor}, chosen
@@ -180,14 +180,14 @@ class Matcher:
     ) -> Match | None:
         """The match, if inputs have the ranks for which the substitution is proven, and parts have
         the sizes that its types require."""
-        inputs = tuple((each.name, bound[Term.input(each.name)]) for each in substitution.inputs)
+        inputs = tuple((item.name, bound[Term.input(item.name)]) for item in substitution.inputs)
         ranks = [len(self.shape(tensor)) for _, tensor in inputs]
-        if ranks != [each.rank for each in substitution.inputs]:
+        if ranks != [item.rank for item in substitution.inputs]:
             return None
         sizes = sizes_of(substitution, {term: self.shape(t) for term, t in bound.items()})
         if sizes is None:
             return None
-        inside = frozenset(t.operator for each, t in bound.items() if each.operator != INPUT)
+        inside = frozenset(t.operator for term, t in bound.items() if term.operator != INPUT)
         kinds_used = tuple(kinds.items())
         return Match(outputs, inputs, kinds_used, inside, tuple(bound.items()), sizes)
 

@@ -46,15 +46,15 @@ def applicable(substitutions: Iterable[Substitution]) -> tuple[Substitution, ...
     are substitutions whose source is only an input.
     """
     return tuple(
-        each
-        for each in substitutions
+        substitution
+        for substitution in substitutions
         if all(
             term.operator in VIEWED
-            for side in (each.source, each.target)
+            for side in (substitution.source, substitution.target)
             for term in side.subterms()
         )
-        and any(term.operator not in ("input", TUPLE) for term in each.source.subterms())
-        and _ordered(each.source) != _ordered(each.target)
+        and any(term.operator not in ("input", TUPLE) for term in substitution.source.subterms())
+        and _ordered(substitution.source) != _ordered(substitution.target)
     )
 
 

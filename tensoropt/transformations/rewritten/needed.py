@@ -37,8 +37,8 @@ def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph |
     for name in place:
         before = set(needs[name])
         left[name] = len(before)
-        for each in before:
-            users.setdefault(each, []).append(name)
+        for needed_name in before:
+            users.setdefault(needed_name, []).append(name)
     ready = [number for name, number in place.items() if not left[name]]
     heapq.heapify(ready)
     names = list(operators)

@@ -67,7 +67,7 @@ def _put(dim: Dim, extent: int, sizes: dict[int, int]) -> bool:
     """Derive sizes from the extent of one dimension; False if they contradict each other."""
     if isinstance(dim, int):
         return sizes.setdefault(dim, extent) == extent and extent > 0
-    one, other = (_size(each, sizes) for each in dim[1:])
+    one, other = (_size(part, sizes) for part in dim[1:])
     if one is not None and other is not None:
         return extent == (one + other if dim[0] == "cat" else one * other)
     for known, unknown in ((one, dim[2]), (other, dim[1])):
@@ -81,7 +81,7 @@ def _put(dim: Dim, extent: int, sizes: dict[int, int]) -> bool:
 def _size(dim: Dim, sizes: Mapping[int, int]) -> int | None:
     if isinstance(dim, int):
         return sizes.get(dim)
-    one, other = (_size(each, sizes) for each in dim[1:])
+    one, other = (_size(part, sizes) for part in dim[1:])
     if one is None or other is None:
         return None
     return one + other if dim[0] == "cat" else one * other

@@ -187,7 +187,7 @@ def _build_matmul(builder: TermBuilder, _: tuple[int, ...], args: Sequence[_Buil
     (m, k), (inner, n) = _ranked(builder, args, 2, 2)
     _fits(k == inner)
     result = builder.add(
-        "MatMul", [each.tensor for each in args], [(m, n)], transpose_a=False, transpose_b=False
+        "MatMul", [arg.tensor for arg in args], [(m, n)], transpose_a=False, transpose_b=False
     )
     return _Built(result, {**_at(args[0], 0, 0), **_at(args[1], 1, 1)})
 
@@ -196,7 +196,7 @@ def _build_batch_matmul(builder: TermBuilder, _: tuple[int, ...], args: Sequence
     (b, m, k), (batch, inner, n) = _ranked(builder, args, 3, 3)
     _fits(k == inner and b == batch)
     result = builder.add(
-        "BatchMatMulV2", [each.tensor for each in args], [(b, m, n)], adj_x=False, adj_y=False
+        "BatchMatMulV2", [arg.tensor for arg in args], [(b, m, n)], adj_x=False, adj_y=False
     )
     cuts = {**_at(args[0], 0, 0), **_at(args[1], 0, 0)}
     return _Built(result, {**cuts, **_at(args[0], 1, 1), **_at(args[1], 2, 2)})
@@ -204,10 +204,10 @@ def _build_batch_matmul(builder: TermBuilder, _: tuple[int, ...], args: Sequence
 
 def _build_elementwise(type_: str) -> Callable[..., _Built]:
     def build(builder: TermBuilder, _: tuple[int, ...], args: Sequence[_Built]) -> _Built:
-        shapes = {builder.shape(each) for each in args}
+        shapes = {builder.shape(arg) for arg in args}
         _fits(len(shapes) == 1)
-        result = builder.add(type_, [each.tensor for each in args], list(shapes))
-        return _Built(result, {dim: cut for each in args for dim, cut in each.cuts.items()})
+        result = builder.add(type_, [arg.tensor for arg in args], list(shapes))
+        return _Built(result, {dim: cut for arg in args for dim, cut in arg.cuts.items()})
 
     return build
 
@@ -242,15 +242,15 @@ def _build_concat(
     builder: TermBuilder, parameters: tuple[int, ...], args: Sequence[_Built]
 ) -> _Built:
     (dim,) = parameters
-    left, right = (list(builder.shape(each)) for each in args)
+    left, right = (list(builder.shape(arg)) for arg in args)
     _fits(len(left) == len(right) and 0 <= dim < len(left))
     whole = [*left[:dim], left[dim] + right[dim], *left[dim + 1 :]]
     _fits(whole == [*right[:dim], left[dim] + right[dim], *right[dim + 1 :]])
     axis = builder.constant(dim)
-    inputs = [*(each.tensor for each in args), axis]
-    _fits(len({builder.spec(each.tensor).dtype for each in args}) == 1)
+    inputs = [*(arg.tensor for arg in args), axis]
+    _fits(len({builder.spec(arg.tensor).dtype for arg in args}) == 1)
     result = builder.add("ConcatV2", inputs, [tuple(whole)], N=2, Tidx="int32")
-    others = {d: cut for each in args for d, cut in each.cuts.items() if d != dim}
+    others = {d: cut for arg in args for d, cut in arg.cuts.items() if d != dim}
     return _Built(result, {**others, dim: left[dim]})
 
 
@@ -279,7 +279,7 @@ def _build_convolution(
     _fits(i == inner)
     type_, attributes = _kind(builder, "conv")
     shape = (b, *_places((h, w), window, attributes), o)
-    result = builder.add(type_, [each.tensor for each in args], [shape], **attributes)
+    result = builder.add(type_, [arg.tensor for arg in args], [shape], **attributes)
     return _Built(result, {**_at(args[0], 0, 0), **_at(args[1], 3, 3)})
 
 
@@ -415,6 +415,6 @@ def _at(built: _Built, dim: int, new: int) -> dict[int, int]:
 
 
 def _ranked(builder: TermBuilder, args: Sequence[_Built], *ranks: int) -> list[tuple[int, ...]]:
-    shapes = [builder.shape(each) for each in args]
+    shapes = [builder.shape(arg) for arg in args]
     _fits(tuple(map(len, shapes)) == ranks)
     return shapes

@@ -119,18 +119,18 @@ class StagedBackward(Accumulation):
         return crossing
 
     def _back_through(
-        self, each: Pass, upstream: dict[int, dict[TensorName, TensorName]]
+        self, stage_pass: Pass, upstream: dict[int, dict[TensorName, TensorName]]
     ) -> list[str]:
         added: list[str] = []
-        if each.stage in self._recompute:
-            self._run_again(each)
+        if stage_pass.stage in self._recompute:
+            self._run_again(stage_pass)
         for number in self._cut.calls:
-            added += self._backward_of(each, number, upstream[number])
+            added += self._backward_of(stage_pass, number, upstream[number])
         return added
 
-    def _run_again(self, each: Pass) -> None:
+    def _run_again(self, stage_pass: Pass) -> None:
         """Add a microbatch's forward pass again, after gradients have arrived at its stage."""
-        _, stage, microbatch = each
+        _, stage, microbatch = stage_pass
         after = [self._copies.gate] if self._copies.gate else []
         for number in self._cut.calls:
             for tensor, stages in self._sent[number].items():
@@ -142,10 +142,10 @@ class StagedBackward(Accumulation):
         self._again |= forward_again(self._stage_graph, names, list(dict.fromkeys(after)))
 
     def _backward_of(
-        self, each: Pass, number: int, upstream: dict[TensorName, TensorName]
+        self, stage_pass: Pass, number: int, upstream: dict[TensorName, TensorName]
     ) -> list[str]:
         """Add the gradients of one stage, microbatch and call."""
-        _, stage, microbatch = each
+        _, stage, microbatch = stage_pass
         call, cut = self._cut.calls[number], self._cut
         ys: list[tuple[TensorName, TensorName | None]] = []
         for end in call.ends:
@@ -186,7 +186,9 @@ class StagedBackward(Accumulation):
         ]
         after = [self._copies.gate, *(named(n, microbatch) for n in call.tag.after)]
         call_number = self._new_call()
-        whole = _Call(number, each, ys, arrived, boundaries, lookups, stops, after, call_number)
+        whole = _Call(
+            number, stage_pass, ys, arrived, boundaries, lookups, stops, after, call_number
+        )
         if self._schedule == "side_by_side" and arrived:
             return self._rest_first(whole)
         return self._differentiated(whole)

@@ -29,8 +29,8 @@ def passes(schedule: Schedule, stages: int, microbatches: int) -> tuple[Pass, ..
     order: list[Pass] = []
     while any(waiting):
         ready = [queue[0] for queue in waiting if queue and _needs(queue[0], stages) <= done]
-        for each in ready:
-            waiting[each.stage].pop(0)
+        for stage_pass in ready:
+            waiting[stage_pass.stage].pop(0)
         order += ready
         done.update(ready)
     return tuple(order)
@@ -45,9 +45,11 @@ def _of_stage(schedule: Schedule, stage: int, stages: int, microbatches: int) ->
             yield Pass(False, stage, number - held + 1)
 
 
-def _needs(each: Pass, stages: int) -> set[Pass]:
-    if each.forward:
-        return {Pass(True, each.stage - 1, each.microbatch)} if each.stage else set()
-    if each.stage == stages - 1:
-        return {Pass(True, each.stage, each.microbatch)}
-    return {Pass(False, each.stage + 1, each.microbatch)}
+def _needs(stage_pass: Pass, stages: int) -> set[Pass]:
+    if stage_pass.forward:
+        return (
+            {Pass(True, stage_pass.stage - 1, stage_pass.microbatch)} if stage_pass.stage else set()
+        )
+    if stage_pass.stage == stages - 1:
+        return {Pass(True, stage_pass.stage, stage_pass.microbatch)}
+    return {Pass(False, stage_pass.stage + 1, stage_pass.microbatch)}

@@ -117,7 +117,9 @@ class StageGraph(StepGraph):
         In place of an operator of another stage, it waits for the operators of this stage that the
         other one needs. For example, a counter that all stages read is changed after its reads.
         """
-        names = [n for each in operator.control_inputs for n in self.runs.get(each, (each,))]
+        names = [
+            n for control in operator.control_inputs for n in self.runs.get(control, (control,))
+        ]
         names = [name for name in names if name in self.operators]
         controls = {name: None for name in names if self.stage_of[name] in (SHARED, self.stage)}
         waiting = [name for name in names if name not in controls]

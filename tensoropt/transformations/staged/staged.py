@@ -86,14 +86,19 @@ class _StagedBuilder(StagedBackward):
         stage_graph.stage = self._last
         upstream = {number: self._upstream(number) for number in self._cut.calls}
         ends: dict[int, str] = {}
-        for each in passes(self._schedule, self._last + 1, self._cut.microbatches):
-            stage_graph.stage = each.stage
-            self._copies.gate = ends.get(each.stage, "")
-            added = self._forward(each) if each.forward else self._back_through(each, upstream)
-            name = f"{'forward' if each.forward else 'backward'}_{each.stage}_{each.microbatch}/end"
+        for stage_pass in passes(self._schedule, self._last + 1, self._cut.microbatches):
+            stage_graph.stage = stage_pass.stage
+            self._copies.gate = ends.get(stage_pass.stage, "")
+            added = (
+                self._forward(stage_pass)
+                if stage_pass.forward
+                else self._back_through(stage_pass, upstream)
+            )
+            direction = "forward" if stage_pass.forward else "backward"
+            name = f"{direction}_{stage_pass.stage}_{stage_pass.microbatch}/end"
             gate = [self._copies.gate] if self._copies.gate else []
             self._step.new("NoOp", name, (), (), [*added, *gate])
-            ends[each.stage] = name
+            ends[stage_pass.stage] = name
         after = [
             operator
             for operator in graph
@@ -117,21 +122,21 @@ class _StagedBuilder(StagedBackward):
         else:
             self._stage_graph.add(operator)
 
-    def _forward(self, each: Pass) -> list[str]:
+    def _forward(self, stage_pass: Pass) -> list[str]:
         cut = self._cut
-        if each.stage == 0:
+        if stage_pass.stage == 0:
             for name in cut.indices:
                 if self._whole[name].is_placeholder:
-                    self._copies.copy(self._whole[name], each.microbatch)
-        names = [name for name in cut.indices if self._stages.get(name) == each.stage]
+                    self._copies.copy(self._whole[name], stage_pass.microbatch)
+        names = [name for name in cut.indices if self._stages.get(name) == stage_pass.stage]
         if self._schedule == "side_by_side":
             needing = dependents(
                 names,
                 lambda name: self._whole[name].predecessors,
-                lambda name: self._stages.get(name, each.stage) != each.stage,
+                lambda name: self._stages.get(name, stage_pass.stage) != stage_pass.stage,
             )
             names.sort(key=needing.__contains__)
-        return [self._copies.copy(self._whole[name], each.microbatch) for name in names]
+        return [self._copies.copy(self._whole[name], stage_pass.microbatch) for name in names]
 
     def _gradient(self, operator: Operator, tag: GradientTag) -> None:
         """Add a gradient of the script, in the stage of the tensor that it differentiates by."""
