@@ -7,7 +7,8 @@ up:
 
 - kernels: what starts them is not shared by devices, all else is;
 - sums of gradients among the devices that have the weight, mean of all devices: each gradient by
-  itself as the search counts them, or without latencies, as a run that sums buckets comes close to;
+  itself as the search counts them; small ones without latencies, as a run packs them in buckets; or
+  all without latencies, and those of batch normalisation's statistics, too;
 - what forks and joins move, forward and back: a branch on a part of the devices has more examples
   of each than it had, and passes as many on, over the fastest links, and between machines over
   each machine's one link; no latencies.
@@ -24,17 +25,23 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from benchmarks.joint.systems import request_of
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.collective_time import Span, collective_seconds
 from tensoropt.graph.operator import TensorName
+from tensoropt.parallel.buckets import BUCKET_SIZES
 from tensoropt.pipeline.branches.decomposition import Parallel, Series, Tree, decomposed, places_of
 from tensoropt.planner.searches.step_parts import StepParts
 
 __all__: list[str] = []
 
-_KERNELS = 3  # of an operator with a backward pass, at least
+_KINDS = {
+    "sums one by one": 0,
+    "small sums in buckets": BUCKET_SIZES.packed_bytes,
+    "sums without latencies": inf,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +72,15 @@ class _Bound:
         cluster: three levels: machines, groups, devices.
         devices: of all machines.
         moves: whether what forks and joins move counts.
-        latencies: whether those of sums count.
+        free_bytes: gradients of up to so many bytes are summed without latencies; infinite for
+            statistics, too.
     """
 
     def __init__(
-        self, parts: StepParts, cluster: Cluster, devices: int, moves: bool, latencies: bool
+        self, parts: StepParts, cluster: Cluster, devices: int, moves: bool, free_bytes: float
     ) -> None:
         self._parts, self._cluster, self._moves = parts, cluster, moves
-        self._latencies = latencies
+        self._free_bytes = free_bytes
         costs = parts.costs
         machines, groups, within = cluster.level_counts(devices)
         self._all = machines, groups * within
@@ -128,14 +136,15 @@ class _Bound:
             for place in places
         )
         waited += sum(
-            2 * self._sum(size, machines, within)
+            2 * self._sum(size, machines, within, self._free_bytes < inf)
             for place in places
             for size in self._statistics.get(place, ())
         )
         gradients = [size for place in places for size in self._gradients.get(place, ())]
-        return _Time(waited, sum(self._sum(size, machines, within) for size in gradients))
+        sums = [self._sum(size, machines, within, size > self._free_bytes) for size in gradients]
+        return _Time(waited, sum(sums))
 
-    def _sum(self, bytes_: int, machines: int, within: int) -> float:
+    def _sum(self, bytes_: int, machines: int, within: int, waits: bool) -> float:
         """Of a sum over devices, by a ring over each level, that of machines by several rings where
         that is faster."""
         if machines * within == 1:
@@ -151,12 +160,12 @@ class _Bound:
                 if members > 1:
                     link = levels[level]
                     rate = link.bandwidth_bytes_per_second / shared[level]
-                    wait = link.latency_seconds * self._latencies
+                    wait = link.latency_seconds * waits
                     span = Span(members, inside, wait, rate, rate)
                     seconds += collective_seconds("allreduce", [span], bytes_)
                     inside, count = inside * members, count + (level == 0)
             calls = max(1, 2 * count - 1)  # scattered by each ring but the last, and gathered
-            start = calls * self._cluster.collective_overhead_seconds * self._latencies
+            start = calls * self._cluster.collective_overhead_seconds * waits
             times.append(seconds + start)
         return min(times)
 
@@ -277,10 +286,10 @@ def main() -> None:
     for devices in options.devices:
         request = request_of(options.model, devices)
         parts, cluster = StepParts.of(request, devices), request.cluster_at(devices)
-        for latencies in (True, False):
+        for kind, free_bytes in _KINDS.items():
             kinds = {"free moves": False, "moves": True}
             bounds = {
-                name: _Bound(parts, cluster, devices, moves, latencies)
+                name: _Bound(parts, cluster, devices, moves, free_bytes)
                 for name, moves in kinds.items()
             }
             times = {"in sequence": bounds["moves"].of_step(divided=False)}
@@ -288,7 +297,6 @@ def main() -> None:
             named = {name: round(time * 1e3, 2) for name, time in times.items()}
             named["gain"] = round(times["in sequence"] / times["moves"], 4)
             named["gain with free moves"] = round(times["in sequence"] / times["free moves"], 4)
-            kind = "sums one by one" if latencies else "sums without latencies"
             found.setdefault(str(devices), {})[kind] = named
             print(devices, kind, named, flush=True)
     print(json.dumps(found))
