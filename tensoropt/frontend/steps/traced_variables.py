@@ -49,7 +49,7 @@ def all_variables(traced: func_graph.FuncGraph) -> Iterator[None]:
 class CreatedVariables:
     """The variables that a trace creates.
 
-    A first value that is a tensor of the trace cannot be read while the step is traced. Such a
+    A first value that is a tensor of the trace cannot be read while the step is traced. Its
     variable starts with a mark, and `initialize` computes its first value after the trace, unless a
     checkpoint has set it. In the branch of a conditional the first value is computed at once.
 
