@@ -45,8 +45,8 @@ def build_execution_graph(
 
     If the step of a plan that `find_strategy` has just returned cannot be emitted, another plan
     takes its place, unless the script demanded this kind of plan. The alternatives, in order: the
-    fastest plan without stages whose dry run succeeds, data parallelism, and every operator whole on
-    every device. The first rank reports the change, and later starts use the plan that was emitted;
+    fastest plan without stages whose dry run succeeds, data parallelism, and no operator
+    split. The first rank reports the change, and later starts use the plan that was emitted;
     `tensoropt.summary` shows the current plan.
 
     Args:
