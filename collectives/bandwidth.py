@@ -1,11 +1,11 @@
 """How long collectives take here: measured inside a TensorFlow graph, all groups at once.
 
-A collective of a training step is a Python function that TensorFlow calls between operators that
-compute, so that is what is timed: chains of collectives in one graph, each of what an operator has
-just made, after another that goes through as much memory as the caches hold. Its network time is
-that of the rank that arrives last, and so waits for no other; where ranks share cores, that which
-the cores spend in it (`shared_seconds`). What a collective costs besides, calling Python and
-waiting for the other ranks, is `measure_call`'s.
+In a training step TensorFlow runs collectives between operators that compute. The measurement
+imitates that: one graph has a chain of collectives, and between two of them an operator reads and
+writes as much memory as the caches hold. The network time of a collective is the time of the rank
+that arrives last, because that rank does not wait for another. Where ranks share cores, the network
+time is the processor time spent in the collective (`shared_seconds`). `measure_call` measures the
+remaining cost: calling Python, and waiting for the other ranks.
 """
 
 from __future__ import annotations
@@ -51,31 +51,34 @@ __all__ = [
 ]
 
 Move = Callable[[tf.Tensor, str, Watch], tf.Tensor]
-"""Makes an operator of a graph that moves a tensor."""
+"""A function that adds to the graph an operator that moves a tensor between ranks."""
 
 _LONGEST_CHAIN = 8
 _RUN_SECONDS = 4e-3
-"""A run of the graph lasts at least about this, so that the clock and the barrier do not count."""
+"""Shortest run of the graph that is aimed for: the clock and the barrier take far less."""
 _LEAST_RUNS, _MOST_RUNS = 3, 5
 _CALL_RUNS = 18
 _CALLS_TIMED, _CALL_BYTES = 32, 1 << 10
 _BETWEEN_CACHES = 1.0
-"""The operators between two collectives, of all ranks of a machine together, read and write as much
-as so many of its last caches hold: a collective then finds there what was just made, and little
-else, as in a step that goes through far more memory. On a machine of 32 MiB collectives are 15 %
-faster than in steps with 0.8 of it, and as much slower with 1.1."""
+"""Memory that the operators between two collectives read and write, summed over all ranks of a
+machine, as a multiple of the machine's last-level cache. With 1.0 a collective finds its input in
+the cache and little else, as in a training step. On a machine with a cache of 32 MiB, collectives
+are 15 % faster than in steps with 0.8, and 15 % slower with 1.1."""
 _LEAST_BETWEEN, _MOST_BETWEEN = 1 << 20, 1 << 25
 _USUAL_CACHE = 1 << 25
 _LESS_BETWEEN_ELEMENTS = 1 << 20
-"""A smaller operator, where the larger one's own time would drown what is measured."""
+"""Elements of the operator between two calls in `measure_call`. It is small because the time of a
+larger operator would hide the time of a call."""
 _CROWDED_RUNS = 3
 _CROWDED_CHAIN, _CROWDED_BYTES = 4, 1 << 22
 _CROWDED_BETWEEN = 1 << 18
-"""Where ranks share cores: as many collectives in a run as move so many bytes, and a smaller
-operator between, since the ranks that share a core empty its caches."""
+"""Where ranks share cores, a run has at most `_CROWDED_CHAIN` collectives, fewer where they would
+move more than `_CROWDED_BYTES`. The operator between two collectives is smaller there, because the
+ranks that share a core displace each other's data from the cache."""
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _FAR = 1.5
-"""A value so many interquartile ranges outside the quartiles is an outlier (Tukey)."""
+"""A value is an outlier if it lies more than this many interquartile ranges outside the quartiles
+(Tukey)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Timing:
         seconds: the median.
         spread: interquartile range divided by the median.
         runs: number of repetitions.
-        outliers: how many of them lay far outside the quartiles (Tukey's 1.5 ranges).
+        outliers: number of repetitions far outside the quartiles (Tukey's 1.5 ranges).
     """
 
     seconds: float
@@ -96,7 +99,7 @@ class Timing:
 
 
 def timing(seconds: npt.ArrayLike) -> Timing:
-    """Median, spread and outliers of repeated measurements, of which there is at least one."""
+    """Return median, spread and outliers of one or more repeated measurements."""
     values = np.asarray(seconds, np.float64)
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     margin = _FAR * (high - low)
@@ -105,19 +108,20 @@ def timing(seconds: npt.ArrayLike) -> Timing:
 
 
 def shared_seconds(worked: npt.ArrayLike, everyone: Group) -> npt.NDArray[np.float64]:
-    """What collectives take of a machine whose ranks share its cores. Every rank calls.
+    """Return the processor time of collectives on a machine whose ranks share cores.
 
-    A rank that waits leaves its core to another, which computes what it would have computed later,
-    or runs another's part of the collective. So from the arrival of the last rank to the end of all
-    more passes than the collective takes from other work: that is what the cores spend in it,
-    and a rank's share of them.
+    A rank that waits leaves its core to another rank, which computes or runs its own part of the
+    collective. The time from the arrival of the last rank to the end of the collective is
+    therefore longer than the time that the collective takes away from other work. The processor
+    time, divided by the cores that a rank has, is the time taken away. Every rank calls.
 
     Args:
-        worked: seconds of a processor that this rank had in each collective.
+        worked: processor seconds of this rank in each collective.
         everyone: the ranks.
 
     Returns:
-        For each the mean over ranks of its seconds by the cores that a rank has, at most one.
+        For each collective the mean over ranks of its processor seconds, divided by the number of
+        cores that a rank has, or by one where a rank has more.
     """
     own = np.asarray(worked, np.float64) / min(1.0, core_share())
     mean: npt.NDArray[np.float64] = everyone.allreduce(own, "sum") / everyone.size
@@ -125,7 +129,7 @@ def shared_seconds(worked: npt.ArrayLike, everyone: Group) -> npt.NDArray[np.flo
 
 
 def _neighbours(size: int, extent: int) -> Windows:
-    """Every member's whole shard goes to the next one: of b bytes, b are sent."""
+    """The windows with which every member sends its whole shard to the next member."""
     starts = [extent * (member - 1) for member in range(size)]
     return Windows.of_group(starts, 2 * extent, extent, size)
 
@@ -138,7 +142,7 @@ _COLLECTIVES: dict[str, Callable[[int, tuple[int, ...], int], Collective]] = {
     "exchange": lambda size, shape, dim: Exchange(dim, _neighbours(size, shape[dim])),
     "reduce_scatter": lambda _, __, dim: ReduceScatter(dim, "sum"),
 }
-"""Of a group's size, an array's shape and a dimension."""
+"""Functions that make a collective from a group's size, an array's shape and a dimension."""
 KINDS = tuple(_COLLECTIVES)
 """The collectives that can be measured."""
 
@@ -147,8 +151,9 @@ RUNS = {
     "alltoall": ("long", "short"),
     "reduce_scatter": ("whole", "long", "short"),
 }
-"""How the shards that a collective cuts or joins lie in memory: in one run each, or in several
-that are copied one by one, long ones or ``SHORT_RUN_BYTES``. To others it makes no difference."""
+"""How the shards that a collective cuts or joins lie in memory. ``whole``: each shard is one run;
+``long`` and ``short``: a shard is several runs, copied one by one, and ``short`` runs have
+``SHORT_RUN_BYTES``. The memory layout does not change the time of the other kinds."""
 
 SHORT_RUN_BYTES = 128
 
@@ -164,21 +169,21 @@ def measure_collective(
 ) -> tuple[int, Timing]:
     """Time one collective on all groups of a partition at the same time.
 
-    Every rank of ``everyone`` calls. Tensors are float32 matrices; what a collective cuts or joins
-    is the first or the last dimension, in turn where ``runs`` does not say it.
+    Every rank of ``everyone`` calls. Tensors are float32 matrices. A collective cuts or joins them
+    along the first or the last dimension, as ``runs`` says, or along both in turn if it is empty.
 
     Args:
         everyone: all ranks that run.
         partition: groups of one size, which split all ranks between them.
         kind: one of `KINDS`.
-        bytes_: that a rank holds before; rounded up to what divides by the group's size.
+        bytes_: size of a rank's input; rounded up to a multiple that the group's size divides.
         config: of the session.
-        run_seconds: how long to repeat, about; three repetitions are made in any case.
-        runs: one of the kind's `RUNS`; empty for in turn.
+        run_seconds: approximate duration of all repetitions; at least three are made.
+        runs: one of the kind's `RUNS`; empty for both dimensions in turn.
 
     Returns:
-        The number of bytes measured, and the network time of one collective: from the arrival of
-        the last rank.
+        The number of bytes measured, and the network time of one collective, counted from the
+        arrival of the last rank.
 
     Raises:
         CollectiveError: if ``kind`` is unknown.
@@ -208,9 +213,9 @@ def measure_collective(
 class SharedChain:
     """Times collectives as `measure_collective` does, with less care, where ranks share cores.
 
-    Each rank's share of everything takes longer there. So one graph serves all of them, which
-    exchanges the arrays, and runs are few and short. Times are `shared_seconds`, of the collectives
-    in C++ where ranks have them. Every rank of ``everyone`` makes the same calls.
+    Everything takes longer where ranks share cores. One graph therefore serves all collectives, and
+    runs are few and short. Times are `shared_seconds`. The collectives in C++ are timed where ranks
+    have them. Every rank of ``everyone`` makes the same calls.
 
     Args:
         everyone: all ranks that run.
@@ -252,7 +257,7 @@ class SharedChain:
         return array.nbytes, timing(np.maximum(means[1:], 1e-9))
 
     def _run(self, collective: Collective, group: Group, array: Array) -> Callable[[], float]:
-        """What runs a collective, as in a step, and returns the seconds of a processor."""
+        """Return a function that runs a collective as a step does and gives its processor time."""
         if self._native is None or not self._native.carries(collective, group, tf.float32):
             return lambda: _clocked(lambda: group.run(collective, array), time.thread_time)[1]
         if self._results.size < group.size * array.size:
@@ -270,11 +275,11 @@ class SharedChain:
 def measure_call(
     everyone: Group, config: tf.compat.v1.ConfigProto | None = None, shared: bool = False
 ) -> Timing:
-    """Time what a small collective of all ranks costs besides its network time.
+    """Time the cost of a small collective of all ranks without its network time.
 
-    That is starting its operator, or calling Python where there is none in C++, and waiting for the
-    rank that arrives last although all compute the same: a rank that is held up holds all of them
-    up.
+    The cost has two parts. One is starting the operator in C++, or calling Python where there is no
+    such operator. The other is waiting for the rank that arrives last: all ranks compute the same,
+    but a rank that is delayed delays all ranks.
 
     Args:
         everyone: all ranks, every one of which calls.

@@ -1,4 +1,4 @@
-"""Which elements can be reduced, and as what they travel while they are."""
+"""Which element types can be reduced, and into which type a reduction converts them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["REDUCERS", "Wire", "restored", "wire"]
 
 REDUCERS = ("sum", "max", "min", "prod")
 
-# Half precision is reduced in single: a sum over many ranks in 8 bits of mantissa is not one.
+# Half precision is reduced in float32: with 8 bits of mantissa a sum over many ranks is inaccurate.
 _WIDENED = frozenset({"float16", "bfloat16"})
 _ORDERED = frozenset(
     {"float32", "float64", "int8", "int16", "int32", "int64"}
@@ -26,11 +26,11 @@ _LOGICAL = {"sum": "max", "max": "max", "min": "min", "prod": "min"}
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How a reduction travels.
+    """The element type and the reducer with which a transport runs a reduction.
 
     Attributes:
-        dtype: what the elements are converted to before and back from after.
-        reducer: the reducer that a transport applies to them.
+        dtype: type to which elements are converted before the reduction, and back from after it.
+        reducer: the reducer that the transport applies to the converted elements.
     """
 
     dtype: np.dtype[Any]

@@ -44,7 +44,7 @@ ABORT_VARIABLE = "COLLECTIVES_ABORT_SECONDS"
 """Environment variable: one that takes longer ends the job; 0, the default, for never."""
 
 _WARN_SECONDS = 60.0
-_LONGEST_PERIOD = 1.0  # between two looks
+_LONGEST_PERIOD = 1.0  # seconds between two calls of `Watchdog.look`
 _FORWARDING_SECONDS = 0.5
 _LONGEST_TEXT = 300
 _LONGEST_LIST = 8  # ranks that a message names
@@ -61,10 +61,10 @@ class Wait(NamedTuple):
     """A collective that this process is in.
 
     Attributes:
-        what: it is, as all of its ranks put it.
-        ranks: that take part, of the world.
-        since: by `time.perf_counter`.
-        sender: of a message that is waited for; None in a collective.
+        what: description of the collective, the same on all of its ranks.
+        ranks: the ranks of the world that take part.
+        since: when the wait began, by `time.perf_counter`.
+        sender: rank that sends the message waited for; None for a collective.
     """
 
     what: str
@@ -78,28 +78,28 @@ class Peers(Protocol):
 
     @property
     def rank(self) -> int:
-        """Of this process in the world."""
+        """The rank of this process in the world."""
 
     def send(self, rank: int, message: bytes) -> None:
-        """To one of the others."""
+        """Send a message to the watchdog of another rank."""
 
     def received(self) -> Iterator[tuple[int, bytes]]:
-        """What has come, and from whom."""
+        """The messages that have come, each with its sender's rank."""
 
     def abort(self) -> None:
         """End the job."""
 
 
 def terminate() -> None:
-    """End this process by a signal, upon which the launcher ends the others."""
+    """End this process by a signal; the launcher then ends the other processes."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def limits() -> Limits:
-    """As the environment has them.
+    """Return the limits that the environment variables set.
 
     Raises:
-        TransportError: if one is not a number of seconds.
+        TransportError: if a variable is not a number of seconds.
     """
     return Limits(_seconds(WARN_VARIABLE, _WARN_SECONDS), _seconds(ABORT_VARIABLE, 0.0))
 
@@ -123,7 +123,7 @@ _labels = threading.local()
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """While this lasts, collectives of this thread are named after what they are for."""
+    """Inside this context, reports call the collectives of this thread ``what``."""
     before = getattr(_labels, "what", "")
     _labels.what = what
     try:
@@ -134,7 +134,7 @@ def about(what: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Question:
-    """One wait that is being asked about."""
+    """A wait of this process about which it has asked the other ranks."""
 
     wait: Wait
     asked: float
@@ -144,16 +144,16 @@ class _Question:
 
     @property
     def sender_waits(self) -> bool:
-        """Whether a message is waited for whose sender waits itself."""
+        """Whether this process waits for a message, and the sender of the message waits, too."""
         return self.wait.sender is not None and self.answers.get(self.wait.sender) is not None
 
 
 class Watchdog:
-    """Of this process.
+    """Reports collectives of this process that take too long, and ends the job if asked to.
 
     Args:
         limits: how long a collective may take.
-        clock: seconds; that of collectives in C++, too.
+        clock: returns seconds; the collectives in C++ must use the same clock.
         say: prints a line.
     """
 
@@ -176,28 +176,28 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Look now and then, where there is a limit, until `stop`."""
+        """Start a thread that calls `look` periodically until `stop`, if a limit is set."""
         if any(self._limits):
             self._thread.start()
             atexit.register(self.stop)  # MPI ends after that
 
     def end_alone_by(self, end: Callable[[], None]) -> None:
-        """How this process ends the job before others can be reached; by default `terminate`."""
+        """Set how this process ends the job before `connect`; by default `terminate`."""
         self._end_alone = end
 
     def connect(self, peers: Peers) -> None:
-        """From now on other processes can be asked."""
+        """Set the connection by which the other processes can be asked."""
         self._peers = peers
 
     def add(self, probe: Callable[[], Wait | None]) -> None:
-        """Look there, too, for a collective that this process is in."""
+        """Add a function that returns a collective in which this process is, or None."""
         self._others.append(probe)
 
     @contextmanager
     def waiting(
         self, kind: str, ranks: tuple[int, ...], sender: int | None = None
     ) -> Iterator[None]:
-        """Around a call that returns once other ranks have come, or a message."""
+        """Record a wait, around a call that waits for other ranks or for a message."""
         thread = threading.get_ident()
         what = getattr(_labels, "what", "") or kind
         self._waits[thread] = Wait(what, ranks, self._clock(), sender)
@@ -207,7 +207,7 @@ class Watchdog:
             self._waits.pop(thread)
 
     def stop(self) -> None:
-        """Before what it sends by ends."""
+        """Stop the thread. Must be called before MPI ends."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -217,7 +217,7 @@ class Watchdog:
             self.look()
 
     def look(self) -> None:
-        """Once: answer others, and see to this process's longest wait."""
+        """Answer the questions of other ranks once, and check the longest wait of this process."""
         waits = [*list(self._waits.values()), *(probe() for probe in self._others)]
         wait = min((each for each in waits if each), key=lambda each: each.since, default=None)
         if self._peers is not None:
@@ -234,7 +234,7 @@ class Watchdog:
             self._see_to(wait)
 
     def _see_to(self, wait: Wait) -> None:
-        """Ask about a wait that is too long; later, with the answers, report it."""
+        """Ask other ranks about a wait that is too long, and report it a few periods later."""
         now, question = self._clock(), self._question
         ends_job = 0 < self._limits.abort <= now - wait.since
         is_long = 0 < self._limits.warn <= now - wait.since
@@ -243,14 +243,15 @@ class Watchdog:
             self._ask(question)
         if question is None or question.is_reported:
             return
-        # Who waits for a rank that waits itself leaves it to that one to say for whom.
+        # If the sender waits itself, this rank waits longer, so that the sender reports first.
         periods = 8 if question.sender_waits else 4
         if now < question.asked + periods * self._period:
             return
         question.is_reported = True
         is_first = self._report(question)
         if question.ends_job:
-            # The launcher drops what it has not passed on; the others leave that to the first.
+            # The launcher drops output that it has not forwarded when the job ends. The rank that
+            # reports waits for the forwarding and ends the job; the other ranks wait longer.
             self._end.wait(_FORWARDING_SECONDS if is_first else 4 * _FORWARDING_SECONDS)
             if self._peers is None:
                 self._end_alone()
@@ -269,7 +270,7 @@ class Watchdog:
                 self._peers.send(rank, json.dumps({"asks": question.wait.since}).encode())
 
     def _take(self, peers: Peers, rank: int, message: dict[str, Any], wait: Wait | None) -> None:
-        """A question, which is answered, or an answer."""
+        """Take a message: answer a question, or keep an answer."""
         if "asks" in message:
             state = None if wait is None else [wait.what, list(wait.ranks)]
             peers.send(rank, json.dumps({"answers": message["asks"], "state": state}).encode())
@@ -277,7 +278,7 @@ class Watchdog:
             self._question.answers[rank] = message["state"]
 
     def _report(self, question: _Question) -> bool:
-        """Say what is waited for, on the lowest of the ranks that wait alike; whether it is."""
+        """Report a wait, on the lowest of the ranks in the same wait; return whether this is it."""
         wait, own = question.wait, None if self._peers is None else self._peers.rank
         same = [wait.what, list(wait.ranks)]
         here = [rank for rank, state in question.answers.items() if state == same]
@@ -331,7 +332,7 @@ _watchdog: Watchdog | None = None
 
 
 def watchdog() -> Watchdog:
-    """That of this process, which starts at the first call.
+    """Return the watchdog of this process. The first call starts it.
 
     Raises:
         TransportError: see `limits`.

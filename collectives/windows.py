@@ -1,4 +1,4 @@
-"""Windows onto a dimension that the members of a group hold in shards: what an exchange moves."""
+"""The ranges of a sharded dimension that the members of a group get from an exchange."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ class Windows:
     Windows may overlap, leave elements out, and reach beyond both ends.
 
     Attributes:
-        starts: per member the first element of its window; negative before the whole's first.
-        length: of every window, in elements.
-        extent: of every shard, in elements.
+        starts: per member the first element of its window; negative where the window begins before
+            the first element of the dimension.
+        length: elements of every window.
+        extent: elements of every shard.
 
     Raises:
         ShapeError: if a length or an extent is negative.
@@ -52,7 +53,7 @@ class Windows:
 
     @property
     def crosses(self) -> bool:
-        """Whether any window has an element of another member's shard."""
+        """Whether the window of any member has an element of another member's shard."""
         members = range(len(self.starts))
         return any(
             len(self.overlap(window, shard))
@@ -62,20 +63,20 @@ class Windows:
         )
 
     def overlap(self, window: int, shard: int) -> range:
-        """The elements that a window has of a shard, counted from the whole's first."""
+        """The elements in both a window and a shard, as indices of the whole dimension."""
         start, own = self.starts[window], shard * self.extent
         return range(max(start, own), min(start + self.length, own + self.extent))
 
     def in_window(self, window: int, shard: int) -> slice:
-        """Where these elements lie in the window; empty where there are none."""
+        """The elements of `overlap`, as a slice of the window; empty if there are none."""
         return _shifted(self.overlap(window, shard), self.starts[window])
 
     def in_shard(self, window: int, shard: int) -> slice:
-        """Where these elements lie in the shard; empty where there are none."""
+        """The elements of `overlap`, as a slice of the shard; empty if there are none."""
         return _shifted(self.overlap(window, shard), shard * self.extent)
 
     def outside(self, window: int) -> tuple[int, int]:
-        """How many elements of a window lie before the whole's first, and after its last."""
+        """The numbers of elements of a window before the dimension's first, and after its last."""
         start = self.starts[window]
         stop = start + self.length
         whole = len(self.starts) * self.extent

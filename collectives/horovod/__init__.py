@@ -1,4 +1,4 @@
-"""Collectives through Horovod, which is installed by itself and imported here alone.
+"""Collectives through Horovod. Users install Horovod themselves; only this package imports it.
 
-`module` imports and starts it; `transport` has what a graph is given.
+`module` imports and starts Horovod; `transport` adds its operators to a graph.
 """

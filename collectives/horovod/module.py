@@ -1,4 +1,4 @@
-"""Horovod's module: imported when it is asked for, and started for the ranks of a world."""
+"""Import Horovod's module on demand, and start Horovod for the ranks of a group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSTALL = (
     "HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_MPI=1 HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 "
     "HOROVOD_WITHOUT_MXNET=1 pip install --no-build-isolation horovod==0.28.1"
 )
-"""The command that installs it, after ``pip install 'tensoropt[mpi,horovod-build]'``."""
+"""The command that installs Horovod, after ``pip install 'tensoropt[mpi,horovod-build]'``."""
 
 
 _started: set[Callable[[], None]] = set()
@@ -26,17 +26,21 @@ _started: set[Callable[[], None]] = set()
 
 @atexit.register
 def _stop() -> None:
-    """Horovod ends on all ranks when it ends on one, so not when the first one leaves its script:
-    registered before a job's agreement that all have come to their end, this runs after it."""
+    """Shut Horovod down at the end of the process.
+
+    Horovod ends on all ranks when it ends on one rank, so the first rank that leaves its script
+    must not end it. `atexit` runs functions in reverse order: this one is registered before the
+    job's agreement that all ranks have ended, and so runs after that agreement."""
     for shutdown in _started:
         shutdown()
 
 
 def horovod_module(group: Group) -> Any:
-    """``horovod.tensorflow``. Every member of the group calls; MPI has been started.
+    """Return ``horovod.tensorflow``. Every member of the group calls, after MPI has started.
 
     Raises:
-        TransportError: on every member, if it cannot be imported on one or was built without MPI.
+        TransportError: on every member, if one member cannot import Horovod, or has a Horovod that
+            was built without MPI.
     """
     module, problem = None, ""
     try:
@@ -57,9 +61,9 @@ def horovod_module(group: Group) -> Any:
 
 
 def start(module: Any, group: Group) -> None:
-    """Let Horovod's ranks be those of the group. Every member calls.
+    """Start Horovod with the ranks of the group. Every member calls.
 
-    It goes on where a script has started it on the same ranks.
+    If the script has started Horovod on the same ranks, that Horovod stays in use.
 
     Raises:
         TransportError: if MPI was started for fewer threads than Horovod needs.

@@ -1,5 +1,8 @@
-"""Collectives on tensors by Horovod's operators, with its tensor fusion and whatever it was built
-for: MPI on CPUs, NCCL on GPUs."""
+"""Collectives on tensors by Horovod's operators.
+
+They use Horovod's tensor fusion, and the library that Horovod was built for: MPI on CPUs, NCCL on
+GPUs.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +37,23 @@ _MOVED = frozenset(
     | {tf.uint8, tf.uint16}
 )
 _MOVED_AS = {tf.bfloat16: tf.uint16, tf.uint32: tf.int32, tf.uint64: tf.int64}
-"""Elements that Horovod does not know travel as others of their size."""
+"""Horovod lacks these element types. Each one travels as another type of the same size."""
 
 
 class HorovodTransport:
-    """See `collectives.operations.stages.TensorTransport`; `horovod_transport` makes them.
+    """See `collectives.operations.stages.TensorTransport`; `horovod_transport` makes instances.
 
-    What Horovod lacks goes the ordinary way, and the first rank says so, once for each kind.
+    A collective that Horovod lacks runs without Horovod. The first rank prints a note about that,
+    once for each kind of collective.
 
-    Reductions overtake: Horovod runs a collective when all members have come to it, whatever came
-    before, and several at once as one message. None of them holds more memory than its gradient
-    did, unlike a gathered weight, which has to wait for its turn.
+    Reductions need not keep the order of the graph's sequence: Horovod runs a collective as soon as
+    all members have come to it, and may send several as one message. A reduction that runs early
+    takes no more memory than its gradient did. A gathered weight would take more, so gathers keep
+    their order.
 
     Args:
-        group: all ranks that have one; Horovod's ranks are the positions in it.
-        module: ``horovod.tensorflow``, started for them.
+        group: all ranks that have a transport; Horovod's ranks are the positions in the group.
+        module: ``horovod.tensorflow``, started for the group.
     """
 
     is_stateful = False
@@ -72,7 +77,9 @@ class HorovodTransport:
 
     @cached_property
     def _ordinary(self) -> list[NativeTransport]:
-        """What runs the rest, if anything does; made where the rest first comes up."""
+        """The transport of collectives that Horovod lacks, in a list; empty where ranks have none.
+
+        The first collective that Horovod lacks creates it."""
         native = native_transport(self.group)
         if native is not None:
             native.watch(self._is_watched)
@@ -87,13 +94,13 @@ class HorovodTransport:
         return self._seconds + sum(each.seconds for each in self._ordinary_so_far())
 
     def watch(self, is_on: bool) -> None:
-        """See `TensorTransport.watch`. What is built while it is on keeps to one order."""
+        """See `TensorTransport.watch`. Collectives built while it is on keep one order."""
         self._is_watched = is_on
         for each in self._ordinary_so_far():
             each.watch(is_on)
 
     def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
-        """See `TensorTransport.carries`: Horovod does, or the ordinary way has an operator."""
+        """See `TensorTransport.carries`: Horovod or the transport in C++ has an operator."""
         if _is_known(collective, dtype):
             return True
         kind = f"{_kind(collective)} of {dtype.name}"
@@ -103,14 +110,14 @@ class HorovodTransport:
         return any(each.carries(collective, group, dtype) for each in self._ordinary)
 
     def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
-        """See `TensorTransport.overtakes`: reductions do, unless they are watched."""
+        """See `TensorTransport.overtakes`: true of reductions that are not watched."""
         is_reduction = isinstance(collective, (Allreduce, ReduceScatter))
         return is_reduction and not self._is_watched and _is_known(collective, dtype)
 
     def move(
         self, collective: Collective, group: Group, tensor: tf.Tensor, record: str, watch: Watch
     ) -> tf.Tensor:
-        """The collective as operators of the default graph."""
+        """Add the collective to the default graph, and return its result."""
         if not _is_known(collective, tensor.dtype):
             return self._ordinary[0].move(collective, group, tensor, record, watch)
         with tf.control_dependencies([tensor]):
@@ -123,9 +130,9 @@ class HorovodTransport:
             return tf.stop_gradient(moved, name="reshard")
 
     def _moved(self, collective: Collective, group: Group, tensor: tf.Tensor) -> tf.Tensor:
-        """Horovod's operator, with what comes before and after it.
+        """Add Horovod's operator, with the casts and reorderings that it needs.
 
-        Horovod numbers the members of a set by rank, whatever their order in the group.
+        Horovod orders the members of a process set by rank, not by their order in the group.
         """
         self._built += 1  # on all ranks alike
         options = {
@@ -175,8 +182,10 @@ class HorovodTransport:
         raise TypeError(f"`carries` says which collectives there are. Got {collective}.")
 
     def _process_set(self, group: Group) -> Any:
-        """Horovod's name for the ranks of a group. All ranks come here with a group of a partition
-        of them, which is registered as a whole at its first use."""
+        """Return Horovod's process set of a group.
+
+        All ranks call at the same time, each with its own group of one partition of all ranks. The
+        first call registers all groups of the partition."""
         own = [self.group.ranks.index(rank) for rank in sorted(group.ranks)]
         if tuple(own) not in self._sets:
             for ranks in dict.fromkeys(map(tuple, self.group.allgather_object(own))):
@@ -196,7 +205,9 @@ class HorovodTransport:
         return perf_counter()
 
     def _after(self, watch: Watch, started: float) -> float:
-        """Time at which several are under way counts for the one that ends first."""
+        """Record the time of a collective.
+
+        Time in which several collectives run counts for the one that ends first."""
         with self._lock:
             ended = perf_counter()
             started, self._ended = max(float(started), self._ended), ended
@@ -208,7 +219,7 @@ class HorovodTransport:
 
 
 def _is_known(collective: Collective, dtype: tf.DType) -> bool:
-    """Whether Horovod has the collective for such elements."""
+    """Whether Horovod has the collective for elements of this type."""
     match collective:
         case Allreduce(reducer):
             return _travels_as(dtype, reducer) in _REDUCED
@@ -231,7 +242,7 @@ def _travels_as(dtype: tf.DType, reducer: str) -> str:
 
 
 def _kind(collective: Collective) -> str:
-    """What a note calls it."""
+    """The name of a collective in a note."""
     name = type(collective).__name__.lower()
     return f"{name} by {collective.reducer}" if isinstance(collective, ReduceScatter) else name
 
@@ -240,10 +251,10 @@ _transport: HorovodTransport | None = None
 
 
 def horovod_transport(group: Group) -> HorovodTransport | None:
-    """The transport of these ranks through Horovod; None for one rank.
+    """Return the transport of a group through Horovod, or None for a group of one rank.
 
-    Every member calls, at the same point. Horovod knows one set of all ranks at a time: that of
-    other ranks ends.
+    Every member calls, at the same point. Horovod runs for one group at a time: a call with other
+    ranks ends the Horovod of the previous group.
 
     Raises:
         TransportError: on every member, if one has no Horovod.

@@ -1,5 +1,5 @@
-"""Collectives as an operator of TensorFlow's in C++, between ranks of one machine.
+"""Collectives as a TensorFlow operator in C++, between ranks of one machine.
 
-`transport` has what a graph is given; `build` compiles the operator at its first use and keeps it
-for the user, and `window` makes the memory that the ranks share.
+`transport` adds the operator to a graph, `build` compiles the operator at its first use and caches
+it, and `window` makes the memory that the ranks share.
 """

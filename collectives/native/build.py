@@ -1,8 +1,8 @@
-"""Libraries of operators in C++: compiled at their first use, and kept in the user's cache.
+"""Compile libraries of operators in C++ at their first use, and keep them in the user's cache.
 
-A library's name there holds what it was made from, with and for, so that another version of this
-package, of TensorFlow or of the compiler makes another, and so does another processor. One process
-compiles while others wait for it, and a file appears under its name when it is whole.
+The file name of a library has a digest of its sources, the compiler, the options, TensorFlow's
+version and the processor, so a change of any of them compiles another library. One process compiles
+while other processes wait. The file gets its final name only when it is complete.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from collectives.errors import NativeError
 
 __all__ = ["cache_folder", "library", "operators"]
 
-# Eigen's code for processors with AVX512-FP16, in TensorFlow's headers, is an error for g++ 13, and
-# nothing here computes in half precision.
+# g++ 13 rejects the code for AVX512-FP16 in TensorFlow's copy of Eigen. No operator here computes
+# in half precision.
 _OPTIONS = ("-O3", "-march=native", "-U__AVX512FP16__", "-fwrapv", "-fPIC", "-shared")
 _COMPILERS = ("c++", "g++", "clang++")
 _SECONDS = 300
 _REMEDY = "Name a compiler for C++17 in CXX: g++ 9, clang++ 9 or newer."
 _LINES = 12  # of the compiler's output that an error repeats
-_FAILED = ".failed"  # what a file is called that holds why there is no library
+_FAILED = ".failed"  # suffix of the file with the reason why compiling failed
 
 
 def cache_folder() -> Path:
-    """Where libraries are kept: below ``XDG_CACHE_HOME``, or else ``~/.cache``."""
+    """Return the folder of compiled libraries, below ``XDG_CACHE_HOME`` or ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base else Path.home() / ".cache") / "tensoropt" / "native"
 
 
 def library(name: str, sources: Sequence[Path]) -> Path:
-    """A library, compiled now if the cache does not have it.
+    """Return the path of a library. Compile it if the cache does not have it.
 
-    Any number of processes may call at once: one compiles, and where that fails those that wait for
-    it do not try again. The compiler is the one of the variable ``CXX``, else the first found of
-    c++, g++ and clang++.
+    Any number of processes may call at once: one compiles, and if it fails, the waiting processes
+    do not try again. The variable ``CXX`` names the compiler; without it the first of c++, g++ and
+    clang++ on PATH is used.
 
     Args:
-        name: what its file's name begins with.
-        sources: the file that is compiled, and those that it includes.
+        name: prefix of the file name.
+        sources: the file to compile, then the files that it includes.
 
     Raises:
         NativeError: if there is no compiler, or it fails, or the cache cannot be written.
@@ -81,10 +81,10 @@ def library(name: str, sources: Sequence[Path]) -> Path:
 
 @functools.cache
 def operators(path: Path) -> Any:
-    """The Python functions of a library's operators, a module's attributes.
+    """Load a library, and return the module with a Python function for each of its operators.
 
     Raises:
-        NativeError: if it cannot be loaded.
+        NativeError: if TensorFlow cannot load the library.
     """
     try:
         return tf.load_op_library(str(path))
@@ -95,7 +95,7 @@ def operators(path: Path) -> Any:
 
 
 def _compiler() -> list[str]:
-    """The words that start a command line."""
+    """The compiler's command, with the options that ``CXX`` gives."""
     named = os.environ.get("CXX", "")
     if named:
         return shlex.split(named)
@@ -110,12 +110,12 @@ def _compiler() -> list[str]:
 
 
 def _version(compiler: list[str]) -> str:
-    """What the compiler says of itself, in one line."""
+    """The first line of the compiler's ``--version``."""
     return (_run([*compiler, "--version"]).splitlines() or [""])[0]
 
 
 def _processor() -> str:
-    """Its kind, and the instructions that it has."""
+    """The processor's architecture and its instruction set extensions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     features = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
     return platform.machine() + features
@@ -129,14 +129,14 @@ def _digest(words: list[str], sources: Sequence[Path]) -> str:
 
 
 def _raise_failed(path: Path, since: float) -> None:
-    """The error of who has tried to make a file since then, if it failed."""
+    """Raise the error of another process that has failed to compile this file since ``since``."""
     failed = path.with_suffix(_FAILED)
     if failed.exists() and failed.stat().st_mtime >= since:
         raise NativeError(failed.read_text())
 
 
 def _compile(command: list[str], source: Path, libraries: list[str], path: Path) -> None:
-    """Compile to a file of another name, and rename it."""
+    """Compile to a temporary file, and rename it to ``path``."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder) / "made.so"
         try:
@@ -149,11 +149,11 @@ def _compile(command: list[str], source: Path, libraries: list[str], path: Path)
 
 
 def _run(command: list[str]) -> str:
-    """What a command prints.
+    """Run a command, and return its output.
 
     Raises:
-        NativeError: with its errors, or else the last lines, if it cannot run, fails, or does not
-            end.
+        NativeError: if the command cannot run, fails or times out; a failure quotes the error
+            lines of the output, or its last lines if it has none.
     """
     try:
         done = subprocess.run(

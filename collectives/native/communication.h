@@ -1,4 +1,4 @@
-// Who runs operators that communicate: one at a time, here or in a thread of their own.
+// Runs operators that communicate, one at a time, in the calling thread or in a separate thread.
 
 #ifndef COLLECTIVES_NATIVE_COMMUNICATION_H_
 #define COLLECTIVES_NATIVE_COMMUNICATION_H_
@@ -19,8 +19,8 @@
 
 namespace collectives {
 
-// The thread that communicates in memories of one kind, and what is known of its work. There is one
-// per process.
+// The thread that communicates through memories of one type, with the state of the running call.
+// There is one per process.
 template <typename Memory>
 class CommunicationIn {
  public:
@@ -32,15 +32,15 @@ class CommunicationIn {
     return *communication;
   }
 
-  // Its number.
+  // Adds a memory and returns its number.
   int Add(std::unique_ptr<Memory> memory) {
     std::lock_guard<std::mutex> lock(running_);
     memories_.push_back(std::move(memory));
     return static_cast<int>(memories_.size()) - 1;
   }
 
-  // Calls that surround each operator, or null. Where `before` does not say 0, it fails for the
-  // reason that it has written.
+  // Sets functions that are called before and after each operator, or null. If `before` does not
+  // return 0, the operator fails with the text that `before` has written to `reason`.
   void Observe(Before before, After after) {
     std::lock_guard<std::mutex> lock(running_);
     before_ = before;
@@ -49,7 +49,7 @@ class CommunicationIn {
 
   double seconds() const { return seconds_.load(); }
 
-  // The call that runs, and since when; -1 where none does.
+  // The running call, and the time when it began; -1 if no call runs.
   struct Place {
     int32_t memory, call;
   };
@@ -66,7 +66,7 @@ class CommunicationIn {
     any_work_.notify_one();
   }
 
-  // Empty where all went well.
+  // Runs a call in the calling thread. Returns the reason of a failure, or an empty string.
   std::string Run(int memory, int64_t call, const std::function<void(Memory&)>& what) {
     std::lock_guard<std::mutex> lock(running_);
     char reason[512] = "";

@@ -1,4 +1,5 @@
-// Copies of bytes, through the caches or past them, and which of both for what other cores read.
+// Copies bytes through the caches or past them, and chooses between both for data that other cores
+// read.
 
 #ifndef COLLECTIVES_NATIVE_COPY_H_
 #define COLLECTIVES_NATIVE_COPY_H_
@@ -15,7 +16,8 @@
 
 namespace collectives {
 
-// Writes a line of a cache past all caches: nobody reads it soon, and it need not be fetched.
+// Writes one cache line to memory past all caches, for data that is not read soon. The line need not
+// be fetched first.
 inline void StreamLine(char* to, const char* from) {
 #if defined(__AVX512F__)
   _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
@@ -34,7 +36,7 @@ inline void StreamLine(char* to, const char* from) {
 #endif
 }
 
-// After lines that were streamed, before another thread is told of them.
+// Must be called after StreamLine and before another thread is told of the data.
 inline void EndStream() {
 #if defined(__SSE2__)
   _mm_sfence();
@@ -42,7 +44,7 @@ inline void EndStream() {
 }
 
 inline void Copy(char* to, const char* from, int64_t bytes, bool streams) {
-  constexpr int64_t kLine = 64, kLeast = 16 * kLine;  // in less, parts of lines take longer
+  constexpr int64_t kLine = 64, kLeast = 16 * kLine;  // for fewer bytes partial lines dominate
   if (streams && bytes >= kLeast) {
     const int64_t head = -reinterpret_cast<intptr_t>(to) & (kLine - 1);
     std::memcpy(to, from, head);
@@ -57,7 +59,7 @@ void CopyShort(char* to, int64_t to_stride, const char* from, int64_t from_strid
   for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, kBytes);
 }
 
-// Copies `count` runs; short ones by an instruction each.
+// Copies `count` runs; a short run takes one instruction.
 inline void CopyRuns(char* to, int64_t to_stride, const char* from, int64_t from_stride,
                      int64_t bytes, int64_t count, bool streams) {
   if (bytes == to_stride && bytes == from_stride) {
@@ -78,23 +80,24 @@ inline void CopyRuns(char* to, int64_t to_stride, const char* from, int64_t from
   }
 }
 
-// Whether what another core will read is written past the caches. Lines that it has read before are
-// in its cache, from where this core has to take them to write in them: quick where both cores share
-// a cache, but slower than writing to memory and reading there where they share none. Nobody tells
-// which of both it is, and a virtual machine's cores may move, so it is tried again and again.
+// Decides whether data that another core will read is written past the caches. Lines that the other
+// core has read before are in its cache, and this core has to take them from there before it writes.
+// That is fast if both cores share a cache. If they do not, writing to memory and reading from memory
+// is faster. The system does not say whether cores share a cache, and the cores of a virtual machine
+// may move, so the speed is measured again and again.
 class Bypass {
  public:
-  // It is on while less than so many bytes a second can be written.
+  // Copies bypass the caches while the measured speed is less than `below` bytes a second.
   explicit Bypass(double below) : below_(below) {}
 
   bool is_on() const { return (slow_ & 7) != 0; }
 
-  // The same, before so many bytes are written to where others may have read; writes something there
-  // now and then, to see how long it takes.
+  // Returns `is_on` for the next `bytes` bytes at `to`, which other cores may have read. Now and then
+  // it writes zeros there to measure the speed.
   bool Try(char* to, int64_t bytes) {
     written_ += bytes;
     if (bytes < kTried || (written_ < kBetween && tries_ >= 3)) return is_on();
-    to[0] = to[kTried - 1] = 0;  // what a new page takes is not timed
+    to[0] = to[kTried - 1] = 0;  // the first write to a new page is not timed
     using std::chrono::steady_clock;
     const auto begin = steady_clock::now();
     std::memset(to, 0, kTried);
@@ -109,7 +112,7 @@ class Bypass {
  private:
   static constexpr int64_t kTried = 4096, kBetween = 1 << 20;
   double below_;
-  unsigned slow_ = 0;  // of the last tries, each a bit
+  unsigned slow_ = 0;  // one bit for each of the last measurements: whether it was slow
   int64_t written_ = 0, tries_ = 0;
 };
 

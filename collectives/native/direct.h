@@ -1,8 +1,8 @@
-// Collectives in which a rank reads the memory of the others where it lies: a copy less than through
-// a window, for a call of the system (Linux's process_vm_readv) each time.
+// Collectives in which a rank reads the buffers of the other ranks directly. That saves one copy
+// compared with a window, and costs one system call (Linux's process_vm_readv) per read.
 //
-// Members tell each other through the window where their buffers are, and none leaves before all
-// have read.
+// Members tell each other the addresses of their buffers through the window. No member leaves before
+// all members have read.
 
 #ifndef COLLECTIVES_NATIVE_DIRECT_H_
 #define COLLECTIVES_NATIVE_DIRECT_H_
@@ -22,7 +22,7 @@
 
 namespace collectives {
 
-// Reads from the memory of one process, many pieces by one call.
+// Reads from the memory of one process, many pieces per system call.
 class Reads {
  public:
   explicit Reads(pid_t process) : process_(process) {}
@@ -61,12 +61,13 @@ class Reads {
   std::vector<iovec> to_, from_;
 };
 
-// One collective of this rank in a group, like `Collective`; of those that only move bytes, as a
-// reduction gains nothing.
+// One collective of this rank in a group, like `Collective`. Only collectives that move bytes are
+// here, because a reduction would not become faster.
 class DirectCollective {
  public:
-  // Whether members can and should, to whom a member gives so many bytes in runs of so many. All say
-  // the same. Of much, results are written past the caches, which the system does not do.
+  // Whether the members can read directly, and gain by it. `bytes` is the size of what one member
+  // gives another, in runs of `run_bytes`. All members get the same answer. Large results are better
+  // written past the caches, which process_vm_readv does not do.
   static bool Pays(const Window& window, int members, int64_t bytes, int64_t run_bytes,
                    int64_t result_bytes) {
     return window.Reads(bytes, run_bytes) && members * result_bytes < 2 * kStreamed &&
@@ -78,7 +79,7 @@ class DirectCollective {
     window_.Enter(group_);
   }
   ~DirectCollective() {
-    ++group_.rounds;  // it has one
+    ++group_.rounds;  // a direct collective has one round
     window_.Leave(group_);
     if (std::uncaught_exceptions() == 0) window_.AwaitLeft(group_);
   }
@@ -93,24 +94,24 @@ class DirectCollective {
     window_.Arrive(group_, 0);
     CopyBetween(sent[group_.place], received[group_.place], false);
     window_.Await(group_, 0);
-    for (int k = 1; k < n_; ++k) {  // each begins with another member
+    for (int k = 1; k < n_; ++k) {  // members read from different members at the same time
       const int i = (group_.place + k) % n_;
       ReadRuns(i, Joined(Told(i)[group_.place]), Joined(received[i]));
     }
   }
 
  private:
-  // Of each member, what it sends to each.
+  // The array in which a member tells the runs that it sends to each member.
   Runs* Told(int member) const {
     return reinterpret_cast<Runs*>(window_.Buffer(group_, member, 0));
   }
 
-  // Runs without gaps are one.
+  // Joins runs without gaps between them into one run.
   static Runs Joined(const Runs& runs) {
     return runs.stride == runs.bytes ? Runs{runs.base, 1, runs.total(), runs.total()} : runs;
   }
 
-  // Reads what lies in runs of a member.
+  // Reads runs of another member into runs of this member.
   void ReadRuns(int member, const Runs& from, const Runs& to) const {
     Reads reads(window_.Process(group_, member));
     for (int64_t at = 0; at < to.total();) {

@@ -28,14 +28,14 @@ _SOURCES = [
 
 
 class Mail:
-    """See `mail_of`, which makes them.
+    """Messages of one group through shared memory. `mail_of` makes instances.
 
     Args:
-        group: all ranks that have one.
-        path: the library.
-        memory: what this machine's ranks share.
-        room: bytes of it for what each rank has sent.
-        file: descriptor of that memory.
+        group: all ranks that have a `Mail`.
+        path: file of the library.
+        memory: the memory that the ranks of this machine share.
+        room: bytes of the memory for the messages that one rank has sent.
+        file: file descriptor of the memory.
 
     Attributes:
         overlaps: whether the process computes while it waits for a message.
@@ -60,12 +60,13 @@ class Mail:
 
     @property
     def seconds(self) -> float:
-        """What this process's messages have taken so far, waiting for others included."""
+        """Time of this process's messages so far, including the time of waiting for other ranks."""
         return float(self._library.collectives_mail_seconds())
 
     def has_room(self, sizes: Sequence[int]) -> bool:
-        """Whether messages of so many bytes can be on their way from one rank at once; the same
-        answer on every rank."""
+        """Whether the shared memory holds messages of these sizes from one rank at once.
+
+        Every rank gets the same answer."""
         taken = self._library.collectives_mail_taken
         return bool(2 * sum(taken(size) for size in sizes) <= self._room)
 
@@ -74,13 +75,16 @@ class Mail:
         return self._group.ranks[member] in self._places
 
     def send(self, tensor: tf.Tensor, member: int, tag: int, record: str) -> tf.Tensor:
-        """Send a tensor to a member, without waiting for it; something that is there after that.
+        """Send a tensor to a member without waiting for the receiver.
 
         Args:
-            tensor: of numbers.
-            member: position of the receiver, which it `reaches`.
-            tag: tells messages apart that are received in another order than they are sent in.
-            record: what this is.
+            tensor: the tensor, of a numeric type.
+            member: position of the receiver, for which `reaches` is true.
+            tag: identifies the message, where messages are received in another order than sent.
+            record: description of the message, for reports of the watchdog.
+
+        Returns:
+            A tensor that is available once the message is sent.
         """
         return self._operators.collectives_send(
             value=tensor, name="send", **self._attributes(member, tag, record, None)
@@ -89,7 +93,7 @@ class Mail:
     def receive(
         self, shape: Sequence[int], dtype: tf.DType, member: int, tag: int, record: str
     ) -> tf.Tensor:
-        """Wait for the first message of a member with a tag that is not received yet."""
+        """Wait for a member's first unreceived message with this tag, and return its tensor."""
         own = self._attributes(member, tag, record, self._group.ranks[member])
         return self._operators.collectives_receive(T=dtype, shape=shape, name="receive", **own)
 
@@ -114,10 +118,10 @@ _mails: dict[tuple[int, ...], Mail | None] = {}
 
 
 def mail_of(group: Group) -> Mail | None:
-    """The mail of these ranks, or None where one of them cannot have it.
+    """Return the mail of a group, or None if one of its ranks cannot have it.
 
-    Every member calls, at the same point. The first call of a process may compile, for some
-    seconds. Where there is none messages go through MPI, only slower, and nothing is said.
+    Every member calls, at the same point. The first call of a process may compile for some seconds.
+    Without mail, messages go through MPI, which is slower; no note is printed.
     """
     if group.size == 1:
         return None

@@ -34,8 +34,8 @@ from collectives.watchdog import Wait, watchdog
 __all__ = ["SWITCH", "NativeTransport", "core_share", "knows", "native_transport", "spin_seconds"]
 
 SWITCH = "COLLECTIVES_NATIVE"
-"""Environment variable: 0 for collectives in Python, 1 or nothing for those in C++ where they can
-be had."""
+"""Environment variable: 0 for collectives in Python; 1 or unset for collectives in C++ where they
+are available."""
 
 _SOURCES = [
     Path(__file__).parent / name
@@ -45,11 +45,11 @@ _SOURCES = [
     )
 ]
 _SPIN_SECONDS = 1e-4
-"""So long a rank that waits stays awake: twice what waking it takes in a virtual machine. Not where
-ranks share cores, since who is waited for needs one."""
+"""Time that a waiting rank spins before it sleeps: twice the time of waking a thread in a
+virtual machine. Ranks that share cores do not spin, because the rank waited for needs the core."""
 LEAST_READ = 1 << 15
-"""So many bytes and more, of one rank for another, are read where they lie, if the system lets
-ranks do that; fewer go through the memory that they share."""
+"""From this size in bytes on, a rank reads the data of another rank directly from its memory, if the
+system allows that. Smaller data goes through the shared memory."""
 _DTYPES = frozenset(
     {tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128, tf.bool}
     | {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64}

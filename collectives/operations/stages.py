@@ -116,7 +116,7 @@ class TensorTransport(Protocol):
 
     @property
     def seconds(self) -> float:
-        """What this process's collectives have taken so far that were not watched."""
+        """Seconds of the collectives of this process so far, without watched collectives."""
 
     def watch(self, is_on: bool) -> None:
         """Whether each collective tells its `Watch` when it runs; at first none does."""
@@ -125,8 +125,9 @@ class TensorTransport(Protocol):
         """Whether there is an operator for it; the same answer on every member of the group."""
 
     def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
-        """Whether one that it carries waits for its data alone, and for no other collective; the
-        same answer on every member of the group. See `Sequence.add`."""
+        """Whether a carried collective waits for its data only, not for other collectives.
+
+        Every member of the group gets the same answer. See `Sequence.add`."""
 
     def move(
         self, collective: Collective, group: Group, tensor: tf.Tensor, record: str, watch: Watch
@@ -144,16 +145,16 @@ def together_on_tensors(
     watch: Watch,
     move: MoveTogether,
 ) -> list[list[tf.Tensor]]:
-    """A collective that keeps shapes, on several tensors at once.
+    """Run a collective that keeps shapes on several tensors at once.
 
     Args:
-        tensors: of each its shard per rank of this process; all of one dtype.
+        tensors: for each tensor its shards, one per rank of this process; all of one dtype.
         stage: the collective.
         record, watch: see `on_tensors`.
         move: makes the operator of one rank.
 
     Returns:
-        The results as the tensors are given. No gradient passes it.
+        The results, in the structure of ``tensors``. No gradient passes the collective.
     """
     by_rank = list(zip(*tensors, strict=True))
 
@@ -226,7 +227,7 @@ def on_tensors(
 def _carried(
     transport: TensorTransport, tensors: Sequence[tf.Tensor], stages: Sequence[Stage]
 ) -> CollectiveStage | None:
-    """The only stage, if it is one that the transport carries."""
+    """Return the only stage if it is a collective that the transport carries, else None."""
     match stages:
         case [CollectiveStage(operation, groups) as stage]:
             pairs = zip(groups, tensors, strict=True)
@@ -236,7 +237,7 @@ def _carried(
 
 
 def on_arrays(values: Sequence[Array], stages: Sequence[Stage]) -> list[Array]:
-    """The stages on one array per rank of this process; keeps none longer than its next stage."""
+    """Run the stages on one array per rank; each intermediate array is freed by the next stage."""
     values = list(values)
     for stage in stages:
         if isinstance(stage, LocalStage):

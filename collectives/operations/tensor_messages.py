@@ -23,11 +23,11 @@ _HOST_CALL = re.compile(r"(^|/)send(_\d+)?$")
 
 
 class Envelope(NamedTuple):
-    """Of a message between this rank and another.
+    """The address of a message between this rank and another rank.
 
     Attributes:
-        member: position of the other one in the group.
-        tag: tells messages apart; the same on both.
+        member: position of the other rank in the group.
+        tag: identifies the message; the same on both ranks.
     """
 
     member: int
@@ -39,10 +39,10 @@ class TensorMail(Protocol):
     `collectives.native.mail.Mail`."""
 
     def reaches(self, member: int) -> bool:
-        """Whether it carries what goes to and comes from a member; the same on both."""
+        """Whether it carries messages to and from a member; the same answer on both ranks."""
 
     def send(self, tensor: tf.Tensor, member: int, tag: int, record: str) -> tf.Tensor:
-        """Send a tensor, without waiting; something that is there after that."""
+        """Send a tensor without waiting; return a tensor that is available after that."""
 
     def receive(
         self, shape: Sequence[int], dtype: tf.DType, member: int, tag: int, record: str
@@ -58,20 +58,22 @@ def send_tensors(
     watch: Watch = _UNWATCHED,
     mail: TensorMail | None = None,
 ) -> list[tf.Tensor]:
-    """Send a tensor each, without waiting for the receivers.
+    """Send one tensor per envelope, without waiting for the receivers.
 
-    Nothing that a run fetches need depend on it: the last of a sequence is to be run.
+    The fetches of a run may not depend on the messages. The caller must therefore run the last
+    operation of the sequence.
 
     Args:
-        tensors: what is sent; nothing is, too, but takes its place in the sequence.
+        tensors: the tensors to send. An empty list sends no message, but still adds an operation to
+            the sequence.
         group: the ranks.
-        envelopes: one for each.
-        record: what this is, for the sequence that it joins.
-        watch: is told when a host call of it runs.
-        mail: what carries messages that it reaches; the same on all ranks.
+        envelopes: the address of each tensor.
+        record: description of the messages, for the sequence that they join.
+        watch: is told when a host call for the messages runs.
+        mail: carries messages to the members that it reaches; the same on all ranks.
 
     Returns:
-        Tensors of which the last one is there when all are sent.
+        Tensors; the last one is available when all messages are sent.
     """
     own, others = _divided(mail, envelopes)
 
@@ -100,7 +102,7 @@ def send_tensors(
 
 
 def is_sent(operation: tf.Operation) -> bool:
-    """Whether an operation of `send_tensors` sends something, and so waits for nobody."""
+    """Whether an operation of `send_tensors` sends a message. Such an operation never waits."""
     if operation.type == "PyFunc":
         return _HOST_CALL.search(operation.name) is not None
     return bool(operation.type == "CollectivesSend")
@@ -115,13 +117,13 @@ def receive_tensors(
     watch: Watch = _UNWATCHED,
     mail: TensorMail | None = None,
 ) -> list[tf.Tensor]:
-    """Receive a tensor each, one after the other.
+    """Receive one tensor per envelope, one after the other.
 
     Args:
-        shapes: of the tensors.
-        dtype: of all of them.
+        shapes: the shape of each tensor.
+        dtype: the type of all tensors.
         group: the ranks.
-        envelopes: one for each.
+        envelopes: the address of each tensor.
         record: see `send_tensors`.
         watch, mail: see `send_tensors`.
     """
@@ -151,7 +153,7 @@ def receive_tensors(
             for number, tensor in zip(others, found, strict=True):
                 tensor.set_shape(shapes[number])
                 received[number] = tensor
-        # The last one last: what comes after these waits for it.
+        # The sequence makes its next operation wait for the last tensor of this list.
         return [*received.values()]
 
     tensors = in_active_sequence(build, record)
@@ -159,6 +161,6 @@ def receive_tensors(
 
 
 def _divided(mail: TensorMail | None, envelopes: Sequence[Envelope]) -> tuple[list[int], list[int]]:
-    """The numbers of messages that the mail carries, and of others."""
+    """The indices of the messages that the mail carries, and the indices of the other messages."""
     own = [n for n, each in enumerate(envelopes) if mail is not None and mail.reaches(each.member)]
     return own, [n for n in range(len(envelopes)) if n not in own]

@@ -15,27 +15,29 @@ _COLLECTION = "_collectives_shared_constants"
 
 
 def zeros_like(x: tf.Tensor) -> tf.Tensor:
-    """Zeros, by an operator that reads the tensor, where TensorFlow's function makes a constant:
-    what depends on what is then the same on all members."""
+    """Return zeros by an operator that reads the tensor.
+
+    TensorFlow's own function may make a constant instead. With the operator, the dependencies in
+    the graph are the same on all members."""
     return tf.raw_ops.ZerosLike(x=x)
 
 
 def ones_like(x: tf.Tensor) -> tf.Tensor:
-    """Ones, by an operator that reads the tensor, as `zeros_like`."""
+    """Return ones by an operator that reads the tensor, as `zeros_like` does."""
     return tf.raw_ops.OnesLike(x=x)
 
 
 def extent(x: tf.Tensor, dim: int) -> Any:
-    """The size of a dimension; a scalar tensor where only the run tells."""
+    """The size of a dimension; a scalar tensor if the size is known only at run time."""
     known = x.shape.as_list()[dim]
     return tf.shape(x)[dim] if known is None else known
 
 
 def part(x: tf.Tensor, dim: int, elements: slice) -> tf.Tensor:
-    """Some elements along a dimension; the tensor itself where these are all."""
+    """The elements of a slice along a dimension; the tensor itself if the slice covers all."""
     begin, size = [0] * x.shape.rank, [-1] * x.shape.rank  # -1: all
     begin[dim], size[dim] = elements.start, elements.stop - elements.start
-    if x.shape.as_list()[dim] is None:  # the run tells where they begin and end
+    if x.shape.as_list()[dim] is None:  # the bounds are known only at run time
         found = tf.slice(x, tf.stack(begin), tf.stack(size))
         kept = x.shape.as_list()
         found.set_shape([*kept[:dim], None, *kept[dim + 1 :]])
@@ -46,7 +48,7 @@ def part(x: tf.Tensor, dim: int, elements: slice) -> tf.Tensor:
 
 
 def padded(x: tf.Tensor, dim: int, before: int, size: int, fill: float = 0) -> tf.Tensor:
-    """The tensor after ``before`` more elements, and before as many as make it ``size``."""
+    """The tensor with ``before`` elements put before it, and as many after it as make ``size``."""
     after = size - before - x.shape.as_list()[dim]
     if not before and not after:
         return x
@@ -56,15 +58,15 @@ def padded(x: tf.Tensor, dim: int, before: int, size: int, fill: float = 0) -> t
 
 
 def reshaped(x: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
-    """The same elements in another shape; the tensor itself where it has that."""
+    """The same elements in another shape; the tensor itself if it has that shape."""
     return x if x.shape == shape else tf.reshape(x, _shared_constant(shape))
 
 
 def _shared_constant(value: Sequence[int]) -> tf.Tensor:
     """An int32 constant in the default graph, the same tensor for the same value.
 
-    It waits for nothing, whatever control dependencies are in force. Many ranks in one graph ask
-    for the same few offsets and shapes; constants of their own would be a third of the graph.
+    The constant has no control dependencies. Many ranks in one graph need the same few offsets and
+    shapes; separate constants would be a third of the graph.
     """
     graph = tf.compat.v1.get_default_graph()
     found = graph.get_collection_ref(_COLLECTION)

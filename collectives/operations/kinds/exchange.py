@@ -1,6 +1,7 @@
-"""exchange: every member gets a window of the whole: its shard and what lies beside it, the halo.
+"""exchange: every member gets a window of the whole array: its shard with the halo around it.
 
-`ExchangeSum` is the way back: halos go to their owners, which add them up.
+`ExchangeSum` is the reverse: every halo goes back to the member that owns its elements, which adds
+the halos up.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ __all__ = ["Exchange", "ExchangeSum"]
 class Exchange:
     """This member's window of all arrays joined along a dimension.
 
-    Where no window crosses into another member's shard it is a `Local` operation, too.
+    If no window has elements of another member's shard, this is a `Local` operation, too.
 
     Attributes:
         dim: the dimension, counted from the front.
-        windows: of all members, which each of them gives alike.
-        fill: what a window has beyond the ends of the whole.
+        windows: the windows of all members; every member gives the same.
+        fill: value of the elements of a window beyond the ends of the whole.
     """
 
     dim: int
@@ -77,10 +78,10 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeSum:
-    """This member's shard of the sum of all windows, each laid where it starts.
+    """This member's shard of the sum of all windows, each added at its position in the whole.
 
-    What lies beyond the ends of the whole is dropped, and elements of no window are 0. The sum is
-    in the group's order; half precision is summed in float32.
+    Elements beyond the ends of the whole are dropped. Elements in no window are 0. The windows are
+    added in the group's order; half precision is summed in float32.
 
     Attributes:
         dim, windows: see `Exchange`.
@@ -126,12 +127,12 @@ class ExchangeSum:
 def _start_blocks(
     transport: Transport, sent: list[Array], wanted: list[Array]
 ) -> Callable[[], list[Array]]:
-    """Send a block to every member; the result gives the block of every member, in order.
+    """Send a block to every member; return a function that gives the received blocks in order.
 
     Args:
-        transport: between the members.
-        sent: per member its block; this member's own is not copied.
-        wanted: arrays of the shapes of the blocks that come.
+        transport: connects the members.
+        sent: the block for each member; the block for this member itself is not copied.
+        wanted: arrays with the shapes of the blocks to receive.
     """
     me, own = transport.rank, sent[transport.rank]
     blocks = [block if i != me else block[:0] for i, block in enumerate(sent)]
