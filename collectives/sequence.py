@@ -1,4 +1,4 @@
-"""One static order of collectives: the same on every rank, whatever TensorFlow runs when.
+"""One static order of collectives, the same on every rank, independent of TensorFlow's scheduler.
 
 Ranks that issue their collectives in different orders deadlock, or receive each other's data. A
 graph of data dependencies alone leaves the order of independent collectives to the scheduler.
@@ -24,14 +24,17 @@ _active: ContextVar[tuple[Sequence, ...]] = ContextVar("_active", default=())
 class Sequence:
     """A context in which every collective built runs after those built before it.
 
-    That includes what gradient functions build while ``tf.gradients`` is called in it. The order
-    is that of construction, which extends that of the data, so there is no cycle; what is not a
-    collective stays free to overlap. All of them belong to one graph.
-    One that may overtake waits for its data and for what holds all (`hold`) alone; those built
-    after it wait for it, too.
-    The context may be entered again, to go on where it ended; within another sequence the inner
-    one alone takes the collectives. Outside of any there is no chaining. In eager mode a
-    collective runs when it is called, so nothing is chained or recorded.
+    That includes collectives that gradient functions build while ``tf.gradients`` is called in the
+    context. The collectives run in the order of construction. That order agrees with the data
+    dependencies, so there is no cycle. Other operators may overlap with collectives. All
+    collectives of a sequence belong to one graph.
+
+    A collective that may overtake waits only for its data and for the operations given to `hold`.
+    Collectives built after it wait for it, too.
+
+    The context may be entered again and continues the same order. In nested sequences only the
+    innermost one takes collectives. Outside of all sequences collectives are not chained. In eager
+    mode a collective runs when it is called, so nothing is chained or recorded.
     """
 
     def __init__(self) -> None:

@@ -48,8 +48,8 @@ _SPIN_SECONDS = 1e-4
 """Time that a waiting rank spins before it sleeps: twice the time of waking a thread in a
 virtual machine. Ranks that share cores do not spin, because the rank waited for needs the core."""
 LEAST_READ = 1 << 15
-"""From this size in bytes on, a rank reads the data of another rank directly from its memory, if the
-system allows that. Smaller data goes through the shared memory."""
+"""From this size in bytes on, a rank reads the data of another rank directly from its memory, if
+the system allows that. Smaller data goes through the shared memory."""
 _DTYPES = frozenset(
     {tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128, tf.bool}
     | {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64}

@@ -1,4 +1,4 @@
-"""What a member does to its own array or tensor alone."""
+"""Operations of one member on its own array or tensor, without communication."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """The value on the first member; on the others one that leaves a reduction as it is.
+    """The value on the first member, and the reducer's neutral element on the other members.
 
-    Of a tensor each member's is made by one operator that reads it: which operators lie between
-    decides in which order TensorFlow takes gradients, and so the order of their collectives.
+    On every member exactly one operator reads the tensor. The operators on the path decide in which
+    order TensorFlow builds gradients, and so the order of the gradients' collectives.
 
     Attributes:
-        reducer: sum or prod; with max and min the value itself does, on every member.
+        reducer: sum or prod; for max and min every member keeps the value itself.
     """
 
     reducer: str
@@ -54,7 +54,7 @@ class Reshape:
     """The same elements in another shape.
 
     Attributes:
-        shape: as many elements.
+        shape: the new shape, with the same number of elements.
     """
 
     shape: tuple[int, ...]
@@ -67,11 +67,11 @@ class Reshape:
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """Zeros behind the last elements along a dimension.
+    """Append zeros along a dimension.
 
     Attributes:
         dim: the dimension, counted from the front.
-        extent: after it.
+        extent: size of the dimension in the result.
     """
 
     dim: int
@@ -89,7 +89,7 @@ class Cut:
 
     Attributes:
         dim: the dimension, counted from the front.
-        extent: after it.
+        extent: size of the dimension in the result.
     """
 
     dim: int

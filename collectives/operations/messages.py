@@ -1,4 +1,4 @@
-"""Messages: what one member sends another, which receives it."""
+"""Messages from one member of a group to another."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["receive", "send"]
 
 
 def send(transport: Transport, array: Array, target: int, tag: int) -> None:
-    """Send an array, whose receiver knows shape and dtype; a copy, without waiting for anybody.
+    """Send a copy of an array without waiting. The receiver has to know its shape and dtype.
 
     Args:
         transport: between the members.
         array: of any dtype whose elements have bytes; half precision travels as it is.
         target: position of the receiver in the group.
-        tag: tells messages apart that are received in another order than they are sent in.
+        tag: identifies the message, where messages are received in another order than sent.
 
     Raises:
-        GroupError: if the target is this member, or none.
+        GroupError: if the target is this member, or is no position in the group.
         DTypeError: if the elements are Python objects.
     """
     _check(transport, target)
@@ -32,16 +32,16 @@ def send(transport: Transport, array: Array, target: int, tag: int) -> None:
 def receive(
     transport: Transport, shape: tuple[int, ...], dtype: np.dtype[np.generic], source: int, tag: int
 ) -> Array:
-    """Wait for the first message of a member with a tag that is not received yet.
+    """Wait for a member's first unreceived message with this tag, and return its array.
 
     Args:
         transport: between the members.
-        shape, dtype: of the array that was sent.
+        shape, dtype: shape and dtype of the array that was sent.
         source: position of the sender in the group.
-        tag: the sender's.
+        tag: the tag that the sender gave.
 
     Raises:
-        GroupError: if the source is this member, or none.
+        GroupError: if the source is this member, or is no position in the group.
         DTypeError: if the elements are Python objects.
     """
     _check(transport, source)

@@ -1,4 +1,4 @@
-"""What all operations have in common: collectives in two halves, and local changes."""
+"""The protocols of operations: collectives, which run in two halves, and local operations."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Finish: TypeAlias = Callable[[], Array]
 
 
 class Collective(Protocol):
-    """What the members of a group do together, each with one array of the same shape and dtype.
+    """An operation of all members of a group, each with one array of the same shape and dtype.
 
     No collective writes to its input, which may be of any strides and of size zero. Each result is
     a fresh contiguous array that starts at a multiple of 64 bytes.
     """
 
     def start(self, transport: Transport, array: Array) -> Finish:
-        """Check the array, lay out what is sent, and hand it to the transport."""
+        """Check the array, arrange the bytes to send, and hand them to the transport."""
 
 
 class Elements(Protocol):
@@ -33,16 +33,16 @@ class Elements(Protocol):
         """The size of a dimension."""
 
     def part(self, x: Any, dim: int, elements: slice) -> Any:
-        """Some elements along a dimension."""
+        """The elements of a slice along a dimension."""
 
     def padded(self, x: Any, dim: int, before: int, size: int, fill: float = 0) -> Any:
-        """``x`` after ``before`` more elements, and before as many as make it ``size``."""
+        """``x`` with ``before`` elements put before it, and as many after it as make ``size``."""
 
     def reshaped(self, x: Any, shape: tuple[int, ...]) -> Any:
         """The same elements in another shape."""
 
     def itself(self, x: Any) -> Any:
-        """``x``; of a tensor by an operator of its own."""
+        """``x``; a tensor passes through an identity operator."""
 
     def zeros_like(self, x: Any) -> Any:
         """Zeros of the shape and dtype of ``x``."""
@@ -52,14 +52,14 @@ class Elements(Protocol):
 
 
 class Local(Protocol):
-    """What a member does to its own array or tensor, given its place in a group."""
+    """An operation of one member on its own array or tensor, given its position in a group."""
 
     def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
         """The result; it may be ``x`` itself or a view of it.
 
         Args:
             x: an array or a tensor.
-            place: of the member in the group.
-            size: of the group.
+            place: position of the member in the group.
+            size: number of members of the group.
             elements: the functions for arrays, or for tensors.
         """
