@@ -60,7 +60,7 @@ def send_tensors(
 ) -> list[tf.Tensor]:
     """Send one tensor per envelope, without waiting for the receivers.
 
-    The fetches of a run may not depend on the messages. The caller must therefore run the last
+    The fetches of a run need not depend on the messages. The caller must therefore run the last
     operation of the sequence.
 
     Args:
