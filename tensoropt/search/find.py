@@ -25,14 +25,13 @@ __all__ = ["find", "frontier_tracking"]
 def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     """The frontier of a problem, by the first solver that it is not too large for.
 
-    1. FT-LDP alone, where bounds do not hold, or would cost more than they save and no heuristic
-       was needed.
-    2. An exact search, without an epsilon: eliminations and then bounds, where there are few cells
-       and points.
-    3. Of few cells a short branch and bound of what eliminations leave, and where it stalls a
-       longer exact search; of more an approximate frontier with a proven gap.
-    4. Branch and bound, where that gap is too wide; where no epsilon is given on to
-       `SearchLimits.closing_gap`, as far as that is quick.
+    1. FT-LDP alone, where bounds do not hold, or would cost more than they save. Its result stands
+       if it needed no heuristic.
+    2. Without an epsilon, an exact search: eliminations, then bounds, if cells and points are few.
+    3. If cells are few, a short branch and bound of the graph that eliminations leave; then,
+       without an epsilon, a longer exact search.
+    4. An approximate frontier of the whole problem: supported points, then branch and bound.
+       Without an epsilon it goes on to `SearchLimits.closing_gap`, as far as that is quick.
     """
     known: Frontier | None = None
     if not limits.can_bound(problem):
@@ -54,17 +53,16 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
         keep(known)
     if simple is not None:
         left = Part(simple.flat(), is_simple=True)
+        outcome = branch_and_bound(problem, gap, limits.short_branching, left, known)
+        known = _with(known, outcome).found
+        if was_interrupted() or known.is_within(gap):
+            return Outcome(known)
+        keep(known)
         if epsilon == 0:
-            near = branch_and_bound(problem, gap, limits.short_branching, left, known)
-            known = _with(known, near).found
-            if was_interrupted() or known.is_within(gap):
-                return Outcome(known)
-            keep(known)
             longer = limits.longer_exact
             outcome = simplify_first(problem, 0.0, longer, simple.copy(longer))
             if was_interrupted() or not outcome.is_too_large:
                 return outcome
-        return _with(known, branch_and_bound(problem, gap, limits, left, known))
     closes = epsilon == 0
     enough = limits.closing_gap if closes else epsilon
     return approximate(problem, known, gap, limits, rounds=gap, enough=enough, closes=closes)
