@@ -25,7 +25,7 @@ def test_an_emitted_graph_is_freed_with_its_executor() -> None:
     loss = executor.run([script.loss], [script.train], script.feeds[0])[script.loss]
     assert np.isfinite(loss)
     assert set(ops.gradient_registry._registry) == registered
-    emitted = weakref.ref(executor._target)
+    emitted = weakref.ref(executor._session.opened.graph)
     executor.close()
     del executor
     gc.collect()
