@@ -136,7 +136,7 @@ def test_a_stage_computes_again_what_does_not_fit(
     capsys.readouterr()
     assert main(["show", str(tmp_path / "plan.json")]) == 0
     shown = capsys.readouterr().out
-    assert "computed again, in stages 0" in shown
+    assert "the rest recomputed, in stages 0" in shown
     assert "2 microbatches a step, GPipe: all microbatches go forward before" in shown
     plans[1] = tf.Plan.load(tmp_path / "plan.json")
     losses = []
