@@ -236,16 +236,23 @@ class Strategies(Offer):
         """The price of the fastest point whose memory fits, or of what is preferred to it."""
         if self.frontier.memory[0] > self.request.usable_bytes(self.request.devices):
             return None
+        return executed_step(self.request, self.problem, self._fastest)
+
+    @cached_property
+    def _fastest(self) -> FrontierPoint:
+        """The fastest point whose memory fits, or what is preferred to it."""
         point = looked_at(
             "data parallelism", lambda: self._preferred, None, []
         )  # the choice notes a failure
-        point = self.frontier[self.fitting[0]] if point is None else point
-        return executed_step(self.request, self.problem, point)
+        return self.frontier[self.fitting[0]] if point is None else point
 
     @cached_property
     def allowed_price(self) -> int:
-        """See `Offer`: that of the choice."""
-        return self._allowed.price
+        """See `Offer`: that of the choice, which mostly is the point that `price` has priced."""
+        choice = self._allowed
+        if self.price and np.array_equal(choice.planned.strategy, self._fastest.strategy):
+            return self.price
+        return choice.price
 
     @property
     def is_quick_to_emit(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 
 import numpy as np
 
@@ -82,12 +83,12 @@ class _BranchSearch:
             return
         states = [state.atoms for state in parts.costs.atoms.states.values() if state.shared]
         divisions = Divisions(self._work, self._sizes(), states)
-        left = _MOST_PRICED
-        for division in divisions.of(fork, request.devices):
-            sides = in_order(division.sides, self._edges, parts.links.machine)
-            if sides is not None and left:
-                left -= 1
-                yield division.bound, sides
+        ordered = (
+            (division.bound, sides)
+            for division in divisions.of(fork, request.devices)
+            if (sides := in_order(division.sides, self._edges, parts.links.machine)) is not None
+        )
+        yield from islice(ordered, _MOST_PRICED)
 
     def _sizes(self) -> list[int]:
         """Numbers of devices that a side may have: of a machine, or of whole machines that divide
