@@ -30,9 +30,6 @@ __all__ = [
 
 NAME = PIPELINE
 DO_NOT_FIT = "variables and their gradients alone do not fit, however they are divided"
-_SHORTEST = 5_000_000
-"""Nanoseconds of a step, below which stages are not looked for unasked: messages, and small
-kernels, take what they could gain."""
 MOST_GAIN = 0.5
 """Share of a step's time that stages win at most, where all devices share its work without."""
 _LOOK_SECONDS = 0.003
@@ -53,9 +50,6 @@ def is_wanted(request: Request, known: Known, name: str) -> bool:
             known.skipped[name] = DO_NOT_FIT
             return False
     elif not wanted.is_asked:
-        if known.price < _SHORTEST:
-            known.skipped[name] = f"a step takes less than {_SHORTEST / 1e6:.0f} ms"
-            return False
         worth = request.worth_seconds(known.price, MOST_GAIN)
         if worth <= _LOOK_SECONDS * len(request.graph):
             known.skipped[name] = "looking takes longer than the job's steps can win"
