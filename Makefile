@@ -9,7 +9,7 @@ HOROVOD_STAMP := $(VENV)/.horovod
 # pip would compile every file of every package; Python compiles those that are imported, which are few.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
 COMPILE_KERNELS = $(BIN)/python -m tensoropt.planner.kernels
-TYPED := tensoropt collectives examples benchmarks
+TYPED := tensoropt collectives examples benchmarks reproduction tools tests/oracles
 PYTEST := $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 900
 
 # Horovod 0.28.1, the newest, compiles with TensorFlow 2.18 at most.
@@ -104,5 +104,5 @@ format: $(STAMP)
 clean:
 	rm -rf $(VENV) build dist tensoropt.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find tensoropt collectives examples benchmarks tests -name __pycache__ -type d -prune \
+	find tensoropt collectives examples benchmarks reproduction tools tests -name __pycache__ -type d -prune \
 		-exec rm -rf {} + 2>/dev/null || true

@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 
 import tensoropt as tf
-from benchmarks.equality import executor_of, random_prices
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import executor_of, random_prices
 
 __all__: list[str] = []
 

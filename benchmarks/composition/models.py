@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import tensoropt as tf
-from benchmarks.joint.models import MODELS
 from benchmarks.search.bert import bert
 from benchmarks.search.zoo.catalogue import ZOO
 from benchmarks.search.zoo.measuring import request_of, request_of_script
+from reproduction.unity.models import MODELS
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.planner.request import Request
 

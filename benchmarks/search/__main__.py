@@ -16,7 +16,7 @@ Parts, all of which a run without arguments has:
   searches by default; all other parts have the paper's space, where it lies as it is read;
 - ``--cold``: "ft-ldp" with kernels that are compiled first, and loaded;
 - ``--tofu``: Tofu's recursion at 8 devices, on the two models of its paper
-  (`benchmarks.search.tofu`), with kernels loaded before, too;
+  (`reproduction.tofu.models`), with kernels loaded before, too;
 - ``--mask``: a BERT of 12 layers whose attention mask feeds every layer, on 8 devices: by bounds,
   and by eliminations alone on 4, and how many eliminations were heuristic;
 - ``--scale``: the searches of `benchmarks.search.scale` on many devices.
@@ -53,7 +53,7 @@ TARGET_SECONDS = {"wide_resnet": 10.0, "rnn": 0.2, "transformer": 2.0, "vgg16": 
 
 ROWS = ("ft-ldp", "ft-elimination", "one-thread")
 PARTS = ("stored", "cold", "tofu", "mask", "scale")
-# What Tofu's paper times: its recursion, for 8 workers (`benchmarks.search.tofu`).
+# What Tofu's paper times: its recursion, for 8 workers (`reproduction.tofu.models`).
 TOFU = ("wresnet_152", "rnn_10")
 TOFU_DEVICES = 8
 TOFU_TARGET_SECONDS = 1.0
@@ -78,8 +78,8 @@ def search(
 ) -> Line:
     """Search one model in this process; ``warm`` if kernels are to be loaded before, ``stored`` if
     weights may be stored otherwise than they are read."""
-    from benchmarks.paper.models import training_step  # TensorFlow: not in the parent process
     from benchmarks.search.steps import cluster_of, step_of
+    from reproduction.paper.models import training_step  # TensorFlow: not in the parent process
     from tensoropt.cost.cluster import load_cluster
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.planner.kernels import load_kernels
@@ -173,7 +173,9 @@ def main() -> int:
         options = {"epsilon": arguments.epsilon, "bounds": row != "ft-elimination"}
         for model in arguments.models:
             if arguments.tofu_here:
-                from benchmarks.search import tofu  # TensorFlow: not in the parent process
+                from reproduction.tofu import (
+                    models as tofu,  # TensorFlow: not in the parent process
+                )
 
                 line = tofu.search(model)
             else:

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, SlotMap
 from tensoropt.search import Frontier, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits

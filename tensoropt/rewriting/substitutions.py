@@ -20,7 +20,7 @@ KINDS = ("algebraic", "parallel", "hybrid")
 SCHEMA = 1
 _PACKAGE = "tensoropt.rewriting"
 FILE = Path(str(resources.files(_PACKAGE) / "substitutions.json"))
-"""The package's substitutions, which ``python -m benchmarks.rewriting.generate`` writes."""
+"""The package's substitutions, which ``python -m tools.rewriting.generate`` writes."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,7 @@ def read(path: Path) -> tuple[Substitution, ...]:
     Raises:
         PlanError: if the file is not a valid file of substitutions.
     """
-    remedy = (
-        "Install TensorOpt again, or write the file anew: python -m benchmarks.rewriting.generate."
-    )
+    remedy = "Install TensorOpt again, or write the file anew: python -m tools.rewriting.generate."
     rule = "a file of substitutions is JSON that the generator wrote"
     values = read_json(path, rule, remedy)
     error = schema_error(values, _PACKAGE, "substitutions.schema.json")

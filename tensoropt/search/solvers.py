@@ -24,7 +24,7 @@ __all__ = ["REPRODUCED", "SOLVERS", "GraphSolver", "baseline_solver", "solver"]
 
 REPRODUCED = ("optcnn", "tofu", "tofu_recursive", "mesh_tensorflow", "brute_force")
 """Names of the solvers that are in the repository alone."""
-_REPRODUCTION = "benchmarks.baselines.solvers"
+_REPRODUCTION = "reproduction.baselines.solvers"
 """The module of the repository that has these: a mapping ``SOLVERS``, by name."""
 
 
@@ -70,7 +70,7 @@ def solver(name: str) -> GraphSolver:
     if name in REPRODUCED:
         raise OptionError(
             f"an algorithm of the installed package is one of {', '.join(SOLVERS)}. Got {name!r}, "
-            "which is in the folder benchmarks/baselines of TensorOpt's repository; run from a "
+            "which is in the folder reproduction/baselines of TensorOpt's repository; run from a "
             "clone of it, or put the clone on PYTHONPATH."
         )
     raise OptionError.one_of("an algorithm", name, [*SOLVERS, *(reproduced or REPRODUCED)])

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
 from benchmarks.search.enumerated import FAMILIES, LIMITS, problem_of, what_is_wrong
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import frontier_tracking
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tensoropt as tf
-from benchmarks.paper.table1 import GB, estimate
 from examples.models import lstm_language_model, transformer
+from reproduction.paper.table1 import GB, estimate
 
 tf.enable_graph_mode()
 

@@ -11,7 +11,12 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.execution.runtime.emitted_graph import Extents
+from tensoropt.execution.runtime.open_dims import OpenDims
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import (
     Script,
     choices_of,
     draw,
@@ -20,13 +25,8 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from benchmarks.equality.engine import Trained
-from benchmarks.equality.padded import BATCHED, PADDED, data_parallel
-from tensoropt.execution.runtime.emitted_graph import Extents
-from tensoropt.execution.runtime.open_dims import OpenDims
-from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality.engine import Trained
+from tests.oracles.equality.padded import BATCHED, PADDED, data_parallel
 
 v1 = tf.compat.v1
 Planned = Mapping[str, Configuration]

@@ -11,13 +11,6 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import Script
-from benchmarks.equality.combination_scripts import mixing
-from benchmarks.equality.combinations import BARS, drawn, error_of, script_of_case
-from benchmarks.equality.rewrite_scripts import experts
-from benchmarks.equality.rewrites import draw_rewrites
-from benchmarks.equality.stage_scripts import towers
-from benchmarks.equality.stages import batch_of
 from collectives import Group
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.errors import GraphError, OptionError
@@ -32,6 +25,13 @@ from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.rewritten.application import Rewrite, rewritten
 from tensoropt.transformations.staged.assignment import assign_forward
 from tensoropt.transformations.staged.staged import staged
+from tests.oracles.equality import Script
+from tests.oracles.equality.combination_scripts import mixing
+from tests.oracles.equality.combinations import BARS, drawn, error_of, script_of_case
+from tests.oracles.equality.rewrite_scripts import experts
+from tests.oracles.equality.rewrites import draw_rewrites
+from tests.oracles.equality.stage_scripts import towers
+from tests.oracles.equality.stages import batch_of
 
 tensoropt.enable_graph_mode()
 

@@ -12,7 +12,11 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_toggles  # turns off what scripts cannot
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.errors import GraphError
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.parallel.choices.choices import strategy_choices
+from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import (
     Script,
     draw,
     random_prices,
@@ -20,10 +24,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.errors import GraphError
-from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.parallel.choices.choices import strategy_choices
-from tensoropt.parallel.mesh import Mesh
 
 v1 = tf.compat.v1
 BATCHED = frozenset({"images"})

@@ -11,7 +11,9 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.parallel.choices.choices import strategy_choices
+from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import (
     Script,
     draw,
     random_prices,
@@ -19,8 +21,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.parallel.choices.choices import strategy_choices
-from tensoropt.parallel.mesh import Mesh
 
 v1 = tf.compat.v1
 BATCH, SIDE, CHANNELS, CLASSES = 8, 8, 4, 8

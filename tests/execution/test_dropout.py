@@ -11,7 +11,9 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.parallel.choices.choices import configurations_of
+from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import (
     Drawn,
     Script,
     choices_of,
@@ -23,8 +25,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.parallel.choices.choices import configurations_of
-from tensoropt.parallel.mesh import Mesh
 
 v1 = tf.compat.v1
 BATCH, WIDTH, HIDDEN, CLASSES = 24, 24, 48, 24

@@ -14,7 +14,12 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.choices.choices import configurations_of
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_of
+from tests.oracles.equality import (
     Script,
     choices_of,
     draw,
@@ -23,11 +28,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices.choices import configurations_of
-from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_of
 
 v1 = tf.compat.v1
 train = v1.train

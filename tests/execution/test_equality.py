@@ -9,7 +9,9 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.parallel.choices.choices import strategy_choices
+from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import (
     Drawn,
     Script,
     Trained,
@@ -20,11 +22,9 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.parallel.choices.choices import strategy_choices
-from tensoropt.parallel.mesh import Mesh
 
 BATCHED = frozenset({"images", "labels"})
-# `python -m benchmarks.equality --models mlp` draws and trains as many more as one likes.
+# `python -m tests.oracles.equality --models mlp` draws and trains as many more as one likes.
 COUNTS = {2: 6, 4: 5, 6: 3, 8: 1, 16: 1}
 # All in float64, whose bar is the closer one, and some in float32: of the values of a strategy's
 # steps only their type is another.

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import executor_of, random_prices
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import executor_of, random_prices
 
 v1 = tf.compat.v1
 SHAPE = [12, 12]

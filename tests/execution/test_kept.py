@@ -12,7 +12,14 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.cost.peak.estimated_peak import peak_memory
+from tensoropt.frontend.measuring.step_meter import Meter
+from tensoropt.graph.from_tensorflow import backward_reads
+from tensoropt.parallel.choices.choices import configurations_of
+from tensoropt.parallel.configuration import KEPT, Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
+from tests.oracles.equality import (
     Script,
     Trained,
     executor_of,
@@ -22,14 +29,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from benchmarks.equality.engine import choices_of
-from tensoropt.cost.peak.estimated_peak import peak_memory
-from tensoropt.frontend.measuring.step_meter import Meter
-from tensoropt.graph.from_tensorflow import backward_reads
-from tensoropt.parallel.choices.choices import configurations_of
-from tensoropt.parallel.configuration import KEPT, Configuration
-from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import Strategy
+from tests.oracles.equality.engine import choices_of
 
 v1 = tf.compat.v1
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}

@@ -11,7 +11,14 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.batch_norm import BATCH_NORMS, with_batch_norm
+from tensoropt.parallel.choices.choices import configurations_of
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.planner.prices.step_time import step_time
+from tests.oracles.equality import (
     Script,
     choices_of,
     draw,
@@ -22,14 +29,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from benchmarks.equality.stages import draw_pipeline, train_pipeline
-from tensoropt.cost.cluster import load_cluster
-from tensoropt.cost.model import ClusterCostModel
-from tensoropt.graph.batch_norm import BATCH_NORMS, with_batch_norm
-from tensoropt.parallel.choices.choices import configurations_of
-from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import Strategy
-from tensoropt.planner.prices.step_time import step_time
+from tests.oracles.equality.stages import draw_pipeline, train_pipeline
 
 v1 = tf.compat.v1
 

@@ -1,6 +1,6 @@
 """Random strategies of the four models against plain TensorFlow, all ranks in one process.
 
-``python -m benchmarks.equality`` is the same with many more strategies, and under mpirun.
+``python -m tests.oracles.equality`` is the same with many more strategies, and under mpirun.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import (
     KINDS,
     MODELS,
     Drawn,
@@ -27,9 +29,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from benchmarks.equality.__main__ import equality_tasks, report
-from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality.__main__ import equality_tasks, report
 
 tensoropt.enable_graph_mode()
 

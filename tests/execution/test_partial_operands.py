@@ -9,7 +9,12 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.parallel.choices.choices import Choices, strategy_choices
+from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.partial_operands import offered_sets
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import Derivation
+from tests.oracles.equality import (
     Script,
     Trained,
     random_prices,
@@ -17,11 +22,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.parallel.choices.choices import Choices, strategy_choices
-from tensoropt.parallel.choices.kinds import Kinds
-from tensoropt.parallel.choices.partial_operands import offered_sets
-from tensoropt.parallel.mesh import Mesh
-from tensoropt.tdl import Derivation
 
 BATCHED = frozenset({"images"})
 WIDTH = 16

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import draw, random_prices
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.lowering.step_options import StepOptions
@@ -25,6 +24,7 @@ from tensoropt.parallel.choices.choices import configurations_of, strategy_choic
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tests.oracles.equality import draw, random_prices
 
 v1 = tf.compat.v1
 BATCHED = frozenset({"images", "labels"})

@@ -10,16 +10,6 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
-    Script,
-    choices_of,
-    draw,
-    draw_kept,
-    executor_of,
-    model_script,
-    planned_of,
-)
-from benchmarks.equality.scripts import mlp
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.world.world import SingleProcessWorld
@@ -35,6 +25,16 @@ from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.problem.operators.gradient_sums import gradient_sums
 from tensoropt.search import frontier_tracking
+from tests.oracles.equality import (
+    Script,
+    choices_of,
+    draw,
+    draw_kept,
+    executor_of,
+    model_script,
+    planned_of,
+)
+from tests.oracles.equality.scripts import mlp
 
 tensoropt.enable_graph_mode()
 

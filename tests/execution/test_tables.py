@@ -10,14 +10,6 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
-    Script,
-    draw,
-    random_prices,
-    train_parallel,
-    train_plain,
-    worst_error,
-)
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
@@ -32,6 +24,14 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.parallel.strategy import derivation_of
+from tests.oracles.equality import (
+    Script,
+    draw,
+    random_prices,
+    train_parallel,
+    train_plain,
+    worst_error,
+)
 
 v1 = tf.compat.v1
 MESH = Mesh.of(4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tensoropt as tf
-from benchmarks.equality import train_plain, worst_error
-from benchmarks.equality.side_by_side import forest, searched, trained
+from tests.oracles.equality import train_plain, worst_error
+from tests.oracles.equality.side_by_side import forest, searched, trained
 
 tf.enable_graph_mode()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensoropt as tf
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import InfeasibleError, OptionError, PlanError
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.frontend.job.job import current

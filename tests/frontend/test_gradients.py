@@ -11,7 +11,6 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
-from benchmarks.equality import draw, random_prices
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
@@ -23,6 +22,7 @@ from tensoropt.parallel.choices.choices import configurations_of, strategy_choic
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tests.oracles.equality import draw, random_prices
 
 RANDOM = np.random.default_rng(1)
 BATCH, WIDTH, WORDS = 8, 4, 16

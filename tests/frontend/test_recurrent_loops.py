@@ -11,7 +11,13 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
-from benchmarks.equality import (
+from tensoropt.frontend.steps import recurrent_loops
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.parallel.choices.choices import strategy_choices
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import derive
+from tensoropt.tensorflow_private import rnn
+from tests.oracles.equality import (
     Script,
     draw,
     random_prices,
@@ -19,12 +25,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.frontend.steps import recurrent_loops
-from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.parallel.choices.choices import strategy_choices
-from tensoropt.parallel.mesh import Mesh
-from tensoropt.tdl import derive
-from tensoropt.tensorflow_private import rnn
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed:UserWarning"),

@@ -14,10 +14,10 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
-from benchmarks.rewriting.as_parallel_graph import as_parallel_graph
 from tensoropt.errors import OptionError, PlanError
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.plan import Plan
+from tools.rewriting.as_parallel_graph import as_parallel_graph
 
 WIDTH, RANK, BATCH = 512, 4, 128
 

@@ -13,13 +13,13 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
-from benchmarks.equality import executor_of, random_prices
 from tensoropt.execution.checkpoints import files as checkpoint_files
 from tensoropt.execution.checkpoints import slices as checkpoint_slices
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import executor_of, random_prices
 
 pytestmark = pytest.mark.usefixtures("graph")
 plain = tensorflow.compat.v1

@@ -1,7 +1,8 @@
 """The peak memory that a plan promises is about what its steps take on two ranks.
 
 How near it is depends on how busy the machine is: where a rank waits for the other one, more
-gradients are there at once than planned. ``python -m benchmarks.equality --peaks`` looks closely.
+gradients are there at once than planned. ``python -m tests.oracles.equality --peaks`` measures more
+strategies.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from benchmarks.pipeline.testbed import layers_of
 from benchmarks.search.bert import bert
 from benchmarks.training_step import gradient_descent_step
+from reproduction.rannc.testbed import layers_of
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.pipeline.atom_costs import AtomCosts

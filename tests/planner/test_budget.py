@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import Script, mlp, model_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import InfeasibleError
 from tensoropt.plan.parallelism_profile import ProfilePoint
@@ -19,6 +18,7 @@ from tensoropt.planner.request import Budget, PipelineNumbers, Request
 from tensoropt.planner.searches import frontier_search
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
+from tests.oracles.equality import Script, mlp, model_script
 
 tensoropt.enable_graph_mode()
 

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import Script, mlp, model_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan import Plan
@@ -26,6 +25,7 @@ from tensoropt.report.frontier_table import frontier_table
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
+from tests.oracles.equality import Script, mlp, model_script
 
 tensoropt.enable_graph_mode()
 

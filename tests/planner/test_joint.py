@@ -8,8 +8,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.equality.engine import Script
-from benchmarks.equality.rewrite_scripts import REWRITE_SCRIPTS, adapters, experts
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.planner.request import Request
@@ -21,6 +19,8 @@ from tensoropt.planner.searches.union import union
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.transformations.rewritten.application import rewritten, substitutions_by_name
 from tensoropt.transformations.rewritten.moves import applicable
+from tests.oracles.equality.engine import Script
+from tests.oracles.equality.rewrite_scripts import REWRITE_SCRIPTS, adapters, experts
 
 CLUSTER = load_cluster("8-k80")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import tensoropt as tf
-from benchmarks.certificates.checker import Checker
 from benchmarks.training_step import TrainingStep, gradient_descent_step
 from examples.models import Model, lstm_language_model, transformer
 from tensoropt.cost.cluster import load_cluster
@@ -20,6 +19,7 @@ from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import PAPER, PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.baselines import data_parallel
+from tests.oracles.certificates.checker import Checker
 
 tf.enable_graph_mode()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import OptionError
 from tensoropt.search import Edge, Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
 from benchmarks.search.enumerated import SMALL
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import OptionError
 from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits

@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches import frontier_search

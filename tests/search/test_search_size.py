@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import SearchSizeError
 from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.limits import SearchLimits

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.report.progress_bar import delayed_progress_bar
 from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Edge, Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits

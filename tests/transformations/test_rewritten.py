@@ -8,17 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.equality.engine import Script, train_plain, worst_error
-from benchmarks.equality.rewrite_scripts import (
-    REWRITE_SCRIPTS,
-    adapters,
-    branches,
-    encoder,
-    experts,
-    mobile,
-    recommender,
-)
-from benchmarks.equality.rewrites import draw_rewrites, train_rewritten
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.rewriting.substitutions import Input, Substitution, kind_of
@@ -30,6 +19,17 @@ from tensoropt.transformations.rewritten.application import (
     substitutions_by_name,
 )
 from tensoropt.transformations.rewritten.moves import Move, moves
+from tests.oracles.equality.engine import Script, train_plain, worst_error
+from tests.oracles.equality.rewrite_scripts import (
+    REWRITE_SCRIPTS,
+    adapters,
+    branches,
+    encoder,
+    experts,
+    mobile,
+    recommender,
+)
+from tests.oracles.equality.rewrites import draw_rewrites, train_rewritten
 
 
 def substitution(source: str, target: str, name: str = "under test", rank: int = 2) -> Substitution:

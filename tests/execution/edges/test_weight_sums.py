@@ -9,7 +9,14 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.from_graph import graph_problem
+from tensoropt.search.baselines import data_parallel
+from tests.oracles.equality import (
     Script,
     choices_of,
     draw,
@@ -21,13 +28,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.cost.cluster import load_cluster
-from tensoropt.cost.model import ClusterCostModel
-from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
-from tensoropt.parallel.mesh import Mesh
-from tensoropt.problem.annotated_graph import AnnotatedGraph
-from tensoropt.problem.from_graph import graph_problem
-from tensoropt.search.baselines import data_parallel
 
 ALONE = BucketSizes(packed_bytes=0)
 TINY = BucketSizes(packed_bytes=1 << 30, full_bytes=1)

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from benchmarks.equality import choices_of, executor_of, mlp, random_prices
 from tensoropt.parallel.choices.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import choices_of, executor_of, mlp, random_prices
 
 BATCHED = frozenset({"images", "labels"})
 

@@ -10,15 +10,6 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
-    Script,
-    choices_of,
-    draw,
-    random_prices,
-    train_parallel,
-    train_plain,
-    worst_error,
-)
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.gradients.matrix_products import GRADIENTS, summed_as_one
@@ -29,6 +20,15 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.operators_to_measure import measurable
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.problem.operators.gradient_sums import sum_as_measured
+from tests.oracles.equality import (
+    Script,
+    choices_of,
+    draw,
+    random_prices,
+    train_parallel,
+    train_plain,
+    worst_error,
+)
 
 v1 = tf.compat.v1
 

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import Script, random_prices, train_parallel, train_plain, worst_error
 from tensoropt.errors import GraphError
 from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import Script, random_prices, train_parallel, train_plain, worst_error
 
 BATCHED = frozenset({"images"})
 MESH = Mesh.of(2)

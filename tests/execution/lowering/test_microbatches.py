@@ -16,7 +16,15 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.cost.peak.program_peak import program_peak
+from tensoropt.errors import GraphError
+from tensoropt.execution.lowering.step_options import StepOptions
+from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_of
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tests.oracles.equality import (
     Script,
     Trained,
     choices_of,
@@ -28,15 +36,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from benchmarks.equality.scripts import SCRIPTS, mlp
-from tensoropt.cost.peak.program_peak import program_peak
-from tensoropt.errors import GraphError
-from tensoropt.execution.lowering.step_options import StepOptions
-from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
-from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_of
-from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tests.oracles.equality.scripts import SCRIPTS, mlp
 
 tensoropt.enable_graph_mode()
 

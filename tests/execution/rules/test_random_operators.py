@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import draw, executor_of, random_prices
 from tensoropt.execution.rules import random as rule
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.ops.random import DRAWN
+from tests.oracles.equality import draw, executor_of, random_prices
 
 v1, raw = tf.compat.v1, tf.raw_ops
 REAL = (tf.float16, tf.bfloat16, tf.float32, tf.float64)

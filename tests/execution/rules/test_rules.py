@@ -10,7 +10,13 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.execution.native.library import SWITCH, batch_norm_operators
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_under
+from tests.oracles.equality import (
     Script,
     draw,
     random_prices,
@@ -18,12 +24,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.execution.native.library import SWITCH, batch_norm_operators
-from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
-from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_under
 
 v1 = tf.compat.v1
 

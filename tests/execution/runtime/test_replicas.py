@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import executor_of, random_prices
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.world.variables import VariableStore
 from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import executor_of, random_prices
 
 v1 = tf.compat.v1
 BATCH, STEPS, WIDTH = 32, 16, 32

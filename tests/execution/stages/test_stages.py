@@ -10,15 +10,15 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import Script, Trained, mlp, train_plain, worst_error
-from benchmarks.equality.stage_scripts import tied, towers
-from benchmarks.equality.stages import batch_of, draw_pipeline, staged_executor, train_pipeline
 from tensoropt.errors import GraphError
 from tensoropt.execution.checkpoints.slices import SavedTensor
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.staged.assignment import SHARED
 from tensoropt.transformations.staged.staged import staged
+from tests.oracles.equality import Script, Trained, mlp, train_plain, worst_error
+from tests.oracles.equality.stage_scripts import tied, towers
+from tests.oracles.equality.stages import batch_of, draw_pipeline, staged_executor, train_pipeline
 
 tensoropt.enable_graph_mode()
 

@@ -13,7 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.execution.world.world import MPIWorld
+from tensoropt.frontend.job.job import current
+from tensoropt.parallel.choices.choices import strategy_choices
+from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import (
     Script,
     draw,
     random_prices,
@@ -21,10 +25,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.execution.world.world import MPIWorld
-from tensoropt.frontend.job.job import current
-from tensoropt.parallel.choices.choices import strategy_choices
-from tensoropt.parallel.mesh import Mesh
 
 v1 = tf.compat.v1
 BATCHED = frozenset({"words", "labels"})

@@ -14,7 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from collectives import Group
+from tensoropt.execution.world.world import MPIWorld, Transport
+from tensoropt.frontend.job.job import current
+from tensoropt.parallel.choices.choices import strategy_choices
+from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import (
     draw,
     mlp,
     random_prices,
@@ -22,11 +27,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from collectives import Group
-from tensoropt.execution.world.world import MPIWorld, Transport
-from tensoropt.frontend.job.job import current
-from tensoropt.parallel.choices.choices import strategy_choices
-from tensoropt.parallel.mesh import Mesh
 
 BATCHED = frozenset({"images", "labels"})
 

@@ -12,7 +12,17 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import (
+from tensoropt.cost.peak.estimated_peak import peak_memory
+from tensoropt.execution.world.world import MPIWorld
+from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.measuring.step_meter import Meter
+from tensoropt.graph.from_tensorflow import backward_reads
+from tensoropt.parallel.buckets import OVERLAPPED
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tests.oracles.equality import (
     Script,
     Trained,
     choices_of,
@@ -25,16 +35,6 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.cost.peak.estimated_peak import peak_memory
-from tensoropt.execution.world.world import MPIWorld
-from tensoropt.frontend.job.job import Job, current
-from tensoropt.frontend.measuring.step_meter import Meter
-from tensoropt.graph.from_tensorflow import backward_reads
-from tensoropt.parallel.buckets import OVERLAPPED
-from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import Strategy
-from tensoropt.planner.prices.reshard_steps import ReshardSteps
 
 v1 = tf.compat.v1
 BATCHED = frozenset({"images", "labels"})

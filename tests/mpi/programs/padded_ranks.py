@@ -10,12 +10,12 @@ import json
 import numpy as np
 
 import tensoropt
-from benchmarks.equality import executor_of, train_plain, worst_error
-from benchmarks.equality.engine import Trained
-from benchmarks.equality.padded import BATCHED, PADDED, data_parallel
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import executor_of, train_plain, worst_error
+from tests.oracles.equality.engine import Trained
+from tests.oracles.equality.padded import BATCHED, PADDED, data_parallel
 
 
 def main() -> None:

@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import Script, random_prices, train_parallel, train_plain, worst_error
 from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices.choices import Choices, strategy_choices
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
+from tests.oracles.equality import Script, random_prices, train_parallel, train_plain, worst_error
 
 BATCHED = frozenset({"images"})
 v1 = tf.compat.v1

@@ -15,11 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import Script
-from benchmarks.equality.stages import staged_executor
 from tensoropt.execution.stages.stage_ranks import Pipeline, StageRanks, mpi_stages
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.mesh import Mesh
+from tests.oracles.equality import Script
+from tests.oracles.equality.stages import staged_executor
 
 v1 = tf.compat.v1
 ODD = 2

@@ -17,15 +17,15 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import Script, mlp, train_plain, worst_error
-from benchmarks.equality.combinations import drawn, error_of
-from benchmarks.equality.stage_scripts import skips, tied, towers
-from benchmarks.equality.stages import draw_pipeline, staged_executor, train_pipeline
 from tensoropt.execution.checkpoints.slices import SavedTensor
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.stages.stage_ranks import mpi_stages
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.plan import Plan
+from tests.oracles.equality import Script, mlp, train_plain, worst_error
+from tests.oracles.equality.combinations import drawn, error_of
+from tests.oracles.equality.stage_scripts import skips, tied, towers
+from tests.oracles.equality.stages import draw_pipeline, staged_executor, train_pipeline
 
 v1 = tf.compat.v1
 SIZES = ((2, 2), (1, 1, 1, 1), (1, 2, 1), (1, 3))

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import draw, executor_of, mlp, random_prices, train_parallel
 from collectives.horovod.transport import HorovodTransport
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
@@ -25,6 +24,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.search.baselines import data_parallel
+from tests.oracles.equality import draw, executor_of, mlp, random_prices, train_parallel
 
 BATCHED = frozenset({"images", "labels"})
 MESH = Mesh.of(2)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from benchmarks.baselines.mesh_tensorflow import meshes, solve
+from reproduction.baselines.mesh_tensorflow import meshes, solve
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import GraphProblem

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.baselines import solvers as reproduced
-from benchmarks.baselines.brute_force import brute_force
-from benchmarks.baselines.tofu import fully_split
+from reproduction.baselines import solvers as reproduced
+from reproduction.baselines.brute_force import brute_force
+from reproduction.baselines.tofu import fully_split
 from tensoropt.errors import OptionError
 from tensoropt.parallel.configuration import divisible, output_slot
 from tensoropt.problem.from_graph import GraphProblem

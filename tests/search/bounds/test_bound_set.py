@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Frontier, Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.exact.ft_ldp import solve_graph

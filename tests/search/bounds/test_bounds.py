@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import OptionError
 from tensoropt.search import Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.bounds.bound_set import BoundSet

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.arrays import BoolArray
 from tensoropt.problem.restrict import restrict
 from tensoropt.search import Problem

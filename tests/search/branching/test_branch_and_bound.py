@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensoropt.search.branching.branch_and_bound as branching
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Edge, Frontier, Node, Problem
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.branching.divide import at_hub, by_costs, sides

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.problem.model import Problem
 from tensoropt.search.exact import search_graph
 from tensoropt.search.exact.ft_ldp import eliminate_all

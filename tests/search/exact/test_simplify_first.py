@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import SearchSizeError
 from tensoropt.search import Edge, Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.bounds.weights import first_weights

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.arrays import BoolArray, Int32Array
 from tensoropt.problem.restrict import restrict
 from tensoropt.search import Frontier, Problem

@@ -7,7 +7,7 @@ from itertools import product as pairs
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Edge, Node, Problem, frontier_tracking, threads
 from tensoropt.search.exact import through_edge as through_edge_module
 from tensoropt.search.joint_slots import joint_keys

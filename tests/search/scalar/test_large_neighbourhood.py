@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.limits import DEFAULT_LIMITS

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Frontier, Problem
 from tensoropt.search.bounds.message_passing import WeightedBounds, warm_bounds
 from tensoropt.search.bounds.weights import wide_runs, widest_gaps

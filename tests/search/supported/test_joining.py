@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Frontier, Problem
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.hull import hull_of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Edge, Frontier, Node, Problem
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import DEFAULT_LIMITS

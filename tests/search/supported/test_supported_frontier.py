@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.baselines.brute_force import brute_force
+from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.supported.supported_frontier import supported_frontier

@@ -1,1 +1,0 @@
-"""Unity's tools: how substitutions are found, proven and covered; strategies in its notation."""

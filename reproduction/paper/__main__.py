@@ -1,0 +1,129 @@
+"""``python -m reproduction.paper``: the TensorOpt paper's Figures 6, 7 and 8 and Table 3, rebuilt.
+
+The program judges each claim that the paper makes about these figures.
+
+Frontiers are searched on described clusters, in processes of their own, and kept in OUTPUT/results,
+so that a run that was interrupted goes on where it was; what other code computed is computed again.
+Pictures and the page ``claims.md`` follow from those results alone. The last line is one JSON
+object. Status 1 if some frontier could not be computed, but for those of eliminations alone; a
+claim that does not hold is a finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from reproduction.paper.claims import Claim, Evidence, all_claims
+from reproduction.paper.page import documented, page
+from reproduction.paper.results import ROOT, Store, code_digest
+from reproduction.paper.tasks import (
+    SENSITIVITY,
+    Task,
+    all_tasks,
+    eliminations,
+    searches,
+    sensitivity,
+)
+
+__all__ = ["main"]
+
+_BATCH = 8  # tasks for each process: it imports TensorFlow and a model once
+DOCUMENT = ROOT / "docs" / "paper-figures.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compute what is missing, draw, and judge."""
+    parser = argparse.ArgumentParser(prog="python -m reproduction.paper", description=__doc__)
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "paper")
+    parser.add_argument("--jobs", type=int, default=2, help="searches at a time")
+    parser.add_argument("--limit", type=float, default=230.0, help="seconds for each search")
+    parser.add_argument(
+        "--begin-within",
+        type=float,
+        default=math.inf,
+        help="seconds after which no search is begun; the next run goes on",
+    )
+    parser.add_argument(
+        "--no-sensitivity",
+        dest="sensitivity",
+        action="store_false",
+        help="do not judge again with links a quarter slower and faster",
+    )
+    parser.add_argument("--fresh", action="store_true", help="compute everything again")
+    parser.add_argument(
+        "--as-found",
+        action="store_true",
+        help="compute nothing: use the results that are there, whatever code they are of",
+    )
+    parser.add_argument(
+        "--document", action="store_true", help=f"write the claims into {DOCUMENT.name}, too"
+    )
+    options = parser.parse_args(arguments)
+    store = Store(options.output / "results", code_digest(), options.limit, options.begin_within)
+    tasks = all_tasks()
+    failures: dict[Task, str] = {}
+    if not options.as_found:
+        if options.fresh:
+            store.forget(tasks)
+        timed = (*searches(), *eliminations())  # nothing beside them
+        failures |= store.compute(timed, jobs=1)
+        others = [task for task in tasks if task not in failures]
+        failures |= store.compute(others, options.jobs, _BATCH)
+        if options.sensitivity:
+            others = [task for links in SENSITIVITY for task in sensitivity(links).values()]
+            store.compute(others, options.jobs, _BATCH)
+    else:
+        failures |= {task: why for task in tasks if (why := store.failure(task)) is not None}
+    found = [store.load(task, whatever_code=options.as_found) for task in tasks]
+    evidence = Evidence([result for result in found if result is not None], failures)
+    claims = list(all_claims(evidence))
+    flips = {
+        links: _flips(store, claims, links, whatever_code=options.as_found) for links in SENSITIVITY
+    }
+    from reproduction.paper.drawing import draw  # Matplotlib: only where there is something to draw
+
+    pictures = draw(evidence, options.output)
+    path = options.output / "claims.md"
+    path.write_text(page(claims, evidence, pictures, failures, flips), encoding="utf-8")
+    if options.document:
+        there = sum(result is not None for result in found)
+        older = sum(store.load(each.task) is None for each in found if each is not None)
+        basis = f"{there} of {len(tasks)} frontiers were computed" + (
+            f", {older} of them by older code." if older else "."
+        )
+        text = documented(DOCUMENT.read_text(encoding="utf-8"), claims, basis, flips)
+        DOCUMENT.write_text(text, encoding="utf-8")
+    for claim in claims:
+        print(f"{claim.figure:8} {'yes' if claim.holds else 'NO ':3} {claim.claim}: {claim.why}")
+    print(f"wrote {path}")
+    print(json.dumps({"claims": [claim.to_json() for claim in claims]}))
+    return int(any(task not in eliminations() for task in failures))
+
+
+def _flips(
+    store: Store, claims: Sequence[Claim], links: float, *, whatever_code: bool
+) -> tuple[int, tuple[str, ...]]:
+    """How many claims but those about searches were judged with other links, and which of them
+    otherwise."""
+    others = []
+    for task, other in sensitivity(links).items():
+        result = store.load(other, whatever_code=whatever_code)
+        if result is not None:
+            others.append(replace(result, task=task))
+    pairs = [
+        (one, other)
+        for one, other in zip(claims, all_claims(Evidence(others, {})), strict=True)
+        if not (one.lacks_data or other.lacks_data) and one.figure != "Table 3"
+    ]
+    flipped = [one for one, other in pairs if one.holds != other.holds]
+    return len(pairs), tuple(f"{claim.figure}, {claim.claim}" for claim in flipped)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""Figure 6: cost frontiers of the models on 16 devices, of TensorOpt and other systems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from reproduction.paper.claims.evidence import (
+    SIGNIFICANT,
+    TITLES,
+    Claim,
+    Evidence,
+    Judgement,
+    at_least,
+    at_most,
+    decided,
+    gb,
+    judged,
+    knee,
+    percent,
+    seconds,
+    sharpness,
+)
+from reproduction.paper.curves import times_above
+from reproduction.paper.results import Result
+from reproduction.paper.tasks import ALGORITHMS, FIGURE_6_MODELS, Task
+
+__all__ = ["figure_6_claims"]
+
+_STABLE = 0.1  # computation varies by no more than this share
+_SAME = 0.001  # times that are one
+_LITTLE = 1.1  # times the least memory, or the least time
+_FAR = 2.0  # times our memory and our time
+
+
+def figure_6_claims(evidence: Evidence) -> Iterator[Claim]:
+    """What section 5.1 says of Figure 6."""
+    for model in FIGURE_6_MODELS:
+        ours = Task(model)
+        yield _claim(evidence, ours, "the frontier has a sharp turning point", _turning)
+        if model != "vgg16":
+            yield from _computation_claims(evidence, ours)
+        yield from _reuse_claims(evidence, model)
+        if model != "vgg16":
+            yield from _mesh_tensorflow_claims(evidence, ours)
+            yield from _point_claims(evidence, ours)
+    layers = Task("rnn", layers=True)
+    yield _claim(evidence, layers, "the frontier has a sharp turning point", _turning)
+    yield from _computation_claims(evidence, layers)
+    yield from _mesh_tensorflow_claims(evidence, layers)
+    yield from _point_claims(evidence, layers)
+    yield from _data_parallel_claims(evidence, Task("wide_resnet_50"))
+
+
+def _title(task: Task) -> str:
+    return f"{TITLES[task.model]}, layers as operators" if task.layers else TITLES[task.model]
+
+
+def _claim(
+    evidence: Evidence, task: Task, text: str, judge: Callable[[Result], Judgement]
+) -> Claim:
+    """A claim about our frontier alone."""
+    return judged("6", f"{_title(task)}: {text}", lambda: judge(evidence[task]))
+
+
+def _turning(ours: Result) -> Judgement:
+    turning = knee(ours)
+    if turning is None:
+        return False, f"no point of {len(ours.nanoseconds)} lies below the chord of the ends"
+    where = gb(int(ours.memory_bytes[turning.index]))
+    why = (
+        f"at {where} (frontier {gb(int(ours.memory_bytes[0]))} to "
+        f"{gb(int(ours.memory_bytes[-1]))}) the time has fallen by {percent(turning.rise)} of the "
+        f"fastest, {percent(turning.fall)} more follow; depth below the chord {turning.depth:.2f} "
+        "of 1"
+    )
+    return decided(why, sharpness(ours, turning), ours)
+
+
+def _computation_claims(evidence: Evidence, task: Task) -> Iterator[Claim]:
+    if task.model == "wide_resnet":
+        stable = "from the turning point on computation stays stable while network time falls"
+        yield _claim(evidence, task, stable, lambda ours: _stable(_right_of_turning(ours), ours))
+        redundant = "at little memory it computes redundantly"
+        yield _claim(evidence, task, redundant, _redundant)
+    else:
+        stable = "computation stays stable while network time falls as memory grows"
+        yield _claim(evidence, task, stable, lambda ours: _stable(slice(None), ours))
+
+
+def _right_of_turning(ours: Result) -> slice:
+    turning = knee(ours)
+    return slice(turning.index if turning is not None else 0, None)
+
+
+def _stable(points: slice, ours: Result) -> Judgement:
+    """Computation within a tenth, and at least half of what is saved is network time."""
+    computation = ours.computation_nanoseconds[points]
+    network = ours.network_nanoseconds[points]
+    time = ours.nanoseconds[points]
+    spread = float(computation.max() - computation.min()) / float(computation.min())
+    saved = int(time[0] - time[-1])
+    why = (
+        f"computation is {seconds(int(computation.min()))} to {seconds(int(computation.max()))} "
+        f"(spread {percent(spread)}); network time goes from {seconds(int(network[0]))} to "
+        f"{seconds(int(network[-1]))} while the whole falls by {seconds(saved)}"
+    )
+    fell = (int(network[0] - network[-1]) - saved / 2) / int(time[0])
+    return decided(
+        why,
+        [at_most(1 + spread, 1 + _STABLE), (fell >= 0, abs(fell)), (saved > 0, saved / time[0])],
+        ours,
+    )
+
+
+def _redundant(ours: Result) -> Judgement:
+    turning = knee(ours)
+    place = turning.index if turning is not None else len(ours.nanoseconds) - 1
+    least, later = (int(ours.computation_nanoseconds[n]) for n in (0, place))
+    why = (
+        f"computation is {seconds(least)} at {gb(int(ours.memory_bytes[0]))} and {seconds(later)} "
+        f"at the turning point, {gb(int(ours.memory_bytes[place]))}"
+    )
+    return decided(why, [at_least(least / later, 1 + _STABLE)], ours)
+
+
+def _reuse_claims(evidence: Evidence, model: str) -> Iterator[Claim]:
+    """Of frontiers with a choice of copies to keep, in which they take memory."""
+    task = Task(model, reuse=True)
+    title = f"{TITLES[model]}, counting every copy that is kept"
+    turning = f"{title}: the frontier has a sharp turning point"
+    yield judged("6", turning, lambda: _turning(evidence[task]))
+    reuse = f"{title}: reuse of tensors is what moves the time at the turning point"
+    yield judged("6", reuse, lambda: _reuse(evidence[task]))
+
+
+def _reuse(ours: Result) -> Judgement:
+    """Left of the turning point copies are made again; at it at most half as many bytes are, and at
+    least half of what time falls there is resharding of tensors."""
+    points = list(ours.kept.get("point", ()))
+    again = np.zeros(len(points), dtype=np.int64)
+    for kind, counts in ours.kept.items():
+        if kind not in ("point", "both"):
+            again += np.array(counts, dtype=np.int64)
+    if not again.any():
+        return False, (
+            f"no strategy of the frontier ({ours.exactness}) makes a copy again in the backward "
+            "pass: all keep both"
+        )
+    turning = knee(ours)
+    place = turning.index if turning is not None else len(ours.nanoseconds) - 1
+    near = int(np.searchsorted(points, place))
+    near = min(near, len(points) - 1)
+    moved = int(ours.tensors_nanoseconds[0] - ours.tensors_nanoseconds[place])
+    fell = int(ours.nanoseconds[0] - ours.nanoseconds[place])
+    least, turned, fastest = (gb(int(again[n])) for n in (0, near, -1))
+    why = (
+        f"activations whose copies are not both kept: {least} at the least memory, {turned} at "
+        f"the turning point, {fastest} at the fastest; to the turning point time falls by "
+        f"{seconds(fell)}, resharding of tensors by {seconds(moved)}"
+    )
+    begun = int(ours.nanoseconds[0])
+    halved = bool(again[0] and 2 * again[near] <= again[0])
+    half = abs(2 * int(again[near]) - int(again[0])) / max(int(again.max()), 1)
+    tensors = (2 * moved >= fell, abs(2 * moved - fell) / (2 * begun))
+    return decided(why, [(halved, half), tensors, (fell > 0, fell / begun)], ours)
+
+
+def _mesh_tensorflow_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
+    theirs = replace(ours, algorithm="mesh_tensorflow")
+
+    def ratios() -> npt.NDArray[np.float64]:
+        one, other = evidence[ours], evidence[theirs]
+        return times_above(one.memory_bytes, one.nanoseconds, other.memory_bytes, other.nanoseconds)
+
+    def why(ratio: npt.NDArray[np.float64]) -> str:
+        return (
+            f"at the memories of its {ratio.size} points it takes {ratio.min():.4g} to "
+            f"{ratio.max():.4g} times our time, {np.median(ratio):.4g} at the median"
+        )
+
+    def above() -> Judgement:
+        ratio = ratios()
+        least = float(ratio.min())
+        # Where a frontier of ours is not exact, a better one is faster still.
+        doubted = theirs if least > 1 else ours
+        return decided(why(ratio), [(least > 1, abs(least - 1))], evidence[doubted])
+
+    def significantly() -> Judgement:
+        ratio = ratios()
+        median = float(np.median(ratio))
+        doubted = theirs if median >= SIGNIFICANT else ours
+        return decided(why(ratio), [at_least(median, SIGNIFICANT)], evidence[doubted])
+
+    def small_memory() -> Judgement:
+        results = evidence[ours], evidence[theirs]
+        one, other = (int(result.memory_bytes[0]) for result in results)
+        told = f"it takes at least {gb(other)}, we {gb(one)}"
+        return decided(told, [at_least(other / one, SIGNIFICANT)], *results)
+
+    title = _title(ours)
+    yield judged("6", f"{title}: Mesh-TensorFlow's frontier lies above ours", above)
+    yield judged("6", f"{title}: Mesh-TensorFlow takes significantly longer", significantly)
+    yield judged("6", f"{title}: Mesh-TensorFlow takes significantly more memory", small_memory)
+    if ours.model == "wide_resnet":
+        yield from _data_parallel_claims(evidence, ours)
+
+
+def _data_parallel_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
+    """Of the model whose initial layers dominate, as the paper says."""
+
+    def data_parallel() -> Judgement:
+        other, point = (
+            evidence[replace(ours, algorithm=each)] for each in ("mesh_tensorflow", "data_parallel")
+        )
+        same = (
+            len(other.nanoseconds) == 1
+            and other.memory_bytes[0] == point.memory_bytes[0]
+            and other.nanoseconds[0] == point.nanoseconds[0]
+        )
+        told = f"Mesh-TensorFlow: {_span(other)}; data parallelism: {_span(point)}"
+        return decided(told, [(bool(same), math.inf)], other)
+
+    title = f"{_title(ours)}: Mesh-TensorFlow's frontier is the data-parallel point"
+    yield judged("6", title, data_parallel)
+
+
+def _span(result: Result) -> str:
+    first = f"{gb(int(result.memory_bytes[0]))}, {seconds(int(result.nanoseconds[0]))}"
+    if len(result.nanoseconds) == 1:
+        return first
+    last = f"{gb(int(result.memory_bytes[-1]))}, {seconds(int(result.nanoseconds[-1]))}"
+    return f"{len(result.nanoseconds)} points from {first} to {last}"
+
+
+def _point_claims(evidence: Evidence, task: Task) -> Iterator[Claim]:
+    """Of the systems that find one strategy."""
+
+    def at(algorithm: str) -> tuple[Result, Result]:
+        return evidence[task], evidence[replace(task, algorithm=algorithm)]
+
+    def optcnn() -> Judgement:
+        ours, point = at("optcnn")
+        fastest, time = int(ours.nanoseconds[-1]), int(point.nanoseconds[0])
+        off = abs(time / fastest - 1)
+        told = (
+            f"OptCNN: {_span(point)} ({point.exactness}); our fastest takes {seconds(fastest)} "
+            f"with {gb(int(ours.memory_bytes[-1]))} ({ours.exactness})"
+        )
+        # OptCNN's time says how far our fastest is from exact.
+        return decided(told, [(off <= _SAME, abs(off - _SAME))], point)
+
+    def tofu(reading: str) -> Judgement:
+        ours, point = at(reading)
+        memory = int(point.memory_bytes[0]) / int(ours.memory_bytes[0])
+        time = int(point.nanoseconds[0]) / int(ours.nanoseconds[-1])
+        told = (
+            f"ToFu: {_span(point)}: {memory:.2f} times our least memory, {time:.2f} times our "
+            "least time"
+        )
+        return decided(told, [at_most(memory, _LITTLE), at_least(time, _LITTLE)], ours, point)
+
+    def data_parallel() -> Judgement:
+        ours, point = at("data_parallel")
+        memory = int(point.memory_bytes[0]) / int(ours.memory_bytes[-1])
+        time = int(point.nanoseconds[0]) / int(ours.nanoseconds[-1])
+        enough = _FAR if task.model == "rnn" else _LITTLE
+        told = (
+            f"data parallelism: {_span(point)}: {memory:.2f} times the memory and {time:.2f} times "
+            "the time of our fastest"
+        )
+        return decided(told, [at_least(memory, enough), at_least(time, enough)], ours, point)
+
+    title = _title(task)
+    yield judged("6", f"{title}: OptCNN is the fastest end of our frontier", optcnn)
+    for reading in ("tofu", "tofu_operands"):
+        name = f"{title}: {ALGORITHMS[reading]} sits at little memory and long time"
+        yield judged("6", name, partial(tofu, reading))
+    far = "is far off" if task.model == "rnn" else "takes more memory and more time"
+    yield judged("6", f"{title}: data parallelism {far}", data_parallel)

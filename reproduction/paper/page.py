@@ -1,0 +1,165 @@
+"""The page of claims: what the paper says, whether it holds here, and the figures."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from reproduction.paper.claims import PAPER_SECONDS, Claim, Evidence
+from reproduction.paper.claims.evidence import TITLES
+from reproduction.paper.results import Result
+from reproduction.paper.tasks import Task, all_tasks, searches
+
+__all__ = ["claims_list", "documented", "page"]
+
+_HEAD = """# The paper's figures, on the simulated test bed
+
+Each frontier is searched with the costs of a described cluster; nothing was run on it. Figures and
+claims follow from these frontiers alone. Memory is the paper's model (parameters once, as they are
+read, and every operator's output), in GB of 2**30 bytes; a device has 16 GB, of which 14.5 are for
+what is counted. That model knows no copies; where
+tensor reuse is judged, memory is that of parameters and of every copy kept for the backward pass.
+Network time is that of all collectives; computation is the rest.
+
+"""
+Flips = Mapping[float, tuple[int, Sequence[str]]]
+"""Per factor of the links' bandwidth how many claims are judged, and which of them otherwise."""
+
+_MARKER = "<!-- what follows is written by python -m reproduction.paper --document -->"
+_PICTURES = {
+    "6": "Figure 6: cost frontiers on 16 devices",
+    "6 VGG16": "Figure 6, for a small model",
+    "6 reuse": "Figure 6 with tensor reuse, counting every copy that is kept",
+    "7": "Figure 7: what moves the Transformer's frontier",
+    "8": "Figure 8: shortest time within 16 GB a device",
+}
+
+
+def page(
+    claims: Sequence[Claim],
+    evidence: Evidence,
+    pictures: Mapping[str, Path],
+    failures: Mapping[Task, str],
+    flips: Flips,
+) -> str:
+    """The whole page, in Markdown; pictures lie beside it."""
+    held = sum(claim.holds for claim in claims)
+    parts = [_HEAD, f"## Claims: {held} of {len(claims)} hold\n\n", claims_list(claims)]
+    parts += ["\n", sensitivity_lines(flips)]
+    for name, title in _PICTURES.items():
+        if name in pictures:
+            parts.append(f"\n## {title}\n\n![{title}]({pictures[name].name})\n")
+    parts += ["\n## Table 3: time of the search\n\n", _table_3(evidence)]
+    parts += ["\n## How good the frontiers are\n\n", _exactness(evidence)]
+    if failures:
+        parts.append("\n## Not computed\n\n")
+        parts += [f"- {task.name}: {why}\n" for task, why in failures.items()]
+    return "".join(parts)
+
+
+def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> str:
+    """A page of the documentation with the claims as found, in place of those after its marker.
+
+    Args:
+        text: the page.
+        claims: all of them.
+        basis: a sentence on what they are judged by.
+        flips: the claims that are judged otherwise with other links.
+    """
+    head, marker, _ = text.partition(_MARKER)
+    held = sum(claim.holds for claim in claims)
+    found = f"{held} of {len(claims)} claims hold. {basis}\n\n"
+    found += f"{sensitivity_lines(flips)}\n{claims_list(claims)}"
+    return f"{head}{marker or _MARKER}\n\n{found}"
+
+
+def sensitivity_lines(flips: Flips) -> str:
+    """The claims that the bandwidth of links decides: an item of a list for each factor."""
+    items = []
+    for links, (judged, names) in flips.items():
+        listed = "".join(f"; {name}" for name in names).replace("; ", ": ", 1)
+        items.append(
+            f"With {links:g} times the bandwidth of all links {len(names)} of {judged} claims "
+            f"that were judged again come out otherwise{listed}."
+        )
+    return "".join(map(_item, items))
+
+
+def claims_list(claims: Sequence[Claim]) -> str:
+    """The claims of each figure in the order of the figures: whether it holds, and the reason."""
+    groups = []
+    for figure in dict.fromkeys(claim.figure for claim in claims):
+        of_figure = [claim for claim in claims if claim.figure == figure]
+        held = sum(claim.holds for claim in of_figure)
+        title = figure if figure.startswith("Table") else f"Figure {figure}"
+        items = [
+            _item(
+                f"{'Yes' if claim.holds else '**No**'}: *{claim.claim}*; "
+                f"{claim.why.removesuffix('.')}."
+            )
+            for claim in of_figure
+        ]
+        groups.append(f"**{title}**: {held} of {len(items)} hold.\n\n{''.join(items)}")
+    return "\n".join(groups)
+
+
+def _item(text: str) -> str:
+    """An item of a Markdown list, in lines of at most 118 characters."""
+    return textwrap.fill(text, 118, initial_indent="- ", subsequent_indent="  ") + "\n"
+
+
+def _table_3(evidence: Evidence) -> str:
+    head = (
+        "model", "seconds", "CPU seconds", "exact", "points",
+        "paper: FT-LDP", "paper: no multi-thread",
+    )  # fmt: skip
+    return _table(head, _searches(evidence)) + (
+        "\nFrom the graph in memory to the frontier: configurations, costs and search. The paper's "
+        "seconds are on 48 cores.\n"
+    )
+
+
+def _searches(evidence: Evidence) -> Iterator[tuple[str, ...]]:
+    for task in searches():
+        result = evidence.get(task)
+        if result is None:
+            continue
+        paper = PAPER_SECONDS.get(task.model)
+        yield (
+            TITLES[task.model],
+            f"{result.seconds:.2f}",
+            f"{result.cpu_seconds:.2f}",
+            result.exactness,
+            str(len(result.nanoseconds)),
+            *(("", "") if paper is None else (f"{paper[0]:,g}", f"{paper[1]:,g}")),
+        )
+
+
+def _exactness(evidence: Evidence) -> str:
+    rows = [_span(result) for task in all_tasks() if (result := evidence.get(task)) is not None]
+    head = ("model", "cluster", "devices", "solver", "points", "memory (GB)", "time (s)", "exact")
+    return _table(head, rows)
+
+
+def _span(result: Result) -> tuple[str, ...]:
+    task = result.task
+    memory = [f"{bytes_ / 2**30:.4g}" for bytes_ in result.memory_bytes[[0, -1]]]
+    time = [f"{nanoseconds / 1e9:.4g}" for nanoseconds in result.nanoseconds[[0, -1]]]
+    return (
+        task.model,
+        task.cluster,
+        str(task.devices),
+        task.algorithm
+        + (", reuse" if task.reuse else "")
+        + (", sharded storage" if task.sharded_storage else "")
+        + (", layers" if task.layers else ""),
+        str(len(result.nanoseconds)),
+        *(ends[0] if ends[0] == ends[1] else " to ".join(ends) for ends in (memory, time)),
+        result.exactness,
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

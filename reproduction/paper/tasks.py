@@ -1,0 +1,154 @@
+"""Which frontiers the paper's figures are made of: one task each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import Any
+
+__all__ = [
+    "ALGORITHMS",
+    "FIGURE_6_MODELS",
+    "FIGURE_7_NETWORKS",
+    "FIGURE_7_SINGLE_MACHINE",
+    "FIGURE_7_SIZES",
+    "FIGURE_8_DEVICES",
+    "FIGURE_8_MODELS",
+    "NO_STRATEGY",
+    "SENSITIVITY",
+    "TEST_BED",
+    "Task",
+    "all_tasks",
+    "eliminations",
+    "figure_6",
+    "figure_7",
+    "figure_8",
+    "searches",
+    "sensitivity",
+]
+
+TEST_BED = "2x8-v100"
+_ALL = 16
+
+ALGORITHMS = {
+    "ft": "TensorOpt",
+    "mesh_tensorflow": "Mesh-TensorFlow",
+    "data_parallel": "Data Parallel",
+    "optcnn": "OptCNN",
+    "tofu": "ToFu",
+    "tofu_operands": "ToFu, no operand held twice",
+}
+"""Names of solvers, and what the paper calls them; of ToFu a second reading."""
+
+FIGURE_6_MODELS = ("rnn", "wide_resnet", "transformer", "vgg16")
+FIGURE_7_SIZES = ("transformer_half", "transformer", "transformer_double")
+FIGURE_7_NETWORKS = {
+    "2x8-v100-no-rdma": "no RDMA",
+    "2x8-v100": "RDMA",
+    "2x8-v100-4x-rdma": "4x RDMA",
+}
+FIGURE_7_SINGLE_MACHINE = {"8-v100": "NVLink", "8-v100-pcie": "PCIe"}
+FIGURE_8_MODELS = ("wide_resnet", "transformer")
+FIGURE_8_DEVICES = (4, 8, 16)
+_FIGURE_8_ALGORITHMS = ("ft", "data_parallel", "optcnn", "tofu", "tofu_operands")
+NO_STRATEGY = "knew no strategy"
+"""What a search says that ends before it has one."""
+SENSITIVITY = (0.75, 1.25)
+"""By how much faster links are, where claims are judged again."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """One frontier: what a solver finds for a model on some devices of a cluster.
+
+    Attributes:
+        model: a name of `reproduction.paper.models.MODELS`.
+        algorithm: a name that `tensoropt.search.solvers.solver` knows.
+        cluster: a name of `tensoropt.cost.cluster.cluster_names`.
+        devices: how many of its devices.
+        reuse: whether strategies may keep one copy of a resharded tensor and make the other again
+            (section 4.2), and memory is that of all copies kept, not of every output once.
+        sharded_storage: whether weights may be stored otherwise than their operators read them,
+            which is not in the paper.
+        layers: whether memory is that of what layers keep (Table 1), not of TensorFlow's operators.
+        links: by how much faster than the test bed's all links are.
+    """
+
+    model: str
+    algorithm: str = "ft"
+    cluster: str = TEST_BED
+    devices: int = _ALL
+    reuse: bool = False
+    sharded_storage: bool = False
+    layers: bool = False
+    links: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """For files and messages."""
+        kind = f"{self.algorithm}-reuse" if self.reuse else self.algorithm
+        kind += "-sharded-storage" if self.sharded_storage else ""
+        kind += "-layers" if self.layers else ""
+        kind += "" if self.links == 1 else f"-links-{self.links:g}"
+        return f"{self.model}-{kind}-{self.cluster}-{self.devices}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+def figure_6() -> Iterator[Task]:
+    """Every system on 16 devices, of the RNN with layers as operators, too; of VGG16 our frontier
+    and data parallelism; ours with tensor reuse, and with sharded storage."""
+    for model, algorithm in product(FIGURE_6_MODELS, ALGORITHMS):
+        if model != "vgg16" or algorithm in ("ft", "data_parallel"):
+            yield Task(model, algorithm)
+    for algorithm in ALGORITHMS:
+        yield Task("rnn", algorithm, layers=True)
+    for algorithm in ("ft", "mesh_tensorflow", "data_parallel"):
+        yield Task("wide_resnet_50", algorithm)
+    for model in FIGURE_6_MODELS:
+        yield Task(model, reuse=True)
+    yield Task("rnn", sharded_storage=True)
+    yield Task("transformer_half", "data_parallel")  # the Transformer-S of Table 4
+
+
+def figure_7() -> Iterator[Task]:
+    """Our frontier of the Transformer at several sizes and on several networks."""
+    for model in FIGURE_7_SIZES:
+        yield Task(model)
+    for cluster in FIGURE_7_NETWORKS:
+        yield Task("transformer", cluster=cluster)
+    for cluster in FIGURE_7_SINGLE_MACHINE:
+        yield Task("transformer", cluster=cluster, devices=8)
+
+
+def figure_8() -> Iterator[Task]:
+    """Fewer devices of the test bed."""
+    for model, devices, algorithm in product(
+        FIGURE_8_MODELS, FIGURE_8_DEVICES, _FIGURE_8_ALGORITHMS
+    ):
+        yield Task(model, algorithm, devices=devices)
+
+
+def searches() -> tuple[Task, ...]:
+    """Those that Table 3 times, in the order of its columns, and VGG16."""
+    return tuple(Task(model) for model in ("wide_resnet", "rnn", "transformer", "vgg16"))
+
+
+def eliminations() -> tuple[Task, ...]:
+    """Table 3's other row: eliminations alone."""
+    return tuple(Task(model, "ft_elimination") for model in ("rnn", "transformer", "wide_resnet"))
+
+
+def all_tasks() -> tuple[Task, ...]:
+    """Every task once, those that are timed first."""
+    timed = (*searches(), *eliminations())
+    return tuple(dict.fromkeys((*timed, *figure_6(), *figure_7(), *figure_8())))
+
+
+def sensitivity(links: float) -> dict[Task, Task]:
+    """Tasks of Figures 6 to 8 on other links, by the task that each replaces; none with reuse."""
+    figures = dict.fromkeys((*figure_6(), *figure_7(), *figure_8()))
+    return {task: replace(task, links=links) for task in figures if not task.reuse}

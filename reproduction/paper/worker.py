@@ -1,0 +1,153 @@
+"""Tasks of one model: ``python -m reproduction.paper.worker FOLDER TASK...``, the tasks as
+`Task.to_json` has them. Each becomes a file NAME.json in the folder, or NAME.failed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from benchmarks.training_step import TrainingStep
+from reproduction.baselines import tofu
+from reproduction.paper.breakdown import breakdown
+from reproduction.paper.layers import kept_by_layers
+from reproduction.paper.memory_models import KeptCopies, KeptOutputs
+from reproduction.paper.models import training_step
+from reproduction.paper.tasks import NO_STRATEGY, Task
+from reproduction.paper.testbed import paper_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.operator import Graph
+from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.edges.tensor_reuse import Space
+from tensoropt.problem.from_graph import GraphProblem, graph_problem
+from tensoropt.search import frontier_tracking
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.solvers import solver
+from tensoropt.search.watch import Watch
+
+__all__ = ["computed"]
+
+# Of a frontier's points, those whose reuse of tensors is looked at.
+_MOST_LOOKED_AT = 200
+# CPU seconds after which a search ends with what it has.
+_PATIENCE_SECONDS = 90.0
+
+
+def computed(task: Task, step: TrainingStep) -> dict[str, Any]:
+    """What a solver finds, as JSON values: see `reproduction.paper.results.Result`.
+
+    ``step`` is of the task's model.
+    """
+    cluster = paper_cluster(task.cluster, task.links)
+    mesh = cluster.mesh(task.devices)
+    cost, reads = ClusterCostModel(cluster, mesh), step.reads
+    if task.reuse:
+        cost = KeptCopies(cluster, mesh)
+    elif task.layers:
+        cost, reads = KeptOutputs(cluster, mesh), _outputs(step.graph)
+    space = Space(reuse=task.reuse, sharded_storage=task.sharded_storage, partial_operands=False)
+    begun, cpu = time.perf_counter(), time.process_time()
+    annotated = AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, reads, space)
+    whole = graph_problem(annotated)
+    with Watch():
+        signal.setitimer(signal.ITIMER_PROF, _PATIENCE_SECONDS)
+        frontier = _found(task.algorithm, whole)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu
+    parts = breakdown(whole, annotated, cost, frontier.strategies)
+    return {
+        **task.to_json(),
+        "parameters_gb": step.parameters_gb,
+        "operators": len(step.graph),
+        "configurations": sum(node.configurations for node in whole.problem.nodes),
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "exact": frontier.exact,
+        "within": frontier.within,
+        "device_memory_bytes": int(cluster.device.memory_bytes / cluster.safety_factor),
+        "memory_bytes": frontier.memory.tolist(),
+        "nanoseconds": frontier.time.tolist(),
+        "computation_nanoseconds": parts.computation.tolist(),
+        "variables_nanoseconds": parts.variables.tolist(),
+        "tensors_nanoseconds": parts.tensors.tolist(),
+        "kept": _kept(whole, frontier),
+    }
+
+
+def _found(algorithm: str, whole: GraphProblem) -> Frontier:
+    """The frontier of a solver by name, or of one that the paper alone asks for."""
+    if algorithm == "ft_elimination":
+        return frontier_tracking(whole.problem, bounds=False)
+    if algorithm == "tofu_operands":
+        return tofu.solve_without_copies(whole)
+    return solver(algorithm)(whole).found
+
+
+def _outputs(graph: Graph) -> BackwardReads:
+    """That what layers keep is read, where it is made."""
+    kept = kept_by_layers(graph)
+    return BackwardReads(
+        {}, {op.name: tuple(range(len(op.outputs))) for op in graph if op.name in kept}
+    )
+
+
+def _kept(whole: GraphProblem, frontier: Frontier) -> dict[str, list[int]]:
+    """Which copies of resharded tensors are kept, at points evenly spread over the frontier.
+
+    Returns:
+        Numbers of the points, and for every point how many bytes of activations are made by
+        operators that keep what, and what the copies take that are kept.
+    """
+    count = min(len(frontier), _MOST_LOOKED_AT)
+    places = np.unique(np.linspace(0, len(frontier) - 1, count).astype(np.int64)).tolist()
+    found: dict[str, list[int]] = {"point": places}
+    weights = {name for group in whole.choices for name in group.weights}
+    sizes = {
+        op.name: sum(spec.bytes for spec in op.outputs if -1 not in spec.shape)
+        for op in whole.graph
+        if op.name not in weights and not (op.is_variable or op.is_constant) and op.gradient is None
+    }
+    for number, place in enumerate(places):
+        chosen = whole.configurations(frontier.strategies[place].tolist())
+        bytes_: Counter[str] = Counter()
+        for name, each in chosen.items():
+            bytes_[each.kept] += sizes.get(name, 0)
+        for kept, size in bytes_.items():
+            found.setdefault(kept, [0] * len(places))[number] = size
+    return found
+
+
+def _enough(number: int, frame: FrameType | None) -> None:
+    """What a search that is interrupted ends by, with the best that it knows."""
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Compute what the command line asks for and write it."""
+    signal.signal(signal.SIGPROF, _enough)
+    folder = Path(sys.argv[1])
+    tasks = [Task(**json.loads(text)) for text in sys.argv[2:]]
+    step = training_step(tasks[0].model)
+    for task in tasks:
+        unfinished = folder / "unfinished"
+        try:
+            values = computed(task, step)
+        except KeyboardInterrupt:
+            told = f"{NO_STRATEGY} after {_PATIENCE_SECONDS:g} s of CPU"
+            (folder / f"{task.name}.failed").write_text(told, encoding="utf-8")
+        else:
+            unfinished.write_text(json.dumps(values), encoding="utf-8")
+            unfinished.replace(folder / f"{task.name}.json")
+
+
+if __name__ == "__main__":
+    main()

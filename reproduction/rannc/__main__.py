@@ -1,0 +1,97 @@
+"""``python -m reproduction.rannc``: the RaNNC paper's evaluation on its simulated test bed.
+
+For each model the predicted examples per second of data parallelism, of Megatron's splits of
+tensors and of searched ones without a pipeline, of GPipe, of RaNNC's own search and of ours:
+pipelines whose stages are split by frontier tracking; with ``--frontier`` the fastest of all
+pipelines of replicated stages. Seconds are those of CPU, kernels loaded before. Then the paper's
+claims, judged. The last line is one JSON object. A claim that does not hold is a finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+from reproduction.rannc.claims import all_claims, largest
+from reproduction.rannc.models import ALL, QUICK, Line
+from reproduction.rannc.systems import computed, load_kernels
+from reproduction.rannc.tables import claims_table, coarsening, throughputs, told
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Search for what is asked for, and judge."""
+    parser = argparse.ArgumentParser(prog="python -m reproduction.rannc", description=__doc__)
+    parser.add_argument(
+        "models", nargs="*", help="BERTs as layers x width, or resnet152x8; all if left out"
+    )
+    parser.add_argument("--quick", action="store_true", help=f"only {' '.join(QUICK)}")
+    parser.add_argument("--nvlink", type=float, default=50.0, help="GB/s between two devices")
+    parser.add_argument("--frontier", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2, help="models at a time")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="a file of results, one a line, to which new ones are added; what it has for these "
+        "links is not searched again, so that a run that was interrupted goes on",
+    )
+    options = parser.parse_args(arguments)
+    models = options.models or (QUICK if options.quick else ALL)
+    known = {line["model"]: line for line in _kept(options.results, options.nvlink)}
+    missing = [model for model in models if model not in known]
+    for line in _computed(missing, options):
+        known[line["model"]] = line
+        if options.results is not None:
+            with options.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+    lines = [known[model] for model in models]
+    for line in lines:
+        print(told(line))
+    claims = all_claims(lines)
+    print(f"\n{throughputs(lines)}\n\n{coarsening(lines)}\n\n{claims_table(claims)}\n")
+    seconds = {
+        line["model"]: {"phases": line["phases_seconds"]}
+        | {name: found["seconds"] for name, found in line["found"].items()}
+        for line in lines
+    }
+    print(
+        json.dumps(
+            {
+                "claims": [claim.to_json() for claim in claims],
+                "largest": largest(lines),
+                "search_seconds": seconds,
+                "nvlink": options.nvlink,
+                "models": lines,
+            }
+        )
+    )
+
+
+def _kept(path: Path | None, nvlink: float) -> Iterator[Line]:
+    if path is not None and path.exists():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if line["nvlink"] == nvlink:
+                yield line
+
+
+def _computed(models: Sequence[str], options: argparse.Namespace) -> Iterator[Line]:
+    """As they are done."""
+    if not models:
+        return
+    workers = min(options.jobs, len(models))
+    with ProcessPoolExecutor(workers, get_context("spawn"), load_kernels) as pool:
+        tasks = [pool.submit(computed, each, options.nvlink, options.frontier) for each in models]
+        for task in as_completed(tasks):
+            line = task.result()
+            print(f"{line['model']} done", flush=True)
+            yield line
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""RaNNC's claims (section IV, abstract and conclusion), judged from what the systems found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reproduction.rannc.models import SYSTEMS, Line
+
+__all__ = ["Claim", "all_claims", "largest"]
+
+_TIMES_LARGER = 4.5  # rounds to five
+_COMPARABLE = 1.25  # at most so many times as fast, either way
+_LARGE_MARGIN = 1.25
+_SLOWER = (0.25, 0.4)  # the paper's 33 %
+_LITTLE = 0.05
+_BALANCE = 1.25  # of the blocks' mean time
+_LONGEST_SEARCH = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One statement, judged.
+
+    Attributes:
+        claim: what is said.
+        paper: the paper's value; of what it does not say, whose.
+        here: ours.
+        holds: whether it does here.
+    """
+
+    claim: str
+    paper: str
+    here: str
+    holds: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+def all_claims(lines: Sequence[Line]) -> list[Claim]:
+    """Those for which there are models, in the order of the paper."""
+    berts = [line for line in lines if not _is_resnet(line)]
+    resnets = [line for line in lines if _is_resnet(line)]
+    found = [*_fitting(lines), *_largest_claims(berts), *_gpipe(berts), *_tensor_splits(berts)]
+    return [*found, *_resnets(resnets), *_balance(lines), *_blocks(berts), *_ours(lines)]
+
+
+def largest(lines: Sequence[Line]) -> dict[str, Line]:
+    """The largest BERT of each system: its name and parameters; nothing where none fits."""
+    found: dict[str, Line] = {}
+    for line in lines:
+        for system in SYSTEMS:
+            most = found.get(system, {"parameters": 0})["parameters"]
+            fits = not _is_resnet(line) and _rate(line, system) is not None
+            if fits and line["parameters"] > most:
+                found[system] = {"model": line["model"], "parameters": line["parameters"]}
+    return found
+
+
+def _is_resnet(line: Line) -> bool:
+    return str(line["model"]).startswith("resnet")
+
+
+def _rate(line: Line, system: str) -> float | None:
+    """Examples per second; None where nothing fits, or the system knows no such models."""
+    rate = line["found"].get(system, {}).get("examples_per_second")
+    return None if rate is None else float(rate)
+
+
+def _fitting(lines: Sequence[Line]) -> Iterator[Claim]:
+    for system, name in (("rannc", "RaNNC"), ("gpipe", "GPipe")):
+        models = [line for line in lines if system in line["found"]]
+        if models:
+            fit = sum(_rate(line, system) is not None for line in models)
+            of = "BERT" if system == "gpipe" else "model"
+            here = f"{fit} of {len(models)}"
+            yield Claim(f"{name} trains every {of}", "all", here, fit == len(models))
+
+
+def _largest_claims(berts: Sequence[Line]) -> Iterator[Claim]:
+    best = largest(berts)
+
+    def size(system: str) -> str:
+        return f"{best[system]['parameters'] / 1e6:,.0f} million ({best[system]['model']})"
+
+    if {"rannc", "megatron"} <= best.keys():
+        ratio = best["rannc"]["parameters"] / best["megatron"]["parameters"]
+        yield Claim(
+            "RaNNC's largest model is five times as large as that of tensor partitioning",
+            "5",
+            f"{ratio:.1f}: {size('rannc')} to {size('megatron')}",
+            ratio >= _TIMES_LARGER,
+        )
+    if {"data parallelism", "megatron"} <= best.keys():
+        yield Claim(
+            "tensor partitioning trains larger models than data parallelism",
+            "larger",
+            f"{size('megatron')} to {size('data parallelism')}",
+            best["megatron"]["parameters"] > best["data parallelism"]["parameters"],
+        )
+
+
+def _compared(lines: Sequence[Line], one: str, other: str) -> list[tuple[Line, float]]:
+    """How many times as fast one system is as another, where both find something."""
+    found = []
+    for line in lines:
+        first, second = _rate(line, one), _rate(line, other)
+        if first is not None and second is not None:
+            found.append((line, first / second))
+    return found
+
+
+def _claim(
+    claim: str, paper: str, compared: Sequence[tuple[Line, float]], fine: Callable[[float], bool]
+) -> Iterator[Claim]:
+    """That all of what is compared is fine."""
+    if compared:
+        failing = [f"{line['model']} ({ratio:.3f})" for line, ratio in compared if not fine(ratio)]
+        ratios = [ratio for _, ratio in compared]
+        here = f"{min(ratios):.2f} to {max(ratios):.2f} times as fast on {len(compared)} models"
+        here += f"; not so: {', '.join(failing)}" if failing else ""
+        yield Claim(claim, paper, here, not failing)
+
+
+def _gpipe(berts: Sequence[Line]) -> Iterator[Claim]:
+    compared = _compared(berts, "rannc", "gpipe")
+    yield from _claim("RaNNC is faster than GPipe on every BERT", "all", compared, lambda r: r > 1)
+    ends = []
+    for width in sorted({_sizes(line)[1] for line, _ in compared}):
+        own = sorted((_sizes(line)[0], r) for line, r in compared if _sizes(line)[1] == width)
+        if len(own) > 1:
+            ends.append((width, *own[0], *own[-1]))
+    if ends:
+        yield Claim(
+            "RaNNC's lead over GPipe shrinks as models grow",
+            "shrinks",
+            "; ".join(
+                f"width {width}: {few:.2f} with {least} layers, {many:.2f} with {most}"
+                for width, least, few, most, many in ends
+            ),
+            all(few > many for _, _, few, _, many in ends),
+        )
+
+
+def _sizes(line: Line) -> tuple[int, int]:
+    layers, width = map(int, str(line["model"]).split("x"))
+    return layers, width
+
+
+def _tensor_splits(berts: Sequence[Line]) -> Iterator[Claim]:
+    compared = _compared(berts, "rannc", "megatron")
+    yield from _claim(
+        "RaNNC is about as fast as tensor partitioning where that fits",
+        "almost the same",
+        compared,
+        lambda ratio: 1 / _COMPARABLE <= ratio <= _COMPARABLE,
+    )
+
+
+def _resnets(resnets: Sequence[Line]) -> Iterator[Claim]:
+    if resnets:
+        ordered = sorted(resnets, key=lambda line: int(line["parameters"]))
+        fits = [str(each["model"]) for each in ordered if _rate(each, "data parallelism")]
+        yield Claim(
+            "of the ResNets data parallelism trains only the smallest",
+            "resnet50x8",
+            ", ".join(fits) or "none",
+            fits == ["resnet50x8"],
+        )
+    yield from _claim(
+        "on one machine RaNNC is faster than GPipe by a large margin on every ResNet",
+        "all",
+        _compared(resnets, "rannc, one machine", "gpipe, one machine"),
+        lambda ratio: ratio >= _LARGE_MARGIN,
+    )
+
+
+def _balance(lines: Sequence[Line]) -> Iterator[Claim]:
+    """No block is shorter than a component in it, which is the least that the longest can be."""
+    judged = [line for line in lines if "imbalance" in line]
+    if not judged:
+        return
+    above = [line for line in judged if line["imbalance"] > _BALANCE]
+    told = [
+        f"{line['model']} {line['imbalance']:.2f} ({line['longest_atom']:.2f})" for line in above
+    ]
+    here = f"{min(line['imbalance'] for line in judged):.2f} or more of the mean"
+    here += f"; above {_BALANCE}, with the longest component: {', '.join(told)}" if told else ""
+    yield Claim(
+        f"no block takes more than {_BALANCE} of the mean, but for one of a component that alone "
+        f"does, and then at most {100 * _LITTLE:.0f} % more than that",
+        "ours",
+        here,
+        all(line["imbalance"] <= line["longest_atom"] * (1 + _LITTLE) for line in above),
+    )
+
+
+def _blocks(berts: Sequence[Line]) -> Iterator[Claim]:
+    for line in berts:
+        if line["model"] == "48x1024":
+            rate, blocks = _rate(line, "without blocks"), _rate(line, "rannc")
+            if rate is not None and blocks is not None:
+                slower = 1 - rate / blocks
+                holds = _SLOWER[0] <= slower <= _SLOWER[1]
+                claim = "without blocks throughput is 33 % less (48 layers of 1024)"
+                yield Claim(claim, "33 %", f"{100 * slower:.0f} %", holds)
+    for line in berts:
+        alone = line["found"].get("without blocks")
+        if alone is not None and _sizes(line)[0] > 48:
+            took = "no result" if "error" in alone else f"{alone['examples_per_second']} examples/s"
+            yield Claim(
+                f"without blocks there is no result above 48 layers ({line['model']})",
+                "not in 24 hours",
+                f"{took} in {alone['seconds']:.0f} s",
+                "error" in alone or alone["seconds"] > _LONGEST_SEARCH,
+            )
+    yield from _claim(
+        "32 blocks lose little to 64, so they balance quality and search space",
+        "balanced",
+        _compared(berts, "rannc", "rannc, 64 blocks"),
+        lambda ratio: ratio >= 1 - _LITTLE,
+    )
+
+
+def _ours(lines: Sequence[Line]) -> Iterator[Claim]:
+    compared = _compared(lines, "ours", "rannc")
+    yield from _claim(
+        "ours is at least as fast as RaNNC's own everywhere", "ours", compared, lambda r: r >= 1
+    )
+    wide = [(line, ratio) for line, ratio in compared if _is_wide(line["found"]["rannc"])]
+    yield from _claim(
+        "ours is faster where RaNNC has several stages, some of several devices",
+        "ours",
+        wide,
+        lambda ratio: ratio > 1,
+    )
+
+
+def _is_wide(found: Line) -> bool:
+    stages = found["stages"]
+    return len(stages) > 1 and any(devices > 1 for _, _, devices in stages)

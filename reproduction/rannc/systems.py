@@ -1,0 +1,131 @@
+"""What each system finds for a model on the test bed: its fastest step, or why there is none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from reproduction.rannc.megatron import TensorSplit, megatron
+from reproduction.rannc.models import OTHER_BLOCKS, WITHOUT_BLOCKS, Line
+from reproduction.rannc.searches.gpipe import gpipe
+from reproduction.rannc.searches.rannc import form_stage, form_stage_dp
+from reproduction.rannc.searches.without_blocks import without_blocks
+from reproduction.rannc.testbed import MACHINES, Phases, layers_of, step_of, testbed
+from tensoropt.errors import InfeasibleError
+from tensoropt.pipeline.stages.frontier import pipeline_frontier
+from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
+
+__all__ = ["computed", "load_kernels"]
+
+Found = Pipeline | TensorSplit | tuple[int, int]
+
+_ONE_MACHINE = 128  # examples
+_GPIPE_MICROBATCHES = 64  # GPipe's of ResNets
+
+
+def load_kernels() -> None:
+    """Compile what the phases run, or load it."""
+    phases = Phases(step_of("1x64"), testbed(50.0))
+    problem = replace(phases.problem, machines=1, batch=8)
+    form_stage(problem)
+    pipeline_frontier(problem)
+    without_blocks(replace(phases.summed(), machines=1, batch=8))
+    phases.split()
+
+
+def computed(model: str, nvlink: float, frontier: bool) -> Line:
+    """One model.
+
+    Args:
+        model: by its name.
+        nvlink: GB/s between two devices.
+        frontier: whether replicated stages are searched for the fastest of all pipelines, too.
+
+    Returns:
+        JSON values; by ``found`` each system's step and CPU seconds, ``error`` where none fits.
+    """
+    step = step_of(model)
+    phases = Phases(step, testbed(nvlink))
+    shared = sum(phases.seconds.values())  # later problems have theirs
+    found: Line = {}
+    for name, find in _searches(model, phases, frontier):
+        batch = _ONE_MACHINE if name.endswith("one machine") else step.batch
+        begun = time.process_time()
+        try:
+            found[name] = _told(find(), batch)
+        except InfeasibleError as error:
+            found[name] = {"error": str(error)}
+        found[name]["seconds"] = round(time.process_time() - begun, 2)
+    return {
+        "model": model,
+        "nvlink": nvlink,
+        "parameters": step.parameters,
+        "operators": len(step.graph),
+        "atoms": len(phases.atoms),
+        "imbalance": round(phases.blocks.imbalance, 3),
+        "longest_atom": round(phases.longest_atom, 3),
+        "import_seconds": round(step.seconds, 1),
+        "phases_seconds": round(shared, 2),
+        "found": found,
+    }
+
+
+def _searches(
+    model: str, phases: Phases, frontier: bool
+) -> Iterator[tuple[str, Callable[[], Found]]]:
+    yield "rannc", lambda: form_stage(phases.problem)
+    yield "data parallelism", phases.data_parallel
+    if model.startswith("resnet"):  # whose layers are unlike
+        alone = phases.one_machine(_ONE_MACHINE)
+        yield "rannc, one machine", lambda: form_stage(alone)
+        yield "gpipe, one machine", lambda: _gpipe_model(alone)
+    else:
+        layer = layers_of(phases.atoms)
+        yield "gpipe", lambda: gpipe(phases.grouped(layer))
+        yield (
+            "megatron",
+            lambda: megatron(phases.costs, layer, phases.links, MACHINES, phases.memory_limit),
+        )
+    for blocks in OTHER_BLOCKS.get(model, ()):
+        yield f"rannc, {blocks} blocks", lambda k=blocks: form_stage(phases.coarsened(k))  # type: ignore[misc]
+    if model in WITHOUT_BLOCKS:
+        yield "without blocks", lambda: without_blocks(phases.summed())
+    if frontier:
+        yield "frontier", lambda: pipeline_frontier(phases.problem, ("1f1b",))[-1]
+    yield "tensor split", phases.tensor_split
+    yield "ours", lambda: phases.split()[-1]
+
+
+def _gpipe_model(problem: PipelineProblem) -> Pipeline:
+    """A stage on each device of a machine, as balanced as blocks can be."""
+    found = form_stage_dp(problem, problem.devices, 1, _GPIPE_MICROBATCHES)
+    if found is None:
+        raise InfeasibleError(
+            f"{problem.devices} stages on as many devices fit {problem.memory_limit} bytes of "
+            "each. Got none that do; use more devices or a smaller batch."
+        )
+    return found
+
+
+def _told(found: Found, batch: int) -> Line:
+    if isinstance(found, Pipeline):
+        pipeline = {
+            "stages": [[each.first, each.last, each.devices] for each in found.stages],
+            "recompute": [each.recompute for each in found.stages],
+            "copies": found.copies,
+            "microbatches": found.microbatches,
+            "schedule": found.schedule,
+        }
+        return pipeline | _rate(batch, found.time, found.memory)
+    if isinstance(found, TensorSplit):
+        split = {"parts": found.parts, "recompute": found.recompute}
+        return split | _rate(batch, found.time, found.memory)
+    return _rate(batch, *found)
+
+
+def _rate(batch: int, nanoseconds: int, bytes_: int) -> Line:
+    return {
+        "examples_per_second": round(batch * 1e9 / nanoseconds, 2),
+        "memory_gb": round(bytes_ / 2**30, 2),
+    }

@@ -1,0 +1,235 @@
+"""The RaNNC paper's test bed and models (section IV-A), and the phases on them; nothing runs."""
+
+from __future__ import annotations
+
+import gc
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+import tensoropt as tf
+from benchmarks.search.bert import bert
+from examples.models import Model, parameter_count, wide_resnet
+from reproduction.rannc.searches.without_blocks import SummedProfile
+from tensoropt.arrays import Int64Array
+from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.errors import InfeasibleError
+from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.pipeline.atom_costs import AtomCosts
+from tensoropt.pipeline.atomic import Atoms, atomic_components
+from tensoropt.pipeline.blocks.partition import Blocks, partition
+from tensoropt.pipeline.links import Links
+from tensoropt.pipeline.profile import ReplicatedProfile
+from tensoropt.pipeline.split.profile import SplitProfile
+from tensoropt.pipeline.stages.frontier import pipeline_frontier
+from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
+
+__all__ = ["MACHINES", "Phases", "Step", "layers_of", "step_of", "testbed"]
+
+BATCH = 256
+LENGTH, VOCABULARY, HEAD = 512, 30720, 64
+EPSILON = 0.02  # of frontiers of pipelines with split stages
+MACHINES = 4
+_BLOCK_EXAMPLES = 1  # of the microbatch at which blocks fit a device
+
+
+def testbed(nvlink_gb_per_second: float) -> Cluster:
+    """Four machines of eight V100 of 32 GB, 25 or 50 GB/s between two of them and one InfiniBand
+    card of 100 Gb/s in each machine; all else as `2x8-v100` has it."""
+    known = load_cluster("2x8-v100")
+    between, within = known.levels
+    levels = (
+        replace(between, count=MACHINES, bandwidth_bytes_per_second=12.5e9),
+        replace(within, bandwidth_bytes_per_second=nvlink_gb_per_second * 1e9),
+    )
+    device = replace(known.device, name="V100-SXM2-32GB", memory_bytes=32 * 2**30)
+    return replace(known, name="4x8-v100-32gb", levels=levels, device=device)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One step of Adam.
+
+    Attributes:
+        graph: imported.
+        batched: placeholders of the batch.
+        reads: of the backward pass.
+        batch: examples.
+        parameters: how many.
+        seconds: of CPU that building and importing took.
+    """
+
+    graph: Graph
+    batched: frozenset[str]
+    reads: BackwardReads
+    batch: int
+    parameters: int
+    seconds: float
+
+
+def step_of(model: str) -> Step:
+    """A model by its name, float32: ``24x1024`` is a BERT of 24 layers of that width, with
+    sequences of 512 and heads of 64, batch 256; ``resnet152x8`` a ResNet, batch 512."""
+    resnet = model.startswith("resnet")
+    depth, width = map(int, model.removeprefix("resnet").split("x"))
+    batch = 512 if resnet else BATCH
+
+    def build() -> Model:
+        if resnet:
+            return wide_resnet(depth, width)
+        return bert(depth, width, width // HEAD, 4 * width, LENGTH, VOCABULARY)
+
+    begun = time.process_time()
+    graph, batched, reads, parameters = _imported(build, batch)
+    gc.collect()  # the script's graph is in cycles, and would be collected in a phase
+    return Step(graph, batched, reads, batch, parameters, time.process_time() - begun)
+
+
+def _imported(
+    build: Callable[[], Model], batch: int
+) -> tuple[Graph, frozenset[str], BackwardReads, int]:
+    script = tf.Graph()
+    with script.as_default():
+        train = tf.train.AdamOptimizer(1e-4).minimize(build().loss)
+        parameters = parameter_count()
+        fed, batched = fed_shapes(script, batch, None)
+        graph = import_graph(script, training_roots(script, [train]), fed)
+        reads = backward_reads(script, graph)
+    kept = batched & {operator.name for operator in graph}
+    return graph, kept, reads, parameters
+
+
+def layers_of(atoms: Atoms) -> Int64Array:
+    """int64[atoms]: the layer of each of a BERT, what comes before with the first, after with the
+    last."""
+    found = np.zeros(len(atoms), dtype=np.int64)
+    names = [re.search(r"/layer(\d+)/", atom.operator) for atom in atoms.atoms]
+    last = max(int(name[1]) for name in names if name)
+    after = False
+    for place, name in enumerate(names):
+        after |= name is not None and int(name[1]) == last
+        found[place] = int(name[1]) - 1 if name else (last - 1 if after else 0)
+    return found
+
+
+class Phases:
+    """The three phases on a step, each timed in CPU seconds, as others may use the machine, too.
+
+    Attributes:
+        seconds: of CPU, by phase.
+        blocks: found.
+        problem: of them.
+    """
+
+    def __init__(self, step: Step, cluster: Cluster) -> None:
+        self._cluster, self._batch, self._step = cluster, step.batch, step
+        self._cost = ClusterCostModel(cluster, cluster.mesh(cluster.devices or 1), "execution")
+        self.links = Links.of(cluster)
+        self.seconds: dict[str, float] = {}
+        begun = time.process_time()
+        self.atoms = atomic_components(step.graph, step.batched)
+        self._lap("atomic", begun)
+        begun = time.process_time()
+        self.costs = AtomCosts(self.atoms, step.batched, step.reads, self._cost)
+        self._dag = self.costs.dag(_BLOCK_EXAMPLES)
+        self._lap("costs", begun)
+        begun = time.process_time()
+        self.blocks: Blocks = partition(self._dag, self.memory_limit)
+        self._lap("blocks", begun)
+        self.longest_atom = float(self._dag.time.max() / self.blocks.time.mean())
+        self.problem = self.grouped(self.blocks.of)
+
+    @property
+    def memory_limit(self) -> int:
+        return int(self._cluster.device.memory_bytes / self._cluster.safety_factor)
+
+    def grouped(self, group: Int64Array) -> PipelineProblem:
+        """A problem of which groups of components are the blocks."""
+        begun = time.process_time()
+        profile = ReplicatedProfile(self.costs, group, self._cost, self.links)
+        self._lap("profile", begun)
+        return self._problem(int(group.max()) + 1, profile)
+
+    def summed(self) -> PipelineProblem:
+        """A problem without blocks."""
+        return self._problem(len(self.atoms), SummedProfile(self.costs, self.links))
+
+    def coarsened(self, blocks: int) -> PipelineProblem:
+        """A problem of another number of blocks."""
+        return self.grouped(partition(self._dag, self.memory_limit, blocks).of)
+
+    def data_parallel(self) -> Pipeline:
+        """The fastest of one stage on all devices that keeps what its backward pass reads, whose
+        gradients are accumulated."""
+        whole = self.grouped(np.zeros(len(self.atoms), dtype=np.int64))
+        return pipeline_frontier(whole, ("1f1b",), (False,), (whole.devices,))[-1]
+
+    def one_machine(self, batch: int) -> PipelineProblem:
+        """The problem of the same blocks on one machine."""
+        return replace(self.problem, machines=1, batch=batch)
+
+    def split(self) -> tuple[Pipeline, ...]:
+        """The frontier of pipelines whose stages are split by frontier tracking, from that of
+        replicated ones on."""
+        known = pipeline_frontier(self.problem, ("1f1b",), epsilon=EPSILON)
+        problem = replace(self.problem, profile=self._split_profile)
+        return pipeline_frontier(problem, ("1f1b",), epsilon=EPSILON, known=known)
+
+    def tensor_split(self) -> tuple[int, int]:
+        """Nanoseconds and bytes of the fastest step without a pipeline that frontier tracking finds
+        for a machine, with a replica on each other one and one microbatch.
+
+        Raises:
+            InfeasibleError: if none fits the memory.
+        """
+        problem = self.problem
+        points = self._split_profile(0, problem.blocks - 1, problem.devices, self._batch, 1)
+        assert points is not None, "there are as many examples as devices"
+        forward, backward, once = map(points.column, ("forward", "backward", "once"))
+        time = forward + backward + once
+        memory = points.column("fixed") + points.column("saved")
+        fits = np.flatnonzero(memory <= self.memory_limit)
+        if not fits.size:
+            raise InfeasibleError(
+                f"a step without a pipeline fits {self.memory_limit} bytes of each device. Got "
+                f"{memory.min()} at least; use more devices or a smaller batch."
+            )
+        best = int(fits[time[fits].argmin()])
+        return int(time[best]), int(memory[best])
+
+    @cached_property
+    def _split_profile(self) -> SplitProfile:
+        replicated = self.problem.profile
+        assert isinstance(replicated, ReplicatedProfile), "the problem has its own profile"
+        return SplitProfile(
+            self.costs,
+            self._step.reads,
+            self._step.batched,
+            self.blocks.of,
+            self._priced,
+            self.links,
+            self.problem.devices,
+            replicated,
+        )
+
+    def _priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
+        mesh = self._cluster.mesh(devices)
+        return ClusterCostModel(self._cluster, mesh, "execution"), mesh
+
+    def _problem(self, blocks: int, profile: ReplicatedProfile | SummedProfile) -> PipelineProblem:
+        return PipelineProblem(
+            blocks, profile, self.links, MACHINES, self._batch, self.memory_limit
+        )
+
+    def _lap(self, phase: str, begun: float) -> None:
+        self.seconds[phase] = time.process_time() - begun

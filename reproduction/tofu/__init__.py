@@ -1,0 +1,1 @@
+"""Tofu's evaluation: its partition beside others on its described test bed."""

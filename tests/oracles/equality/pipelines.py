@@ -1,0 +1,117 @@
+"""Train one model by several random pipelines and print how far each is from one device.
+
+    python -m tests.oracles.equality.pipelines MODEL DEVICES SEED '' NUMBER...
+    mpirun -np DEVICES python -m tests.oracles.equality.pipelines MODEL DEVICES SEED '' NUMBER...
+
+Without mpirun all ranks are in the one process; with it each emits its own stage. A pipeline has
+two to four stages, 1 to 8 microbatches, and a random split in each stage. A line of JSON for each
+pipeline and type.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import sys
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+import tensoropt
+from tensoropt.errors import TensorOptError
+from tensoropt.execution.stages.stage_ranks import Pipeline, mpi_stages, stages_in_one_process
+from tensoropt.frontend.job.job import current
+from tests.oracles.equality.engine import Script, Trained, train_plain, worst_error
+from tests.oracles.equality.scripts import SCRIPTS, mlp
+from tests.oracles.equality.stage_scripts import skips, tied, towers
+from tests.oracles.equality.stages import batch_of, draw_pipeline, train_pipeline
+
+__all__ = ["PIPELINE_MODELS", "main"]
+
+STEPS = 5
+TYPES = ("float32", "float64")
+MOST_STAGES, MOST_MICROBATCHES = 4, 8
+REASON_CHARACTERS = 400
+
+PIPELINE_MODELS: dict[str, Callable[[tf.DType], Script]] = {
+    "mlp_dropout": functools.partial(mlp, steps=STEPS, dropout=0.25),
+    "lstm": SCRIPTS["lstm"],
+    "transformer": SCRIPTS["transformer"],  # its embeddings are tied
+    "skips": functools.partial(skips, steps=STEPS),
+    "tied": functools.partial(tied, steps=STEPS),
+    "towers": functools.partial(towers, steps=STEPS),
+}
+"""Those of ``--pipelines``, by a function of the dtype; all train five steps."""
+
+
+def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
+    """Print a line per pipeline and type; under mpirun rank 0 prints the worst of all ranks."""
+    tensoropt.init(allow_copies=True)
+    job = current()
+    worlds_of = functools.partial(mpi_stages, group=job.group)
+    scripts = {dtype: PIPELINE_MODELS[model](tf.as_dtype(dtype)) for dtype in TYPES}
+    truths = {dtype: train_plain(script) for dtype, script in scripts.items()}
+    for number, dtype in itertools.product(numbers, TYPES):
+        script, truth = scripts[dtype], truths[dtype]
+        random = np.random.default_rng([seed, zlib.crc32(model.encode()), devices, number])
+        sizes = _sizes(devices, random)
+        pipeline = draw_pipeline(
+            script,
+            random,
+            sizes,
+            worlds_of if job.is_mpi else stages_in_one_process,
+            _microbatches(script, random),
+        )
+        train = functools.partial(train_pipeline, script, pipeline, job.agreement)
+        if job.is_mpi:
+            error = max(job.group.allgather_object(worst_error(train(), truth)))
+            reason = ""
+        else:
+            error, reason = _attempt(train, truth)
+        if job.group.rank == 0:
+            line = {
+                "model": model,
+                "world": "mpi" if job.is_mpi else "single-process",
+                "devices": devices,
+                "number": number,
+                "type": dtype,
+                "error": error if np.isfinite(error) else None,
+                "reason": reason,
+                "kinds": _kinds(pipeline),
+            }
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+
+
+def _sizes(devices: int, random: np.random.Generator) -> list[int]:
+    """The devices of each stage."""
+    stages = int(random.integers(2, min(MOST_STAGES, devices) + 1))
+    cuts = np.sort(random.choice(np.arange(1, devices), stages - 1, replace=False))
+    return [int(size) for size in np.diff([0, *cuts, devices])]
+
+
+def _microbatches(script: Script, random: np.random.Generator) -> int:
+    batch = script.feeds[0][min(batch_of(script))].shape[0]
+    return int(random.choice([n for n in range(1, MOST_MICROBATCHES + 1) if batch % n == 0]))
+
+
+def _kinds(pipeline: Pipeline) -> list[str]:
+    """What a pipeline is like."""
+    sizes = "+".join(str(each.world.mesh.size) for each in pipeline.stages)
+    return [sizes, f"{pipeline.microbatches} microbatches", pipeline.schedule]
+
+
+def _attempt(train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
+    """The error, infinite with a reason where training fails: the next pipeline may do better."""
+    try:
+        return worst_error(train(), truth), ""
+    except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as error:
+        return float("inf"), f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
+
+
+if __name__ == "__main__":
+    _model, _devices, _seed, _, *_numbers = sys.argv[1:]
+    main(_model, int(_devices), int(_seed), [int(number) for number in _numbers])

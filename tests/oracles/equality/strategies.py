@@ -1,0 +1,104 @@
+"""Train one model under several random strategies and print how far each is from one device.
+
+    python -m tests.oracles.equality.strategies MODEL DEVICES SEED KINDS NUMBER...
+
+Under ``mpirun -np DEVICES`` each rank is a process, otherwise one process runs all ranks. KINDS are
+separated by commas; '' stands for all. The program prints a line of JSON for each strategy and
+type.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import tensoropt
+from tensoropt.errors import TensorOptError
+from tensoropt.execution.world.world import MPIWorld
+from tensoropt.frontend.job.job import current
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
+from tests.oracles.equality.draws import drawn_of, kinds_of
+from tests.oracles.equality.engine import (
+    Trained,
+    choices_of,
+    planned_of,
+    random_prices,
+    train_parallel,
+    train_plain,
+    worst_error,
+)
+from tests.oracles.equality.kinds import kept_kinds, split_kinds
+from tests.oracles.equality.scripts import SCRIPTS
+
+__all__ = ["TYPES", "main"]
+
+TYPES = ("float32", "float64")
+REASON_CHARACTERS = 400
+
+
+def main(model: str, devices: int, seed: int, kinds: tuple[str, ...], numbers: list[int]) -> None:
+    """Print a line per strategy and type; under mpirun rank 0 prints the worst of all ranks."""
+    tensoropt.init(allow_copies=True)
+    job = current()
+    mesh = Mesh.of(devices)
+    scripts = {dtype: SCRIPTS[model](tf.as_dtype(dtype)) for dtype in TYPES}
+    truths = {dtype: train_plain(script) for dtype, script in scripts.items()}
+    for number, dtype in itertools.product(numbers, TYPES):
+        script, truth = scripts[dtype], truths[dtype]
+        batched = frozenset(script.feeds[0])
+        choices = choices_of(script, mesh, batched)
+        random = np.random.default_rng([seed, zlib.crc32(model.encode()), devices, number])
+        wanted = kinds_of(number, kinds) if kinds else ()
+        drawn, kept = drawn_of(script.imported(), choices, mesh, wanted, random)
+        planned = planned_of(script, mesh, drawn, batched, kept)
+        strategy = Strategy(script.imported(), mesh, planned, batched)
+        found = split_kinds(script.imported(), planned, mesh) | kept_kinds(strategy)
+        train = functools.partial(
+            train_parallel, script, mesh, drawn, random_prices(number), batched, kept=kept
+        )
+        if job.is_mpi:
+            error = worst_error(
+                train(world=MPIWorld(mesh, job.group), agreement=job.agreement), truth
+            )
+            error, reason = max(job.group.allgather_object(error)), ""
+        else:
+            error, reason = _attempt(train, truth)
+        if job.group.rank == 0:
+            _print(
+                model=model,
+                world="mpi" if job.is_mpi else "single-process",
+                devices=devices,
+                number=number,
+                type=dtype,
+                error=error if np.isfinite(error) else None,
+                reason=reason,
+                kinds=sorted(found),
+            )
+
+
+def _attempt(train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
+    """The error, infinite with a reason where training fails: the next strategy may do better."""
+    try:
+        return worst_error(train(), truth), ""
+    except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as error:
+        return float("inf"), f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
+
+
+def _print(**line: Any) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _model, _devices, _seed, _kinds, *_numbers = sys.argv[1:]
+    _asked = tuple(kind for kind in _kinds.split(",") if kind)
+    main(_model, int(_devices), int(_seed), _asked, [int(number) for number in _numbers])

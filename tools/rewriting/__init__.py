@@ -1,0 +1,1 @@
+"""Tools that find and prove substitutions and write the package's file of them."""
