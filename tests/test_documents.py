@@ -27,7 +27,7 @@ NOT_YET = (
     *(
         f"tensoropt/{package}/"
         for package in (
-            *("graph", "tdl", "parallel", "cost", "problem"),
+            *("graph", "tdl", "cost", "problem"),
             *("search", "pipeline", "planner", "execution"),
         )
     ),

@@ -24,7 +24,7 @@ from tensoropt.cost.measured_operator_times import (
 from tensoropt.cost.slowdown_in_steps import Factors, MeasuredStep, factors
 from tensoropt.errors import PlanError, TensorOptError
 from tensoropt.json_files import digest_of, read_json, schema_error, write_json
-from tensoropt.parallel.resharding import Move
+from tensoropt.parallel.resharding import StepTraffic
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
@@ -144,7 +144,7 @@ class Profile:
         """How much longer than alone things take in steps of training."""
         tables = {(table.kind, table.axes): table for table in self._alone()}
 
-        def alone(move: Move) -> float:
+        def alone(move: StepTraffic) -> float:
             axes = tuple(sorted(move.axes))
             table = tables.get((f"{move.kind} {move.runs}", axes)) or tables.get((move.kind, axes))
             return 1.0 if table is None else table.nanoseconds_of(move.bytes)

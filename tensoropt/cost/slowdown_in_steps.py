@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensoropt.parallel.resharding import LOCAL_KINDS, Move
+from tensoropt.parallel.resharding import LOCAL_KINDS, StepTraffic
 
 __all__ = ["Factors", "MeasuredCall", "MeasuredStep", "factors", "usual_step"]
 
@@ -45,7 +45,7 @@ _TINY = 1e-12
 _PLACES = 2
 """Factors are looked up at so many sizes for each power of 2."""
 
-Alone = Callable[[Move], float]
+Alone = Callable[[StepTraffic], float]
 """Nanoseconds of a collective, measured alone."""
 
 
@@ -60,7 +60,7 @@ class MeasuredCall:
             ranks share cores, what these spend.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[StepTraffic, ...]
     times: int
     nanoseconds: int
 
@@ -72,7 +72,7 @@ class MeasuredCall:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> MeasuredCall:
         """The inverse of `to_json`."""
-        moves = (Move(**{**move, "axes": tuple(move["axes"])}) for move in values["moves"])
+        moves = (StepTraffic(**{**move, "axes": tuple(move["axes"])}) for move in values["moves"])
         return cls(tuple(moves), values["times"], values["nanoseconds"])
 
 
@@ -255,7 +255,7 @@ def usual_step(
     seconds: float,
     computing_nanoseconds: int,
     calling_nanoseconds: int,
-    calls: Sequence[tuple[tuple[Move, ...], float]],
+    calls: Sequence[tuple[tuple[StepTraffic, ...], float]],
     copies: Alone,
     microbatches: int = 1,
     reread_bytes: int = 0,
@@ -271,8 +271,8 @@ def usual_step(
         microbatches: in which it computes its gradients.
         reread_bytes: see `MeasuredStep`.
     """
-    times: dict[tuple[Move, ...], int] = defaultdict(int)
-    nanoseconds: dict[tuple[Move, ...], float] = defaultdict(float)
+    times: dict[tuple[StepTraffic, ...], int] = defaultdict(int)
+    nanoseconds: dict[tuple[StepTraffic, ...], float] = defaultdict(float)
     for moves, own in calls:
         collectives = tuple(move for move in moves if move.kind not in LOCAL_KINDS)
         local = sum(copies(move) for move in moves if move.kind in LOCAL_KINDS)

@@ -1,12 +1,17 @@
-"""Strategies that hold for all sizes of dimensions that only a run decides.
+"""Strategies that are valid for every size of the open dimensions of a graph.
 
-A graph may leave extents open (-1) that differ from run to run, as the length of padded sequences
-does. What TensorFlow's shape inference says of such a graph holds for all sizes, and so does what
-is folded. Configurations need numbers, so they are found at the sizes of one run, and kept where
-they are shown not to depend on these: by induction over the operators every device has an equal
-piece of each tensor at every size. A placeholder is split along known dimensions only; an operator
-that is split is described so that it makes pieces of pieces (`tensoropt.tdl.any_size`); and no
-resharding cuts along an open dimension in another way than its tensor was made.
+An open dimension has extent -1 in the graph: its size is known when a step runs, and may differ
+from run to run (for example the length of padded sequences). TensorFlow's shape inference and
+constant folding on such a graph are valid for every size.
+
+The search needs numbers, so it plans for the sizes of one run. This module keeps the strategy if
+every device holds an equal piece of each tensor at every other size, too. It proves this by
+induction over the operators:
+
+- A placeholder is split along dimensions of known extent only.
+- The description of a split operator says that equal pieces of its inputs give equal pieces of its
+  outputs (`tensoropt.tdl.any_size`).
+- A resharding splits an open dimension only over axes that split it before or after.
 """
 
 from __future__ import annotations
@@ -30,73 +35,86 @@ __all__ = ["SHAPE_TYPES", "SizeError", "check_steps", "for_any_size", "sized"]
 Shape = tuple[int, ...]
 
 SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size"})
-"""Types of operators that read shapes alone: a device knows the whole's from its piece's."""
+"""Operators that read only the shape of their input: a device computes the shape of the whole
+tensor from the shape of its piece."""
 
-_LEAST = 2  # a dimension of one element is broadcast
+_SMALLEST_EXTENT = 2  # an extent of 1 could be broadcast, which larger extents are not
 
 
 class SizeError(TensorOptError):
-    """A strategy is not shown to hold for all sizes."""
+    """The strategy cannot be proved valid for every size."""
 
 
 def sized(graph: Graph, shapes: Mapping[str, Sequence[Shape]]) -> Graph:
-    """A graph at the sizes of one run; what depends on them has no value.
+    """Return the graph with the shapes of one run.
 
     Args:
-        graph: with open dimensions.
-        shapes: by operator those of its outputs, of the operators that have open ones.
+        graph: graph with open dimensions.
+        shapes: for each operator with open dimensions, the shapes of its outputs in that run.
 
     Raises:
-        SizeError: if how many dimensions a tensor has depends on sizes, or one is too small to
-            stand for others.
+        SizeError: if the number of dimensions of a tensor depends on the sizes, or if an open
+            dimension has fewer than 2 elements in that run.
     """
-    found: dict[str, Operator] = {}
+    operators: dict[str, Operator] = {}
     for operator in graph:
         outputs = operator.outputs
         if operator.name in shapes:
             pairs = zip(outputs, shapes[operator.name], strict=True)
-            outputs = tuple(_at(spec, shape, operator) for spec, shape in pairs)
-        inputs = tuple(found[name.operator].outputs[name.index] for name in operator.inputs)
-        found[operator.name] = replace(operator, input_specs=inputs, outputs=outputs)
-    return Graph(found)
+            outputs = tuple(_spec_in_run(spec, shape, operator) for spec, shape in pairs)
+        inputs = tuple(operators[name.operator].outputs[name.index] for name in operator.inputs)
+        operators[operator.name] = replace(operator, input_specs=inputs, outputs=outputs)
+    return Graph(operators)
 
 
-def _at(spec: TensorSpec, shape: Shape, operator: Operator) -> TensorSpec:
+def _spec_in_run(spec: TensorSpec, shape: Shape, operator: Operator) -> TensorSpec:
     if len(spec.shape) != len(shape):
-        raise SizeError(f"{operator.name!r} has {len(shape)} dimensions at one size.")
+        raise SizeError(
+            f"a tensor has as many dimensions at every size. Got {spec.shape} in the graph and "
+            f"{shape} in a run for {operator.name!r}."
+        )
     pairs = zip(spec.shape, shape, strict=True)
-    if any(known < 0 <= extent < _LEAST for known, extent in pairs):
-        raise SizeError(f"{operator.name!r} has shape {shape} at one size.")
+    if any(known < 0 <= extent < _SMALLEST_EXTENT for known, extent in pairs):
+        raise SizeError(
+            f"an open dimension has at least {_SMALLEST_EXTENT} elements in the planned run. "
+            f"Got shape {shape} for {operator.name!r}."
+        )
     return TensorSpec(shape, spec.dtype, spec.value)
 
 
 def for_any_size(strategy: Strategy, graph: Graph, other: Strategy) -> Strategy:
-    """A strategy of a graph with open dimensions, from one at the sizes of a run.
+    """Return a strategy for the graph with open dimensions from the strategy of one run.
 
     Args:
-        strategy: of the graph `sized`.
-        graph: with open dimensions.
-        other: at other sizes, which is to split operators alike.
+        strategy: strategy of the graph that `sized` returns.
+        graph: the graph with open dimensions.
+        other: strategy at other sizes. It has to split every operator in the same way.
 
     Raises:
-        SizeError: if it is not shown to hold for all sizes.
+        SizeError: if the strategy cannot be proved valid for every size.
     """
     opened = copy.copy(strategy)
     opened.graph = graph
     opened.derivations = {op.name: _opened(strategy.derivations[op.name], op) for op in graph}
     for operator in graph:
         name = operator.name
-        is_there = name in other.graph and not other.graph[name].is_constant
-        if is_there and opened.configurations[name] != other.configurations[name]:
-            raise SizeError(f"{name!r} is split otherwise at another size.")
-        if not _holds(operator, opened):
-            raise SizeError(f"{name!r}, of type {operator.type}, is split by its size.")
+        is_planned = name in other.graph and not other.graph[name].is_constant
+        if is_planned and opened.configurations[name] != other.configurations[name]:
+            raise SizeError(
+                f"an operator has the same configuration at every size. Got "
+                f"{opened.configurations[name]} and {other.configurations[name]} for {name!r}."
+            )
+        if not _has_equal_pieces(operator, opened):
+            raise SizeError(
+                f"the pieces of a split operator are equal at every size. Got "
+                f"{opened.configurations[name]} for {name!r} of type {operator.type}."
+            )
         _check_inputs(operator, opened)
     return opened
 
 
 def _opened(derivation: Derivation, operator: Operator) -> Derivation:
-    """What an operator's description says, with the open shapes."""
+    """Return the derivation with the open shapes of the operator."""
     inputs = tuple(spec.shape for spec in operator.input_specs)
     outputs = tuple(spec.shape for spec in operator.outputs)
     return replace(
@@ -106,16 +124,18 @@ def _opened(derivation: Derivation, operator: Operator) -> Derivation:
     )
 
 
-def _holds(operator: Operator, strategy: Strategy) -> bool:
-    """Whether an operator on equal pieces makes equal pieces at all sizes."""
+def _has_equal_pieces(operator: Operator, strategy: Strategy) -> bool:
+    """Whether the devices compute equal pieces of the outputs at every size."""
     derivation = strategy.derivations[operator.name]
     splits = strategy.configurations[operator.name].splits
     shapes = (*derivation.input_shapes, *derivation.output_shapes)
     if not any(splits) or not any(-1 in shape for shape in shapes):
         return True
     pieces = [strategy.mesh.pieces(axes) for axes in splits]
-    if not derivation.input_shapes or operator.gradient is not None:  # fed, or as what it is of
-        return operator.gradient is not None or along_known(derivation, pieces)
+    if operator.gradient is not None:  # has the pieces of the tensor that it is the gradient of
+        return True
+    if not derivation.input_shapes:  # a placeholder
+        return along_known(derivation, pieces)
     description = find(operator.type)
     if description is None:
         return False
@@ -124,7 +144,7 @@ def _holds(operator: Operator, strategy: Strategy) -> bool:
 
 
 def _check_inputs(operator: Operator, strategy: Strategy) -> None:
-    """See that an operator reads open dimensions in no other pieces than they are in."""
+    """Check that no input is resharded along an open dimension to axes that did not split it."""
     if operator.type in SHAPE_TYPES or operator.gradient is not None:
         return
     for number, spec in enumerate(operator.input_specs):
@@ -134,20 +154,27 @@ def _check_inputs(operator: Operator, strategy: Strategy) -> None:
         read = strategy.input_slot(operator, number).forward
         for extent, before, after in zip(spec.shape, made.dims, read.dims, strict=True):
             if extent < 0 and not set(after) <= set(before):
-                raise SizeError(f"{operator.name!r} reads input {number} in pieces of its size.")
+                raise SizeError(
+                    f"an open dimension is not split further on the way to its reader. Got "
+                    f"{made} at the producer and {read} at input {number} of "
+                    f"{operator.name!r}."
+                )
 
 
 def check_steps(
     steps: Sequence[ReshardStep], shape: Sequence[int], source: Layout, target: Layout
 ) -> None:
-    """See that a resharding cuts an open dimension only as it is cut before or after.
+    """Check that a resharding splits open dimensions only over axes of its source or target.
 
     Raises:
-        SizeError: if it does otherwise on its way.
+        SizeError: if a step splits an open dimension over another axis.
     """
     for step in steps:
         dim = step.to_dim
         if dim is None or shape[dim] >= 0:
             continue
         if not set(step.axes) <= {*source.dims[dim], *target.dims[dim]}:
-            raise SizeError(f"a resharding from {source} to {target} cuts an open dimension.")
+            raise SizeError(
+                f"a resharding splits an open dimension only over axes that split it before or "
+                f"after. Got {step} on the way from {source} to {target}."
+            )

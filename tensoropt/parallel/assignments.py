@@ -1,7 +1,8 @@
-"""All configurations of an operator as one array, and the slots that they give it as numbers.
+"""All configurations of an operator as one array, and layouts encoded as integers.
 
-What `tensoropt.parallel.configuration` says of one configuration at a time is said here of all of
-them at once, for the search, which asks it of thousands.
+`tensoropt.parallel.configuration` handles one configuration at a time. The search compares
+thousands of configurations of an operator, so this module computes the slots of all of them at
+once with NumPy.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ __all__ = [
 
 
 NO_INDEX = -1
-"""The index that an axis of redundant computation splits."""
+"""Entry of an axis that splits no index: the devices along it repeat the same computation."""
 
-_MOST_KINDS = 2**62
+_LARGEST_KEY = 2**62  # keys of `unlike_rows` stay below it, so that they fit int64
 
-# What an axis does to a tensor: nothing, split dimension d (1 + d), or hold partial values.
+# An integer code of a layout has `_BITS` bits for each mesh axis, which hold the state of the axis:
+# `_WHOLE` (the axis splits nothing), 1 + d (it splits dimension d), or `_PARTIAL` plus the number
+# of a reducer (values are partial over the axis).
 _PARTIAL = 32
 _BITS = 6
 _WHOLE = 0
@@ -55,14 +58,15 @@ _WHOLE = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotCodes:
-    """The slot of one tensor at one operator under every configuration, as numbers of layouts.
+    """The slot of one tensor at one operator under every configuration, with encoded layouts.
 
-    A layout whose dimensions name their axes in ascending order, as every slot's do, is a number:
-    what each axis does, in so many bits. `encode` and `decode` go between the two.
+    In every slot a dimension lists its axes in ascending order, so the state of each axis
+    identifies the layout. `encode` and `decode` convert between layouts and codes.
 
     Attributes:
-        forward, gradient: int64[L], the layouts of each different slot.
-        of_option: int64[K], the slot of every configuration.
+        forward: int64[L], the layout of the tensor in each distinct slot.
+        gradient: int64[L], the layout of its gradient in each distinct slot.
+        of_option: int64[K], the number of the slot under each configuration.
     """
 
     forward: Int64Array
@@ -70,52 +74,54 @@ class SlotCodes:
     of_option: Int64Array
 
     def swapped(self) -> SlotCodes:
-        """The slots of the tensor's gradient."""
+        """Return the slots of the tensor's gradient."""
         return SlotCodes(self.gradient, self.forward, self.of_option)
 
     def without_gradient(self) -> SlotCodes:
-        """The slots where no gradient comes back: those that differ in it alone are one."""
+        """Return the slots without gradients: slots that differ only in the gradient are merged."""
         forward, merged = np.unique(self.forward, return_inverse=True)
         return SlotCodes(forward, forward, merged.ravel()[self.of_option])
 
 
 def assignments(derivation: Derivation, mesh: Mesh) -> Int8Array:
-    """int8[K, axes]: the index that every axis splits under every valid configuration.
+    """Return the index that each axis splits under each valid configuration, as int8[K, axes].
 
-    In the order of `tensoropt.parallel.configuration.configurations`.
+    The order is that of `tensoropt.parallel.configuration.configurations`.
     """
-    limits = np.array([1, *divisible(derivation)], dtype=np.int64)  # of NO_INDEX first
-    found = np.zeros((1, 0), dtype=np.int8)
+    limits = np.array([1, *divisible(derivation)], dtype=np.int64)  # the first is for NO_INDEX
+    rows = np.zeros((1, 0), dtype=np.int8)
     pieces = np.ones((1, limits.size), dtype=np.int64)
     for size in mesh.axes:
         valid = limits % (pieces * size) == 0
         valid[:, 0] = True
-        rows, chosen = np.nonzero(valid)
-        found = np.concatenate([found[rows], (chosen - 1).astype(np.int8)[:, None]], axis=1)
-        pieces = pieces[rows]
+        parents, chosen = np.nonzero(valid)
+        rows = np.concatenate([rows[parents], (chosen - 1).astype(np.int8)[:, None]], axis=1)
+        pieces = pieces[parents]
         split = np.flatnonzero(chosen)
         pieces[split, chosen[split]] *= size
     for number, index in enumerate(derivation.indices):
         if index.along_all:
-            found = found[np.isin((found == number).sum(axis=1), (0, len(mesh.axes)))]
-    return found
+            rows = rows[np.isin((rows == number).sum(axis=1), (0, len(mesh.axes)))]
+    return rows
 
 
 def assignment_of(configuration: Configuration, mesh: Mesh) -> Int8Array:
-    """int8[1, axes]: one configuration in the form of `assignments`."""
-    found = np.full((1, len(mesh.axes)), NO_INDEX, dtype=np.int8)
+    """Return one configuration in the form of `assignments`, as int8[1, axes]."""
+    row = np.full((1, len(mesh.axes)), NO_INDEX, dtype=np.int8)
     for index, axes in enumerate(configuration.splits):
-        found[0, list(axes)] = index
-    return found
+        row[0, list(axes)] = index
+    return row
 
 
 def configuration_of(row: Int8Array, indices: int, kept: str = "both") -> Configuration:
-    """One row of `assignments` as a configuration of so many indices."""
+    """Return one row of `assignments` as a configuration of an operator with ``indices``
+    indices."""
     return Configuration(splits_of(row.tolist(), indices), kept)
 
 
 def splits_of(row: Sequence[int], indices: int) -> tuple[tuple[int, ...], ...]:
-    """Per index the axes that split it, from the index that every axis splits."""
+    """Return, for each index, the axes that split it. ``row`` has the index that each axis
+    splits."""
     splits: list[tuple[int, ...]] = [()] * indices
     for axis, index in enumerate(row):
         if index != NO_INDEX:
@@ -124,7 +130,10 @@ def splits_of(row: Sequence[int], indices: int) -> tuple[tuple[int, ...], ...]:
 
 
 def index_pieces(assigned: Int8Array, indices: int, mesh: Mesh) -> Int64Array:
-    """int64[K, indices + 1]: into how many pieces each index falls; the last is for none."""
+    """Return the number of pieces of each index under each configuration.
+
+    The result is int64[K, indices + 1]. Its last column is 1 and belongs to `NO_INDEX`.
+    """
     pieces = np.ones((len(assigned), indices + 1), dtype=np.int64)
     rows = np.arange(len(assigned))
     for axis, size in enumerate(mesh.axes):
@@ -134,17 +143,18 @@ def index_pieces(assigned: Int8Array, indices: int, mesh: Mesh) -> Int64Array:
 
 
 def unlike_rows(table: Int8Array | Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The different rows of a table of integers, [R, columns].
+    """Find the distinct rows of a table of integers with R rows.
 
     Returns:
-        int64[U], where the first of each kind is, and int64[R], the kind of every row.
+        int64[U], the first row of each kind, and int64[R], the kind of each row.
     """
+    # Rows are compared by one integer key each; `kinds` bounds the keys.
     key, kinds = np.zeros(len(table), np.int64), 1
     for column in table.T:
         low = int(column.min(initial=0))
         span = int(column.max(initial=0)) - low + 1
         values: Int64Array = column.astype(np.int64) - low
-        if kinds * span > _MOST_KINDS:  # number what there is, which is at most R of each
+        if kinds * span > _LARGEST_KEY:  # number the distinct keys and values: at most R of each
             key = np.unique(key, return_inverse=True)[1].ravel()
             values = np.unique(values, return_inverse=True)[1].ravel()
             kinds, span = int(key.max(initial=0)) + 1, int(values.max(initial=0)) + 1
@@ -154,57 +164,58 @@ def unlike_rows(table: Int8Array | Int64Array) -> tuple[Int64Array, Int64Array]:
 
 
 def input_codes(derivation: Derivation, assigned: Int8Array, number: int) -> SlotCodes:
-    """`tensoropt.parallel.configuration.input_slot` of every configuration."""
+    """Return `tensoropt.parallel.configuration.input_slot` of every configuration."""
     forward, gradient = _tables(derivation, derivation.inputs[number])
-    for place, index in enumerate(derivation.indices):
+    for position, index in enumerate(derivation.indices):
         if number in index.partial_inputs:
-            forward[place] = _PARTIAL + REDUCERS.index("sum")
-        elif forward[place] == _WHOLE:
-            gradient[place] = _PARTIAL
+            forward[position] = _PARTIAL + REDUCERS.index("sum")
+        elif forward[position] == _WHOLE:
+            gradient[position] = _PARTIAL
     return _slots(forward, gradient, assigned)
 
 
 def output_codes(derivation: Derivation, assigned: Int8Array, number: int) -> SlotCodes:
-    """`tensoropt.parallel.configuration.output_slot` of every configuration.
+    """Return `tensoropt.parallel.configuration.output_slot` of every configuration.
 
     Raises:
-        LayoutError: if indices with different reducers are split.
+        LayoutError: if a configuration splits indices with different reducers.
     """
     forward, gradient = _tables(derivation, derivation.outputs[number])
-    for place, index in enumerate(derivation.indices):
+    for position, index in enumerate(derivation.indices):
         if index.reducer is not None:
-            forward[place] = _PARTIAL + REDUCERS.index(index.reducer)
+            forward[position] = _PARTIAL + REDUCERS.index(index.reducer)
         elif number in index.partial_outputs:
-            forward[place] = _PARTIAL + REDUCERS.index("sum")
-        elif forward[place] == _WHOLE and not index.spelled_out:
-            gradient[place] = _PARTIAL
+            forward[position] = _PARTIAL + REDUCERS.index("sum")
+        elif forward[position] == _WHOLE and not index.spelled_out:
+            gradient[position] = _PARTIAL
     states = forward[assigned]
     lowest = np.where(states >= _PARTIAL, states, _PARTIAL + len(REDUCERS)).min(axis=1, initial=99)
     if (states > lowest[:, None]).any():
         reducers = sorted({index.reducer for index in derivation.indices if index.reducer})
         raise LayoutError(
-            f"one reducer brings an output's pieces together. Got {' and '.join(reducers)} for "
+            f"all split indices of an output have one reducer. Got {' and '.join(reducers)} for "
             f"{derivation.op_type}."
         )
     return _slots(forward, gradient, assigned)
 
 
 def replicated_codes(options: int) -> SlotCodes:
-    """The slot of a tensor that every configuration replicates."""
+    """Return the slots of a tensor that is replicated under all ``options`` configurations."""
     return SlotCodes(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(options, np.int64))
 
 
 def encode(layout: Layout) -> int:
-    """The number of a layout.
+    """Return the code of a layout.
 
     Raises:
-        LayoutError: if a dimension's axes are not ascending.
+        LayoutError: if the axes of a dimension are not ascending.
     """
     code = 0
     for dim, axes in enumerate(layout.dims):
         if list(axes) != sorted(axes):
             raise LayoutError(
-                f"a layout that has a number names axes in ascending order. Got {layout}."
+                f"the axes of each dimension are in ascending order in an encoded layout. Got "
+                f"{layout}."
             )
         for axis in axes:
             code |= (1 + dim) << (_BITS * axis)
@@ -214,7 +225,7 @@ def encode(layout: Layout) -> int:
 
 
 def decode(code: int, rank: int, mesh: Mesh) -> Layout:
-    """The layout of a number."""
+    """Return the layout of a code, for a tensor of ``rank`` dimensions."""
     dims: list[list[int]] = [[] for _ in range(rank)]
     partial: list[int] = []
     reducer = REDUCERS[0]
@@ -229,38 +240,44 @@ def decode(code: int, rank: int, mesh: Mesh) -> Layout:
 
 
 def partial_reducers(codes: Int64Array, axes: int) -> Int64Array:
-    """Which of `REDUCERS` brings each layout's partial values together; -1 where none are."""
+    """Return the number of each layout's reducer in `REDUCERS`, -1 for layouts without partial."""
     states = code_states(codes, axes)
     found: Int64Array = np.maximum(states.max(axis=1, initial=0) - _PARTIAL, -1)
     return found
 
 
 def code_states(codes: Int64Array, axes: int) -> Int64Array:
-    """int64[L, axes]: 0, 1 + the dimension that an axis splits, or `code_partial`."""
+    """Return the state of each axis in each layout, as int64[L, axes] (see `_PARTIAL`)."""
     states: Int64Array = (codes[:, None] >> (_BITS * np.arange(axes))) & ((1 << _BITS) - 1)
     return states
 
 
 def code_partial(reducer: str) -> int:
-    """What an axis over which a layout is partial has in its number."""
+    """Return the state of an axis over which values are partial with this reducer."""
     return _PARTIAL + REDUCERS.index(reducer)
 
 
 def renumbered(codes: Int64Array, axes: int, dims: Sequence[int]) -> Int64Array:
-    """The numbers of layouts whose dimensions become ``dims``; -1 where one that is split becomes
-    -1, none."""
+    """Return the codes after dimension d of each layout has become dimension ``dims[d]``.
+
+    An entry -1 of ``dims`` drops the dimension. The code of a layout is -1 if it splits a dimension
+    that is dropped.
+    """
     table = np.arange(1 << _BITS)
     table[1 : 1 + len(dims)] = np.array(dims, np.int64) + 1
     states = code_states(codes, axes)
     new = table[states]
-    lost = ((new == _WHOLE) & (states != _WHOLE)).any(axis=1)
-    found: Int64Array = np.where(lost, -1, (new << (_BITS * np.arange(axes))).sum(axis=1))
+    drops_split = ((new == _WHOLE) & (states != _WHOLE)).any(axis=1)
+    found: Int64Array = np.where(drops_split, -1, (new << (_BITS * np.arange(axes))).sum(axis=1))
     return found
 
 
 def codes_of_slices(codes: Int64Array, axes: int) -> Int64Array:
-    """Where the slices of a sparse gradient lie, from the layouts of the dense one: its rows are
-    whole on every device, and so are they over axes of partial values."""
+    """Return the layouts of the slices of sparse gradients, from the layouts of dense gradients.
+
+    Every device holds all rows of the slices. Axes over which the dense gradient is partial
+    replicate the slices.
+    """
     states = code_states(codes, axes)
     states[(states == 1) | (states >= _PARTIAL)] = _WHOLE
     found: Int64Array = (states << (_BITS * np.arange(axes))).sum(axis=1)
@@ -268,9 +285,9 @@ def codes_of_slices(codes: Int64Array, axes: int) -> Int64Array:
 
 
 def split_dims(codes: Int64Array, axes: int, numbers: Sequence[int]) -> Int8Array:
-    """int8[L, axes]: which of ``numbers``, one for each dimension, an axis splits in each layout.
+    """Return the entry of ``numbers`` for the dimension that each axis splits, as int8[L, axes].
 
-    Axes that replicate or hold partial values split `NO_INDEX`.
+    ``numbers`` has an entry for each dimension. Axes that split no dimension get `NO_INDEX`.
     """
     states = code_states(codes, axes)
     table = np.full(1 << _BITS, NO_INDEX, np.int8)
@@ -282,14 +299,17 @@ def split_dims(codes: Int64Array, axes: int, numbers: Sequence[int]) -> Int8Arra
 def _tables(
     derivation: Derivation, numbers: tuple[int | None, ...]
 ) -> tuple[Int64Array, Int64Array]:
-    """What an axis does to a tensor forward and backward, by the index that it splits."""
+    """Return the forward and the gradient state of an axis, by the index that the axis splits.
+
+    ``numbers`` has, for each dimension of the tensor, the index that lies along it.
+    """
     forward = np.full(len(derivation.indices) + 1, _WHOLE, dtype=np.int64)
     for dim, index in enumerate(numbers):
         if index is None:
             continue
         if forward[index] != _WHOLE:
             raise LayoutError(
-                f"an index lies along one dimension of a tensor. Got {numbers} for "
+                f"an index lies along at most one dimension of a tensor. Got {numbers} for "
                 f"{derivation.op_type}."
             )
         forward[index] = 1 + dim
@@ -299,26 +319,28 @@ def _tables(
 def _slots(forward: Int64Array, gradient: Int64Array, assigned: Int8Array) -> SlotCodes:
     axes = assigned.shape[1]
     shifts = _BITS * np.arange(axes)
-    ones: Int64Array = (forward[assigned] << shifts).sum(axis=1)
-    others: Int64Array = (gradient[assigned] << shifts).sum(axis=1)
-    pairs = _pairs(ones, others, axes)
+    forward_codes: Int64Array = (forward[assigned] << shifts).sum(axis=1)
+    gradient_codes: Int64Array = (gradient[assigned] << shifts).sum(axis=1)
+    pairs = _pairs(forward_codes, gradient_codes, axes)
     _, first, of_option = np.unique(pairs, return_index=True, return_inverse=True)
-    return SlotCodes(ones[first], others[first], of_option.ravel())
+    return SlotCodes(forward_codes[first], gradient_codes[first], of_option.ravel())
 
 
-def _pairs(ones: Int64Array, others: Int64Array, axes: int) -> Int64Array:
-    """A number for each pair of codes, in the order of the pairs."""
+def _pairs(first: Int64Array, second: Int64Array, axes: int) -> Int64Array:
+    """Return an integer for each pair of codes. The integers are ordered as the pairs are."""
     if 2 * _BITS * axes < 63:
-        return (ones << (_BITS * axes)) | others
-    _, one = np.unique(ones, return_inverse=True)
-    _, other = np.unique(others, return_inverse=True)
-    found: Int64Array = one.ravel() * (ones.size + 1) + other.ravel()
-    return found
+        return (first << (_BITS * axes)) | second
+    first_ranks = np.unique(first, return_inverse=True)[1].ravel()
+    second_ranks = np.unique(second, return_inverse=True)[1].ravel()
+    pairs: Int64Array = first_ranks * (first.size + 1) + second_ranks
+    return pairs
 
 
 def only_added_up(sources: Int64Array, targets: Int64Array, axes: int) -> BoolArray:
-    """bool[S, T]: whether all that resharding from one layout to another does is to bring partial
-    values together."""
+    """Return whether resharding each source to each target only reduces partial values.
+
+    The result is bool[S, T].
+    """
     states = code_states(sources, axes)
     partial = states >= _PARTIAL
     whole = (np.where(partial, _WHOLE, states) << (_BITS * np.arange(axes))).sum(axis=1)

@@ -1,7 +1,7 @@
-"""Which sums of weights' gradients over devices wait for each other, and travel together.
+"""Buckets of gradients: which gradients of weights are reduced over the devices by one collective.
 
-An all-reduce takes some time whatever it moves; a bucket of several gradients takes it once (tensor
-fusion: Sergeev and Del Balso, "Horovod", 2018; buckets: Li et al., "PyTorch Distributed", 2020).
+Each all-reduce costs a fixed latency. Gradients that share a bucket pay it once (tensor fusion:
+Sergeev and Del Balso, "Horovod", 2018; buckets: Li et al., "PyTorch Distributed", 2020).
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = [
 Gradient = TypeVar("Gradient")
 
 Sums = tuple[str, tuple[tuple[int, ...], ...]]
-"""A reducer, and the mesh axes of one all-reduce after the other."""
+"""A reducer, and the mesh axes of each all-reduce of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketSizes:
-    """When a bucket is full, and what is packed in it.
+    """The size of a bucket, and the gradients that are packed in it.
 
-    All gradients of a bucket are there before the first of them is reduced. Within a machine one
-    collective takes them all where they are; elsewhere the small ones are copied into one vector
-    and out of it, which pays for small ones only.
+    A bucket is reduced when all its gradients are computed. Within one machine one collective
+    reduces all of them in place. Between machines gradients are copied into one vector and out of
+    it again, which pays off for small gradients only.
 
     Attributes:
-        packed_bytes: the largest part of a gradient on one device that is copied.
-        full_bytes: of gradients on one device that wait for no more.
+        packed_bytes: the largest piece of a gradient, in bytes on one device, that is copied.
+        full_bytes: bytes of gradients on one device at which a bucket is reduced.
     """
 
     packed_bytes: int = 128 << 10
@@ -51,21 +51,23 @@ class BucketSizes:
 
 
 BUCKET_SIZES = BucketSizes()
-"""Where a rank waits in its collectives. Each is a point at which the slowest rank of the moment is
-waited for, so there are few: on two ranks of one core, buckets of 64 MiB in place of gradients sent
-as they come take 7 % off the steps of a WideResNet and of a VGG16 with large dense layers, and
-nothing off a perceptron's."""
+"""Sizes for ranks that wait for their collectives.
+
+All ranks wait for the slowest one at each collective, so buckets are large. Two ranks of one core
+each: compared with one all-reduce per gradient, buckets of 64 MiB shorten the steps of a WideResNet
+and of a VGG16 with large dense layers by 7 %, and those of a perceptron by nothing."""
 
 OVERLAPPED = BucketSizes(full_bytes=1 << 20)
-"""Where a rank computes while its collectives run: a bucket is sent early."""
+"""Sizes for ranks that compute while their collectives run: buckets are reduced early."""
 
 
 class Buckets(Generic[Gradient]):
-    """Gradients that wait for others.
+    """A bucket of gradients that wait to be reduced.
 
     Args:
-        sizes: of a bucket.
-        joins: whether some sums of elements of a dtype are one collective without copies.
+        sizes: the limits of the bucket.
+        joins: whether one collective does these all-reduces for several tensors of a dtype in
+            place.
     """
 
     def __init__(self, sizes: BucketSizes, joins: Callable[[Sums, str], bool]) -> None:
@@ -80,13 +82,13 @@ class Buckets(Generic[Gradient]):
         """Put a gradient into the bucket.
 
         Args:
-            gradient: that is reduced.
-            sums: by these all-reduces, or None where it takes more than that.
-            dtype: of its elements.
-            size: in bytes on one device, if it is known.
+            gradient: the gradient.
+            sums: its all-reduces, None if its resharding has other steps, too.
+            dtype: dtype of its elements.
+            size: bytes on one device, None if unknown.
 
         Returns:
-            Once the bucket is full what is in it; see `rest`.
+            The contents of the bucket in the form of `rest` if it is full now, else an empty list.
         """
         packs = (
             sums is not None
@@ -98,8 +100,12 @@ class Buckets(Generic[Gradient]):
         return self.rest() if self._bytes >= self._sizes.full_bytes else []
 
     def rest(self) -> list[tuple[Sums | None, list[Gradient]]]:
-        """Empty the bucket: gradients that travel as one with what is done to them, and each of the
-        others by itself with None; in the order in which they, or the first of them, came."""
+        """Empty the bucket and return the gradients that were in it.
+
+        Gradients with the same all-reduces and dtype are returned together, to be reduced as one
+        vector. A gradient that is reduced alone is returned with None. The order is that of the
+        first gradient of each vector.
+        """
         vectors: dict[object, tuple[Sums | None, list[Gradient]]] = {}
         for number, (sums, dtype, gradient) in enumerate(self._waiting):
             key = number if sums is None else (sums, dtype)
@@ -109,7 +115,11 @@ class Buckets(Generic[Gradient]):
 
 
 def path_to_variable(strategy: Strategy, tensor: TensorName) -> tuple[TensorName, ...]:
-    """A tensor, what it is read from, and so on to a variable that lies alike; or nothing."""
+    """Return the tensors from ``tensor`` back to the variable that it is read from.
+
+    Each is the input of the operator that makes the one before, and all have the same layouts.
+    Return an empty tuple if ``tensor`` is no unchanged value of a variable.
+    """
     path = [tensor]
     while not (reader := strategy.graph[path[-1].operator]).is_variable:
         if reader.type not in READS or reader.is_constant:
@@ -123,7 +133,7 @@ def path_to_variable(strategy: Strategy, tensor: TensorName) -> tuple[TensorName
 
 
 def elementwise_sums(steps: Sequence[Step]) -> Sums | None:
-    """What gradients with equal steps have in common where these are all-reduces alone."""
+    """Return the all-reduces of a resharding, None if it has other steps or several reducers."""
     reductions = [s for s in steps if isinstance(s, ReshardStep) and s.kind == "allreduce"]
     reducers = {step.reducer for step in reductions}
     if len(reductions) < len(steps) or len(reducers) != 1:
@@ -134,11 +144,11 @@ def elementwise_sums(steps: Sequence[Step]) -> Sums | None:
 
 
 def vector_steps(sums: Sums) -> tuple[ReshardStep, ...]:
-    """The all-reduces of a vector."""
-    reducer, each = sums
-    layout = Layout(((),), tuple(axis for axes in each for axis in axes), reducer)
+    """Return the steps that reduce a vector, which holds the gradients of a bucket."""
+    reducer, axes_of_steps = sums
+    layout = Layout(((),), tuple(axis for axes in axes_of_steps for axis in axes), reducer)
     steps: list[ReshardStep] = []
-    for axes in each:
+    for axes in axes_of_steps:
         steps.append(ReshardStep.from_source("allreduce", axes, layout, reducer=reducer))
         layout = steps[-1].target
     return tuple(steps)

@@ -1,7 +1,7 @@
-"""How one operator is split: which mesh axes split which index of its iteration space.
+"""The configuration of an operator: which mesh axes split which index of its iteration space.
 
-A configuration determines the layout of every input and output, forward and backward. An axis
-that splits no index is redundant computation: the devices along it do the same work.
+A configuration determines the layouts of all inputs, outputs and their gradients. Along an axis
+that splits no index all devices repeat the same computation.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ __all__ = [
 
 
 KEPT = ("both", "before", "after", "recomputed")
-"""What the backward pass finds of an operator's outputs: the tensor as it is made and its copies
-in other layouts; one of the two, the other being resharded again (TensorOpt, section 4.2); or
-neither, the operator being computed again."""
+"""The copies of an operator's outputs that are kept for the backward pass.
+
+"before" keeps the output in the layout in which it is made, "after" keeps the copies in the layouts
+of its readers, and "both" keeps all of them. The backward pass reshards again to obtain a copy that
+is not kept (TensorOpt, section 4.2). "recomputed" keeps none: the operator is computed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Per index of the iteration space the mesh axes that split it, ascending.
+    """The split of an operator's iteration space.
 
     Attributes:
-        splits: these axes.
-        kept: which copies of its outputs are kept for the backward pass, of `KEPT`.
+        splits: for each index the mesh axes that split it, ascending.
+        kept: the copies of its outputs that are kept for the backward pass, one of `KEPT`.
     """
 
     splits: tuple[tuple[int, ...], ...]
@@ -54,7 +56,8 @@ class Configuration:
     def __post_init__(self) -> None:
         if self.kept not in KEPT:
             raise LayoutError(
-                f"of an operator's outputs are kept {', '.join(KEPT)}. Got {self.kept!r}."
+                f"the kept copies of an operator's outputs are one of {', '.join(KEPT)}. "
+                f"Got {self.kept!r}."
             )
         used = [axis for axes in self.splits for axis in axes]
         if len(set(used)) != len(used) or any(list(a) != sorted(a) for a in self.splits):
@@ -64,7 +67,7 @@ class Configuration:
             )
 
     def describe(self, derivation: Derivation, mesh: Mesh) -> str:
-        """The configuration in words: ``m/2 k/4 redundant 2``; ``whole`` on one device."""
+        """Return the configuration in words: ``m/2 k/4 redundant 2``; ``whole`` on one device."""
         words = [
             f"{index.name}/{mesh.pieces(axes)}"
             for index, axes in zip(derivation.indices, self.splits, strict=True)
@@ -85,10 +88,10 @@ class Configuration:
 
 @lru_cache(maxsize=65536)
 def configurations(derivation: Derivation, mesh: Mesh) -> tuple[Configuration, ...]:
-    """Every valid configuration, the fully redundant one first, in a fixed order.
+    """Return every valid configuration in a fixed order, the fully redundant one first.
 
-    Each axis splits one splittable index or none, (indices + 1)^axes choices, of which those are
-    valid that divide every extent and every input and output dimension evenly.
+    Each axis splits one splittable index or none, which gives (indices + 1)^axes configurations.
+    Those that divide every extent and every dimension of the inputs and outputs evenly are valid.
     """
     return tuple(Configuration(splits) for splits in _assignments(derivation, mesh))
 
@@ -115,8 +118,12 @@ def _assignments(derivation: Derivation, mesh: Mesh) -> Iterator[tuple[tuple[int
 
 @lru_cache(maxsize=65536)
 def divisible(derivation: Derivation) -> tuple[int, ...]:
-    """Per index what its pieces must divide: the common divisor of its extent and dimensions."""
-    limits = [index.extent if index.splittable else 1 for index in derivation.indices]  # 0 by any
+    """Return, for each index, the number that its count of pieces must divide.
+
+    This is the greatest common divisor of the extent and of all dimensions that lie along the
+    index. It is 0 for an empty index, which any number divides.
+    """
+    limits = [index.extent if index.splittable else 1 for index in derivation.indices]
     for dims, shapes in (
         (derivation.inputs, derivation.input_shapes),
         (derivation.outputs, derivation.output_shapes),
@@ -131,44 +138,48 @@ def divisible(derivation: Derivation) -> tuple[int, ...]:
 def _dims(
     configuration: Configuration, numbers: tuple[int | None, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """The axes that split each dimension of a tensor."""
+    """Return the axes that split each dimension of a tensor."""
     return tuple(() if n is None else configuration.splits[n] for n in numbers)
 
 
 def input_slot(derivation: Derivation, configuration: Configuration, i: int) -> Slot:
-    """Layouts of input ``i`` and of its gradient.
+    """Return the layouts of input ``i`` and of its gradient.
 
-    The gradient is a partial sum over the axes that split an index this input lacks: each device
-    has the share of its part of that index. Over axes of redundant computation it is replicated.
-    An input of which each device has a share (``Index.partial_inputs``) is partial itself, and its
-    gradient is not: each share's is that of their sum.
+    The gradient is partial over the axes that split an index which this input lacks: each device
+    has the contribution of its piece of that index. Axes that split no index replicate it.
+
+    Over the axes that split an index with this input in ``Index.partial_inputs``, the input itself
+    is a partial sum. Its gradient is replicated there: the gradient of each share is that of the
+    sum.
     """
     numbers = derivation.inputs[i]
     dims = _dims(configuration, numbers)
     partial: list[int] = []
-    lacking: list[int] = []
+    absent: list[int] = []
     for n, axes in enumerate(configuration.splits):
         if axes and i in derivation.indices[n].partial_inputs:
             partial += axes
         elif n not in numbers:
-            lacking += axes
-    return Slot(Layout(dims, tuple(partial)), Layout(dims, tuple(lacking)))
+            absent += axes
+    return Slot(Layout(dims, tuple(partial)), Layout(dims, tuple(absent)))
 
 
 def output_slot(derivation: Derivation, configuration: Configuration, o: int) -> Slot:
-    """Layouts of output ``o``, partial over the axes of reduction indices, and of its gradient.
+    """Return the layouts of output ``o`` and of its gradient.
 
-    It is partial, too, where the split of an index leaves it so (``Index.partial_outputs``).
+    The output is partial over the axes that split a reduction index, and over the axes that split
+    an index with this output in ``Index.partial_outputs``.
 
-    Over axes that split an index which only other outputs have, every device holds the output and
-    its gradient is partial: each device's share of it goes back through that device's piece.
+    The gradient is partial over the axes that split an index which only other outputs have. All
+    devices along these axes hold the output, and each passes its share of the gradient back through
+    its piece.
 
     Raises:
         LayoutError: if indices with different reducers are split.
     """
     numbers = derivation.outputs[o]
     dims = _dims(configuration, numbers)
-    lacking = [
+    absent = [
         axis
         for n, (index, axes) in enumerate(
             zip(derivation.indices, configuration.splits, strict=True)
@@ -176,7 +187,7 @@ def output_slot(derivation: Derivation, configuration: Configuration, o: int) ->
         if n not in numbers and index.reducer is None and not index.spelled_out
         for axis in axes
     ]
-    gradient = Layout(dims, tuple(lacking))
+    gradient = Layout(dims, tuple(absent))
     split = [
         (index.reducer or "sum", axes)
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
@@ -185,7 +196,7 @@ def output_slot(derivation: Derivation, configuration: Configuration, o: int) ->
     reducers = sorted({reducer for reducer, _ in split})
     if len(reducers) > 1:
         raise LayoutError(
-            f"one reducer brings an output's pieces together. Got {' and '.join(reducers)} for "
+            f"all split indices of an output have one reducer. Got {' and '.join(reducers)} for "
             f"{derivation.op_type} under {configuration}."
         )
     partial = tuple(axis for _, axes in split for axis in axes)
@@ -193,10 +204,11 @@ def output_slot(derivation: Derivation, configuration: Configuration, o: int) ->
 
 
 def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> Configuration:
-    """The configuration for the same operator at other shapes, indices matched by position.
+    """Return the configuration for the same operator at other shapes, with indices matched by
+    position.
 
-    Axes are dropped, the last first, where a dimension does not divide or an index cannot be
-    split there: they become redundant computation.
+    Where a dimension does not divide or an index cannot be split, axes are dropped, the last one
+    first. The devices along a dropped axis repeat the same computation.
     """
     splits = []
     for n, limit in enumerate(divisible(derivation)):
@@ -208,7 +220,7 @@ def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> 
 
 
 def reduces(configuration: Configuration, derivation: Derivation) -> bool:
-    """Whether a reduction index is split, so that outputs are partial."""
+    """Whether a reduction index is split, so that the outputs are partial."""
     return any(
         axes and index.reducer is not None
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
@@ -216,7 +228,10 @@ def reduces(configuration: Configuration, derivation: Derivation) -> bool:
 
 
 def working_axes(derivation: Derivation, configuration: Configuration) -> tuple[int, ...]:
-    """The axes that divide an operator's work, which shares of a partial sum do not."""
+    """Return the axes that divide the work of an operator.
+
+    Axes over which its inputs are shares of a partial sum do not divide the work.
+    """
     return tuple(
         axis
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
@@ -226,7 +241,11 @@ def working_axes(derivation: Derivation, configuration: Configuration) -> tuple[
 
 
 def is_redundant(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> bool:
-    """Whether some devices do the same work; ``derivation`` names what is split."""
+    """Whether some devices repeat the same computation.
+
+    Raises:
+        LayoutError: if the configuration is not one of this operator's.
+    """
     if len(configuration.splits) != len(derivation.indices):
         raise LayoutError(
             f"a configuration has an entry per index. Got {configuration} for "
@@ -236,10 +255,10 @@ def is_redundant(configuration: Configuration, derivation: Derivation, mesh: Mes
 
 
 def gradient_is_local(derivation: Derivation, configuration: Configuration) -> bool:
-    """Whether the kernel's registered gradient, on pieces, gives the gradients of `input_slot`.
+    """Whether TensorFlow's gradient function, run on pieces, gives the gradients of `input_slot`.
 
-    It does not where a maximum, minimum or product is split: which element is the largest, or
-    what the others multiply to, no device knows alone.
+    It does not if a maximum, minimum or product is split: no device knows by itself which element
+    is the largest, or the product of the other elements.
     """
     return not any(
         axes and index.reducer in ("max", "min", "prod")
@@ -248,9 +267,10 @@ def gradient_is_local(derivation: Derivation, configuration: Configuration) -> b
 
 
 def rescaling(derivation: Derivation, configuration: Configuration, mesh: Mesh) -> Fraction:
-    """By what a device multiplies its outputs to have partial sums: 1 but for averages.
+    """Return the factor that turns the kernel's outputs on a piece into partial sums.
 
-    A kernel that divides by an index's extent divides by its piece's extent when that is split.
+    It is 1 except for averages: a kernel that averages divides by the extent of its piece, and the
+    partial sum needs the extent of the whole index.
     """
     pieces = 1
     for index, axes in zip(derivation.indices, configuration.splits, strict=True):

@@ -1,7 +1,8 @@
-"""Operators outside of the plan that compute a variable's new value: they lie as it is stored.
+"""Layouts for operators outside the plan that compute the new value of a variable.
 
-A program that initialises variables has operators that no plan knows. Left to themselves they run
-whole on every device, and a large variable then exists whole before each device cuts its piece.
+A plan has no configurations for the operators that initialise variables. Without one, each device
+would compute the whole initial value and then cut out its piece, so that a large variable would
+exist whole on every device. Here these operators get the layout of the variable instead.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ __all__ = ["follow_assigned"]
 
 
 def follow_assigned(strategy: Strategy, planned: Collection[str]) -> None:
-    """Let what an assignment stores be computed in the layout that it is stored in.
+    """Give the operators that compute an assigned value the layout in which it is stored.
 
-    Backwards from every assignment: an operator without a planned configuration is split so that
-    its output has its first reader's layout, as far as it can be split without a reduction.
+    The operators are visited backwards from every assignment. An operator without a planned
+    configuration is split so that its output has the layout of its first reader, as far as its
+    indices can be split. A reduction index is not split.
 
     Args:
-        strategy: changed in place, where an operator would run whole on every device.
-        planned: names of the operators that have a configuration of their own.
+        strategy: changed in place, only for operators that are replicated.
+        planned: names of the operators that have a planned configuration.
     """
     graph = strategy.graph
     reached = {operator.name for operator in graph if operator.mutates}
@@ -40,23 +42,26 @@ def follow_assigned(strategy: Strategy, planned: Collection[str]) -> None:
                 continue
             wanted = strategy.input_slot(operator, number).forward
             derivation = strategy.derivations[source.name]
-            found = fitted(_producing(derivation, wanted, tensor.index), derivation, strategy.mesh)
-            if any(found.splits):
-                strategy.reconfigure(source.name, found)
+            configuration = fitted(
+                _producing(derivation, wanted, tensor.index), derivation, strategy.mesh
+            )
+            if any(configuration.splits):
+                strategy.reconfigure(source.name, configuration)
                 reached.add(source.name)
 
 
 def _computes(operator: Operator) -> bool:
-    """Whether a configuration of its own decides how the operator's outputs lie."""
+    """Whether the operator's own configuration decides the layout of its outputs."""
     if operator.is_variable or operator.is_placeholder or operator.is_constant:
         return False
-    types = [spec.dtype for spec in operator.input_specs]  # what reads a variable lies as it does
-    reads = any(dtype == "resource" or dtype.endswith("_ref") for dtype in types)
+    dtypes = [spec.dtype for spec in operator.input_specs]
+    # An operator that reads a variable has the layout of the variable.
+    reads = any(dtype == "resource" or dtype.endswith("_ref") for dtype in dtypes)
     return not reads and operator.gradient is None
 
 
 def _producing(derivation: Derivation, wanted: Layout, output: int) -> Configuration:
-    """The configuration that makes an output in a layout, as far as its indices can be split."""
+    """Return the configuration whose output has the wanted layout, as far as indices allow."""
     splits: list[tuple[int, ...]] = [()] * len(derivation.indices)
     for number, axes in zip(derivation.outputs[output], wanted.dims, strict=True):
         if number is not None:

@@ -1,8 +1,9 @@
-"""What the backward pass finds kept of the forward pass, and what it makes again.
+"""Which tensors of the forward pass are kept for the backward pass, and which are made again.
 
-A configuration says it of each operator's outputs (`tensoropt.parallel.configuration.KEPT`): the
-three configurations of tensor reuse (TensorOpt, section 4.2), and computing the operator again.
-Search, execution and the prediction of the peak ask here, so that they agree.
+Each configuration says which copies of an operator's outputs are kept
+(`tensoropt.parallel.configuration.KEPT`): the three choices of tensor reuse (TensorOpt, section
+4.2), and recomputation. The search, the execution and the estimate of peak memory all use this
+module.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _DRAWS = frozenset({*DRAWN, *DRAWN_WHOLE})
 
 
 def recomputable(operator: Operator) -> bool:
-    """Whether an operator run again gives the same: it draws nothing, holds and changes nothing."""
+    """Whether an operator gives the same result again: it draws nothing and holds no state."""
     if operator.is_variable or operator.is_placeholder or operator.is_constant:
         return False
     if operator.gradient is not None or operator.mutates or operator.control_inputs:
@@ -34,7 +35,7 @@ def recomputable(operator: Operator) -> bool:
 
 
 def has_plain_inputs(operator: Operator) -> bool:
-    """Whether an operator reads tensors only, no variables themselves, and changes none."""
+    """Whether an operator reads tensors only, no references to variables, and changes none."""
     return not operator.mutates and not any(_is_no_tensor(s.dtype) for s in operator.input_specs)
 
 
@@ -44,32 +45,33 @@ def _is_no_tensor(dtype: str) -> bool:
 
 @per_graph
 def differentiates_gradients(graph: Graph) -> bool:
-    """Whether some gradient is of what a gradient has been used for.
+    """Whether the step differentiates a value that depends on a gradient.
 
-    Then everything is kept: what the backward pass makes again is not differentiated. What arrives
-    at a gradient is not differentiated either, and a microbatch waits for the one before, no more.
+    If so, everything is kept, since a tensor that is made again cannot be differentiated. Control
+    inputs count as dependencies too, except those of copied operators: they only order the
+    microbatches.
     """
-    above: set[str] = set()
+    after_gradient: set[str] = set()
     for operator in graph:
-        before = {tensor.operator for tensor in operator.inputs}
+        dependencies = {tensor.operator for tensor in operator.inputs}
         if not operator.copy_of:
-            before.update(operator.control_inputs)
+            dependencies.update(operator.control_inputs)
         tag = operator.gradient
-        if tag is not None and any(tensor.operator in above for tensor in tag.ys):
+        if tag is not None and any(tensor.operator in after_gradient for tensor in tag.ys):
             return True
-        if tag is not None or before & above:
-            above.add(operator.name)
+        if tag is not None or dependencies & after_gradient:
+            after_gradient.add(operator.name)
     return False
 
 
 class Keeping:
-    """What a strategy keeps for the backward pass.
+    """The tensors that a strategy keeps for the backward pass.
 
     Args:
-        strategy: of the graph.
+        strategy: the strategy of the step.
 
     Attributes:
-        active: whether anything is made again at all.
+        active: whether the backward pass makes any tensor again.
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -82,7 +84,7 @@ class Keeping:
         self._remade: dict[str, bool] = {}
 
     def kept(self, name: str) -> str:
-        """What is kept of an operator's outputs, of `KEPT`."""
+        """Return which copies of an operator's outputs are kept, one of `KEPT`."""
         if not self.active:
             return "both"
         kept = self._strategy.configurations[name].kept
@@ -91,28 +93,27 @@ class Keeping:
         return kept
 
     def remade(self, name: str) -> bool:
-        """Whether the backward pass makes an operator's outputs again, where they are made.
+        """Whether the backward pass makes the outputs of an operator again where they are made.
 
-        A view's are whenever the tensor it is a view of is.
+        The outputs of a view are made again whenever the tensor behind the view is.
         """
         if name not in self._remade:
             operator = self._graph[name]
-            found = self.kept(name) == "recomputed"
+            remade = self.kept(name) == "recomputed"
             if self.active and operator.type in VIEWS and not operator.is_constant:
-                found = self.read_again(operator, 0)
-            self._remade[name] = found
+                remade = self.read_again(operator, 0)
+            self._remade[name] = remade
         return self._remade[name]
 
     def moved(self, operator: Operator, number: int) -> bool:
-        """Whether an input is resharded on its way to an operator."""
+        """Whether an input is resharded between its producer and the operator."""
         if number in operator.mutates or operator.input_specs[number].dtype == "resource":
             return False
         made = self._strategy.output_slot(operator.inputs[number])
         return made.forward != self._strategy.input_slot(operator, number).forward
 
     def read_again(self, operator: Operator, number: int) -> bool:
-        """Whether an input, as an operator reads it, is not kept: the backward pass makes it
-        again."""
+        """Whether the backward pass has to make an input again in the layout the operator reads."""
         if not self.active:
             return False
         source = operator.inputs[number].operator
@@ -123,12 +124,16 @@ class Keeping:
         return self.remade(source)
 
     def returned_from(self, tensor: TensorName) -> tuple[Operator, int] | None:
-        """Where a tensor is kept after resharding alone, the operator and input that has the copy
-        from which it comes back."""
+        """Return the reader whose resharded copy a tensor is restored from in the backward pass.
+
+        Returns:
+            The operator and the number of its input, or None if the tensor is not restored from a
+            copy.
+        """
         if self.kept(tensor.operator) != "after":
             return None
         for operator in self._graph:
-            if operator.gradient is not None:  # it names the tensor, and reads no copy
+            if operator.gradient is not None:  # names the tensor, but reads no copy of it
                 continue
             for number, read in enumerate(operator.inputs):
                 if read == tensor and self.moved(operator, number):

@@ -1,4 +1,4 @@
-"""How one tensor lies on a mesh: which axes split each dimension, which hold partial values."""
+"""The layout of a tensor on a mesh: the axes that split each dimension, and the partial axes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ REDUCERS = ("sum", "max", "min", "prod")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of one tensor.
+    """The layout of one tensor. An axis that it does not name replicates the tensor.
 
     Attributes:
-        dims: for each dimension the ordered mesh axes that split it, the major one first.
-        partial: the axes over which the true tensor is a reduction of the devices' values, sorted.
+        dims: for each dimension the mesh axes that split it, in order, the major one first.
+        partial: the axes over which the tensor is the reduction of the devices' values, sorted.
         reducer: that reduction: "sum", "max", "min" or "prod"; "sum" where nothing is partial.
-
-    An axis that is named nowhere replicates the tensor.
     """
 
     dims: tuple[tuple[int, ...], ...]
@@ -48,59 +46,60 @@ class Layout:
 
     @classmethod
     def replicated(cls, rank: int) -> Layout:
-        """The layout of a tensor of ``rank`` dimensions that every device holds whole."""
+        """Return the layout of a tensor of ``rank`` dimensions that every device holds whole."""
         return cls(((),) * rank)
 
     @property
     def is_replicated(self) -> bool:
-        """Whether every device holds the whole, true tensor."""
+        """Whether every device holds the whole tensor, reduced."""
         return not self.partial and not any(self.dims)
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """All axes in use, split and partial, sorted."""
+        """All axes that split a dimension or are partial, sorted."""
         return tuple(sorted([a for axes in self.dims for a in axes] + list(self.partial)))
 
     def fits(self, shape: Sequence[int], mesh: Mesh) -> bool:
-        """Whether every dimension divides evenly and every axis exists."""
+        """Whether every dimension divides evenly and the mesh has every axis."""
         return _local_shape(self, tuple(shape), mesh) is not None
 
     def local_shape(self, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
-        """Shape of one device's piece.
+        """Return the shape of one device's piece.
 
         Raises:
             LayoutError: if a dimension does not divide by the devices that split it.
         """
-        found = _local_shape(self, tuple(shape), mesh)
-        if found is None:
+        local = _local_shape(self, tuple(shape), mesh)
+        if local is None:
             raise LayoutError(
                 f"a dimension is split only where it divides evenly. Got shape {tuple(shape)} "
                 f"with layout {self._terse()} on mesh {mesh}."
             )
-        return found
+        return local
 
     def local_elements(self, shape: Sequence[int], mesh: Mesh) -> int:
         """Number of elements of one device's piece."""
         return prod(self.local_shape(shape, mesh))
 
     def region(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """Which part of the tensor the device holds."""
+        """Return the part of the tensor that a device holds."""
         local = self.local_shape(shape, mesh)
         starts = (mesh.piece(rank, axes) * n for axes, n in zip(self.dims, local, strict=True))
         return tuple(slice(s, s + n) for s, n in zip(starts, local, strict=True))
 
     def mesh_and_map(self, mesh: Mesh) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The paper's device mesh and tensor map (section 2.1, Figure 1).
+        """Return the paper's device mesh and tensor map (section 2.1, Figure 1).
 
-        Device mesh: axes that split the same tensor dimension are one mesh dimension, the major
-        axis first; so is each run of neighbouring axes that are partial, and each that
-        replicates. Mesh dimensions are sorted by their axes. Tensor map: per tensor dimension the
-        mesh dimension that splits it, -1 for none.
+        Each dimension of the device mesh is a block of axes: the axes that split one tensor
+        dimension (the major axis first), or a run of neighbouring axes that are all partial or all
+        replicate. The blocks are sorted by their axes. The tensor map has, for each tensor
+        dimension, the dimension of the device mesh that splits it, or -1.
 
-        The devices fill the mesh in row-major order of `permutation`, which is 0, 1, 2, ...
-        unless a dimension's axes are not neighbours or not ascending. The device at place
-        (p0, p1, ...) of the mesh holds piece p[tensor_map[d]] of dimension d. Mesh, map,
-        permutation and `partial_map` say all of a layout: `from_mesh_and_map` reads them back.
+        The devices fill the device mesh in the row-major order of `permutation`. That order is 0,
+        1, 2, ... unless the axes of a tensor dimension are not neighbours or not ascending. The
+        device at position (p0, p1, ...) of the device mesh holds piece p[tensor_map[d]] of
+        dimension d. Device mesh, tensor map, permutation and `partial_map` determine the layout:
+        `from_mesh_and_map` is the inverse.
 
         Raises:
             LayoutError: if the mesh lacks one of the layout's axes.
@@ -110,12 +109,12 @@ class Layout:
         return sizes, tuple(blocks.index(axes) if axes else -1 for axes in self.dims)
 
     def partial_map(self, mesh: Mesh) -> tuple[int, ...]:
-        """The dimensions of the device mesh over which values are partial."""
+        """Return the dimensions of the device mesh over which values are partial."""
         blocks = self._blocks(mesh)
         return tuple(i for i, axes in enumerate(blocks) if set(axes) <= set(self.partial))
 
     def permutation(self, mesh: Mesh) -> tuple[int, ...]:
-        """The devices in the row-major order of the device mesh."""
+        """Return the devices in the row-major order of the device mesh."""
         return mesh.group(0, self._axis_order(mesh))
 
     @classmethod
@@ -128,20 +127,21 @@ class Layout:
         partial_map: Sequence[int] = (),
         reducer: str = "sum",
     ) -> Layout:
-        """The layout that a device mesh and a tensor map stand for: `mesh_and_map` read back.
+        """Return the layout of a device mesh and a tensor map, the inverse of `mesh_and_map`.
 
         Args:
-            mesh: the atomic axes.
-            sizes: the device mesh; each size is a product of axes that ``permutation`` lists
-                one after the other.
-            tensor_map: per tensor dimension a dimension of the device mesh, -1 for none.
+            mesh: the mesh of atomic axes.
+            sizes: the device mesh; each size is a product of axes that ``permutation`` lists one
+                after the other.
+            tensor_map: for each tensor dimension a dimension of the device mesh, or -1.
             permutation: the devices in the device mesh's row-major order; 0, 1, 2, ... if None.
             partial_map: dimensions of the device mesh over which values are partial.
-            reducer: how these combine.
+            reducer: the reduction of partial values.
 
         Raises:
-            LayoutError: if the permutation is none of the mesh's axes, the sizes do not cut the
-                axes into runs, or a dimension of the device mesh is unknown or used twice.
+            LayoutError: if the permutation does not follow from an order of the axes, if the sizes
+                do not divide the axes into consecutive blocks, or if a dimension of the device mesh
+                is unknown or used twice.
         """
         order = _axes_listed_by(mesh, permutation)
         blocks: list[tuple[int, ...]] = []
@@ -157,7 +157,10 @@ class Layout:
                 )
             blocks.append(order[start:end])
         if end != len(order):
-            raise LayoutError(f"mesh {list(sizes)} does not cover the {mesh.size} devices {mesh}.")
+            raise LayoutError(
+                f"the sizes of a device mesh multiply to the number of devices. Got {list(sizes)}, "
+                f"which does not cover the {mesh.size} devices of {mesh}."
+            )
         if not all(-1 <= entry < len(blocks) for entry in tensor_map):
             raise LayoutError(
                 f"a tensor map names mesh dimensions 0 to {len(blocks) - 1}, or -1 for none. "
@@ -175,11 +178,10 @@ class Layout:
         )
 
     def describe(self, mesh: Mesh) -> str:
-        """The layout as the paper writes it: ``[2,2] map [0,-1]``.
+        """Return the layout in the notation of the paper: ``[2,2] map [0,-1]``.
 
-        Where values are partial the dimensions of the device mesh follow that they are partial
-        over, ``partial sum [1]``; where the devices are permuted, the order of the mesh axes by
-        which they are listed, ``axes [0,2,1]``.
+        If values are partial, the partial dimensions of the device mesh follow: ``partial sum
+        [1]``. If the devices are permuted, the order of the mesh axes follows: ``axes [0,2,1]``.
         """
         sizes, tensor_map = self.mesh_and_map(mesh)
         text = f"{_bracketed(sizes)} map {_bracketed(tensor_map)}"
@@ -189,7 +191,7 @@ class Layout:
         return text if order == tuple(sorted(order)) else f"{text} axes {_bracketed(order)}"
 
     def _blocks(self, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
-        """The axes of every dimension of the device mesh."""
+        """Return the axes of every dimension of the device mesh."""
         if any(axis >= len(mesh.axes) for axis in self.axes):
             raise LayoutError(
                 f"a layout uses axes 0 to {len(mesh.axes) - 1} of mesh {mesh}. Got {self}."
@@ -197,7 +199,7 @@ class Layout:
         split = {axis for axes in self.dims for axis in axes}
         blocks = [axes for axes in self.dims if axes]
         rest = (axis for axis in range(len(mesh.axes)) if axis not in split)
-        # Neighbours of one kind share their distance from a running count, and their kind.
+        # Neighbouring axes have equal differences from a running count.
         for _, run in itertools.groupby(
             enumerate(rest), key=lambda item: (item[1] - item[0], item[1] in self.partial)
         ):
@@ -205,7 +207,7 @@ class Layout:
         return tuple(sorted(blocks))
 
     def _axis_order(self, mesh: Mesh) -> tuple[int, ...]:
-        """The mesh axes in the order in which the device mesh lists them, the slowest first."""
+        """Return the mesh axes in the order of the device mesh, the slowest first."""
         return tuple(axis for axes in self._blocks(mesh) for axis in axes)
 
     def _terse(self) -> str:
@@ -218,7 +220,8 @@ class Layout:
 
 @lru_cache(maxsize=65536)
 def _local_shape(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> tuple[int, ...] | None:
-    """Of one device's piece; None unless every dimension divides evenly and every axis exists."""
+    """Return the shape of a piece, None if a dimension does not divide or an axis does not
+    exist."""
     if len(shape) != len(layout.dims) or any(axis >= len(mesh.axes) for axis in layout.axes):
         return None
     pieces = [mesh.pieces(axes) for axes in layout.dims]
@@ -232,7 +235,8 @@ def _bracketed(numbers: Sequence[int]) -> str:
 
 
 def _axes_listed_by(mesh: Mesh, permutation: Sequence[int] | None) -> tuple[int, ...]:
-    """The order of the mesh axes, slowest first, in which a permutation lists the devices."""
+    """Return the order of the mesh axes, slowest first, for which a permutation lists the
+    devices."""
     if permutation is None:
         return tuple(range(len(mesh.axes)))
     devices = tuple(permutation)
@@ -254,7 +258,7 @@ def _axes_listed_by(mesh: Mesh, permutation: Sequence[int] | None) -> tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a tensor meets an operator: its layout there, and its gradient's layout there."""
+    """The layouts of a tensor and of its gradient at one input or output of an operator."""
 
     forward: Layout
     gradient: Layout

@@ -1,4 +1,4 @@
-"""What the kernel on a device's piece is given instead of the graph's operands and attributes."""
+"""Values of operands and attributes that differ between a piece and the whole tensor."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ def local_form(
     inputs: Sequence[TensorSpec],
     attributes: Mapping[str, object],
 ) -> Mapping[int | str, object]:
-    """By input number a value, by name an attribute; the same on every device.
+    """Return the operands and attributes that the kernel needs in another form for its piece.
 
-    Operands such as Reshape's shape or Slice's size speak of the whole tensor; a device's kernel
-    needs them for its piece. Empty where nothing is split or the description asks for nothing.
-
-    An extent that only a run decides is -1 in a piece, too.
+    For example, Reshape's shape and Slice's size describe the whole tensor, and a device needs them
+    for its piece. They are the same on every device.
 
     Args:
-        derivation: of the operator.
+        derivation: derivation of the operator.
         configuration: how it is split.
         mesh: the devices.
-        inputs: the whole inputs, with the values of constants.
-        attributes: the graph's.
+        inputs: specs of the whole inputs, with the values of constants.
+        attributes: the operator's attributes in the graph.
+
+    Returns:
+        Values of operands by input number, and values of attributes by name. Open extents are -1.
+        The result is empty if nothing is split or the description has no local form.
     """
     if not any(configuration.splits):
         return {}
@@ -56,7 +58,7 @@ def local_form(
 
 
 def piece_shape(layout: Layout, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
-    """The shape of a device's piece, where an extent may be open (-1), and so in pieces, too."""
+    """Return the shape of a device's piece. Open extents (-1) stay open and are not split."""
     known = Layout(
         tuple(axes if n >= 0 else () for n, axes in zip(shape, layout.dims, strict=True))
     )

@@ -14,7 +14,7 @@ __all__ = ["Mesh", "prime_factors"]
 
 
 def prime_factors(number: int) -> tuple[int, ...]:
-    """Prime factors in ascending order: 12 is (2, 2, 3), 1 is ()."""
+    """Return the prime factors in ascending order: (2, 2, 3) for 12, () for 1."""
     if number < 1:
         raise LayoutError(f"a number of devices is at least 1. Got {number}.")
     factors = []
@@ -45,10 +45,10 @@ class Mesh:
 
     @classmethod
     def of(cls, devices: int, levels: Sequence[int] = ()) -> Mesh:
-        """The mesh of ``devices`` devices whose links form ``levels``, outermost first.
+        """Return the mesh of ``devices`` devices whose links form ``levels``, outermost first.
 
-        ``levels`` are the counts per level, as (2, 8) for two machines of eight; without them
-        there is one level. Each level becomes its prime factors.
+        ``levels`` has the count of each level, as (2, 8) for two machines of eight devices. Without
+        levels there is one. Each level is divided into its prime factors.
 
         Raises:
             LayoutError: if the levels do not multiply to ``devices``.
@@ -67,7 +67,7 @@ class Mesh:
         return prod(self.axes)
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
-        """Position of a device along every axis.
+        """Return the position of a device along every axis.
 
         Raises:
             LayoutError: if there is no such device.
@@ -81,10 +81,10 @@ class Mesh:
         return tuple(reversed(position))
 
     def rank(self, coordinates: Sequence[int]) -> int:
-        """The device at a position: the inverse of `coordinates`.
+        """Return the device at a position: the inverse of `coordinates`.
 
         Raises:
-            LayoutError: if the position has not one coordinate per axis, or one is out of range.
+            LayoutError: if the position lacks a coordinate, has too many, or one is out of range.
         """
         if len(coordinates) != len(self.axes) or not all(
             0 <= coordinate < size for size, coordinate in zip(self.axes, coordinates, strict=True)
@@ -99,11 +99,12 @@ class Mesh:
         return rank
 
     def pieces(self, axes: Sequence[int]) -> int:
-        """Into how many pieces a dimension falls that these axes split."""
+        """Return the number of pieces of a dimension that these axes split."""
         return prod(self.axes[axis] for axis in axes)
 
     def piece(self, rank: int, axes: Sequence[int]) -> int:
-        """Which piece of such a dimension the device holds; the first axis is the major one."""
+        """Return the piece that a device holds of a dimension split by ``axes``, the major one
+        first."""
         position = self.coordinates(rank)
         index = 0
         for axis in axes:
@@ -111,7 +112,7 @@ class Mesh:
         return index
 
     def group(self, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-        """The devices that differ from ``rank`` along ``axes`` only, ordered by `piece`.
+        """Return the devices that differ from ``rank`` only along ``axes``, ordered by `piece`.
 
         Raises:
             LayoutError: if there is no such device or axis, or an axis is named twice.
@@ -129,7 +130,7 @@ class Mesh:
         return tuple(members)
 
     def partition(self, axes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """All groups along ``axes``: the paper's device partitioning (section 3.2)."""
+        """Return all groups along ``axes``: the paper's device partitioning (section 3.2)."""
         return _partition(self, tuple(axes))
 
     def __iter__(self) -> Iterator[int]:

@@ -1,8 +1,9 @@
-"""What a step makes again in its backward pass, operator by operator and move by move.
+"""The operators and reshardings of the forward pass that a backward pass executes again.
 
-The rules are those of execution (`tensoropt.execution.lowering.recomputation`): a tensor that
-several gradients read is made once; an operator that a rule spells out has no kernel whose gradient
-could be given a tensor, so it is computed again where its gradient reads one that is not kept.
+This follows the rules of execution (`tensoropt.execution.lowering.recomputation`). A tensor that
+several gradients read is made again once. An operator that is emitted by a rule of its own has no
+kernel whose gradient function could be given a tensor. It is computed again as a whole if its
+gradient reads a tensor that is not kept.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ __all__ = ["Remade", "remade"]
 
 @dataclass(frozen=True, slots=True)
 class Remade:
-    """What is made again, in the order of the first gradient that reads it.
+    """The work that is done again, in the order of the first gradient that needs it.
 
     Attributes:
-        computed: names of operators that are computed again; twice where its own gradient
-            computes one as a rule spells it out and another's reads its outputs.
-        moved: tensors that are resharded again, and from which layout to which.
+        computed: names of operators that are computed again. A name appears twice if the operator's
+            own gradient computes it again by its rule, and another gradient reads its outputs.
+        moved: tensors that are resharded again, each with the source and the target layout.
     """
 
     computed: tuple[str, ...] = ()
@@ -35,23 +36,25 @@ class Remade:
 
 
 def remade(strategy: Strategy, reads: BackwardReads) -> Remade:
-    """What one backward pass makes again under a strategy.
+    """Return the work that the backward pass does again under a strategy.
 
     Args:
-        strategy: of the step's graph, with what is kept.
-        reads: what the backward pass reads of the forward pass.
+        strategy: strategy of the step's graph, with the choice of kept copies.
+        reads: the tensors of the forward pass that the backward pass reads.
     """
-    again = _Again(strategy, reads)
-    if not again.active:
+    collector = _Collector(strategy, reads)
+    if not collector.active:
         return Remade()
     carried = differentiated_inputs(strategy.graph)
     for operator in reversed(tuple(strategy.graph)):
         if operator.name in carried:
-            again.differentiate(operator)
-    return Remade(tuple(again.computed), tuple(again.moved))
+            collector.differentiate(operator)
+    return Remade(tuple(collector.computed), tuple(collector.moved))
 
 
-class _Again:
+class _Collector:
+    """Collects the work of one backward pass."""
+
     def __init__(self, strategy: Strategy, reads: BackwardReads) -> None:
         self.computed: list[str] = []
         self.moved: dict[tuple[TensorName, Layout, Layout], None] = {}
@@ -59,7 +62,7 @@ class _Again:
         self._graph: Graph = strategy.graph
         self._reads = reads
         self._keeping = Keeping(strategy)
-        self._done: set[str] = set()
+        self._computed: set[str] = set()
         self._there: set[tuple[TensorName, Layout]] = set()
 
     @property
@@ -67,7 +70,7 @@ class _Again:
         return self._keeping.active
 
     def differentiate(self, operator: Operator) -> None:
-        """Make what an operator's gradient reads and finds nowhere."""
+        """Add the work that makes available the tensors that an operator's gradient reads."""
         if not has_plain_inputs(operator):
             return
         keeping = self._keeping
@@ -106,7 +109,7 @@ class _Again:
             self._input(operator, number)
 
     def _input(self, operator: Operator, number: int) -> None:
-        """An input as the backward pass has it: kept, or made again now."""
+        """Make an input again, as its reader needs it, unless it is kept."""
         keeping, strategy = self._keeping, self._strategy
         if not keeping.read_again(operator, number):
             return
@@ -118,18 +121,18 @@ class _Again:
             self._move(tensor, source, strategy.input_slot(operator, number).forward)
 
     def _output(self, tensor: TensorName) -> None:
-        """An output that its own gradient reads: computed again, or come back from a copy."""
+        """Make an output again that its own gradient reads: compute it, or reshard a copy back."""
         if self._keeping.remade(tensor.operator):
             self._compute(self._graph[tensor.operator])
             return
-        found = self._keeping.returned_from(tensor)
-        assert found is not None, "asked for where it is"
-        source = self._strategy.input_slot(*found).forward
+        copy = self._keeping.returned_from(tensor)
+        assert copy is not None, "called only for outputs that are not kept"
+        source = self._strategy.input_slot(*copy).forward
         self._move(tensor, source, self._strategy.output_slot(tensor).forward)
 
     def _compute(self, operator: Operator) -> None:
-        if operator.name not in self._done:
-            self._done.add(operator.name)
+        if operator.name not in self._computed:
+            self._computed.add(operator.name)
             self._read_all(operator)
             self.computed.append(operator.name)
 

@@ -1,6 +1,6 @@
-"""Sparse gradients (slices of a table and their row numbers) between layouts.
+"""Layouts of sparse gradients. A sparse gradient has slices of a table and their row numbers.
 
-What execution moves and the search prices: the slices, laid out as a tensor of their own.
+Execution reshards the slices, and the search prices it, as a tensor with a layout of its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["known_shape", "looks_up_rows", "slice_layouts", "travels_sparse"]
 
 
 def known_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape for planning, in which a dimension that only a run decides is 1: it is not split."""
+    """Return a shape for planning: an open extent counts as 1, which cannot be split."""
     return tuple(1 if extent < 0 else extent for extent in shape)
 
 
 def looks_up_rows(operator: Operator, number: int) -> bool:
-    """Whether an input is a table of which rows are looked up, so that its gradient is sparse."""
+    """Whether an operator looks up rows of this input, so that the input's gradient is sparse."""
     if number != 0 or operator.type not in ("Gather", "GatherV2"):
         return False
     if operator.type == "Gather":
@@ -30,10 +30,11 @@ def looks_up_rows(operator: Operator, number: int) -> bool:
 
 
 def slice_layouts(source: Layout, target: Layout) -> tuple[Layout, Layout]:
-    """The layouts of the slices for two layouts of the dense gradient.
+    """Return the layouts of the slices for two layouts of the dense gradient.
 
-    Rows are in place of the table's first dimension: split over the axes along which shares of
-    the gradient come together, whole over those that split the table's rows.
+    The slices have a dimension of rows in place of the table's first dimension. At the source it is
+    split over the axes whose partial values are reduced on the way; at the target it is whole. Axes
+    that split the rows of the table replicate the slices.
     """
     gathered = tuple(axis for axis in source.partial if axis not in target.partial)
     kept = tuple(axis for axis in source.partial if axis in target.partial)
@@ -44,11 +45,12 @@ def slice_layouts(source: Layout, target: Layout) -> tuple[Layout, Layout]:
 
 
 def travels_sparse(count: int, shape: Sequence[int], target: Layout) -> bool:
-    """Whether a gradient that ends dense travels as slices: where these are no more than rows.
+    """Whether slices are sent for a gradient that becomes dense: if they are at most as many as
+    rows.
 
     Args:
-        count: number of slices on all ranks together; -1 if unknown.
-        shape: of the table.
-        target: the dense gradient's layout at the producer.
+        count: number of slices of all devices together, -1 if unknown.
+        shape: shape of the table.
+        target: layout of the dense gradient at the producer.
     """
     return 0 <= count <= shape[0] and not target.partial

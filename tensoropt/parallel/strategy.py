@@ -1,4 +1,4 @@
-"""A strategy: a configuration for every operator of a graph, and the slots that follow."""
+"""A strategy has a configuration for every operator of a graph, and so determines all slots."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = [
 
 
 def derivation_of(operator: Operator) -> Derivation:
-    """What the descriptions say of an operator's iteration space.
+    """Return the derivation of an operator from the descriptions.
 
-    Text cannot be moved between devices, as its elements have no fixed size: what makes or reads
-    it is replicated.
+    Elements of text have no fixed size, so text cannot be sent between devices. Operators that read
+    or make text are replicated.
     """
     outputs = operator.outputs
     if any(spec.dtype == "string" for spec in (*operator.input_specs, *outputs)):
@@ -53,43 +53,46 @@ def derivation_of(operator: Operator) -> Derivation:
 
 @per_graph
 def derivations_of(graph: Graph) -> Mapping[str, Derivation]:
-    """`derivation_of` all operators of a graph, by name."""
+    """Return `derivation_of` every operator of a graph, by name."""
     return {operator.name: derivation_of(operator) for operator in graph}
 
 
 def derivation_under(operator: Operator, configuration: Configuration | None) -> Derivation:
-    """`derivation_of` an operator, and whether partial sums are read under a configuration of it.
+    """Return `derivation_of` an operator, extended where the configuration lets it read partial
+    sums.
 
-    Such a configuration has entries for all of `Derivation.linear`, split or not.
+    A configuration that lets the operator read partial sums has an entry for each set of
+    `Derivation.linear`.
     """
     return _read_under(derivation_of(operator), configuration)
 
 
 def derivations_under(graph: Graph, planned: Mapping[str, Configuration]) -> dict[str, Derivation]:
-    """`derivation_under` a plan's configurations for all operators of a graph, by name."""
-    own = derivations_of(graph).items()
-    return {name: _read_under(derivation, planned.get(name)) for name, derivation in own}
+    """Return `derivation_under` the plan's configuration of every operator of a graph, by name."""
+    derivations = derivations_of(graph).items()
+    return {name: _read_under(derivation, planned.get(name)) for name, derivation in derivations}
 
 
 def _read_under(derivation: Derivation, configuration: Configuration | None) -> Derivation:
-    further = len(derivation.linear)
-    if configuration and further and len(configuration.splits) == len(derivation.indices) + further:
+    sets = len(derivation.linear)
+    if configuration and sets and len(configuration.splits) == len(derivation.indices) + sets:
         return derivation.on_shares()
     return derivation
 
 
 def redundant(derivation: Derivation) -> Configuration:
-    """The configuration in which every device computes the whole operator."""
+    """Return the configuration in which every device computes the whole operator."""
     return Configuration(((),) * len(derivation.indices))
 
 
 def follower_configuration(
     leader: Derivation, configuration: Configuration, follower: Derivation
 ) -> Configuration | None:
-    """The configuration that a tied operator takes with its leader's, None where it cannot.
+    """Return the configuration of a tied operator under its leader's, None if it cannot follow.
 
-    A tied operator follows when its iteration space is the leader's: the same extents, each index
-    as splittable as the leader's. Any operator follows a fully redundant leader.
+    A tied operator can follow if its indices have the extents of the leader's, and if each index
+    that is split is splittable without a reduction. Every operator can follow a fully redundant
+    leader.
     """
     if not any(configuration.splits):
         return Configuration(redundant(follower).splits, configuration.kept)
@@ -104,16 +107,16 @@ def follower_configuration(
 class Strategy:
     """A configuration for every operator of one graph.
 
+    An operator without a planned configuration follows its leader
+    (`tensoropt.graph.coarsen.leaders`) if it can. Otherwise it is replicated.
+
     Args:
         graph: the graph.
         mesh: the devices.
-        planned: configurations by operator name, from a plan (perhaps for other shapes: axes that
-            do not divide an extent here are dropped).
-        batch_placeholders: placeholders whose first dimension is the batch: they are loaded data
-            parallel.
-
-    An operator without a planned configuration follows what it is tied to; otherwise it runs
-    replicated.
+        planned: configurations by operator name, from a plan. The plan may be for other shapes:
+            axes that do not divide an extent here are dropped.
+        batch_placeholders: placeholders whose first dimension is the batch. It is split over all
+            axes that divide it.
     """
 
     def __init__(
@@ -159,24 +162,24 @@ class Strategy:
         return redundant(derivation)
 
     def input_slot(self, operator: Operator, number: int) -> Slot:
-        """Layouts of an operator's input and of its gradient there."""
+        """Return the layouts of an operator's input and of its gradient there."""
         name = operator.name
-        known = self._read.get((name, number))
-        if known is None:
-            known = input_slot(self.derivations[name], self.configurations[name], number)
-            self._read[name, number] = known
-        return known
+        slot = self._read.get((name, number))
+        if slot is None:
+            slot = input_slot(self.derivations[name], self.configurations[name], number)
+            self._read[name, number] = slot
+        return slot
 
     def output_slot(self, tensor: TensorName) -> Slot:
-        """Layouts of a tensor and of its gradient where it is made."""
-        known = self._produced.get(tensor)
-        if known is None:
-            known = produced_slot(self.graph, self.derivations, self.configurations, tensor)
-            self._produced[tensor] = known
-        return known
+        """Return the layouts of a tensor and of its gradient at the producer."""
+        slot = self._produced.get(tensor)
+        if slot is None:
+            slot = produced_slot(self.graph, self.derivations, self.configurations, tensor)
+            self._produced[tensor] = slot
+        return slot
 
     def reconfigure(self, name: str, configuration: Configuration) -> None:
-        """Give an operator another configuration."""
+        """Replace the configuration of an operator."""
         self.configurations[name] = configuration
         self._read.clear()
         self._produced.clear()
@@ -188,10 +191,11 @@ def produced_slot(
     configurations: Mapping[str, Configuration],
     tensor: TensorName,
 ) -> Slot:
-    """The slot of a tensor at its producer; a gradient's is that of x's gradient.
+    """Return the slot of a tensor at its producer.
 
-    The slices of a sparse gradient are whole on every device, each row laid out as x's gradient;
-    so are the numbers of these rows, over the whole of x.
+    The layouts of a gradient by x are those of x's slot, exchanged. Every device holds all slices
+    of a sparse gradient and all their row numbers. Dimensions of the slices other than the first
+    are split as in x's gradient.
     """
     operator = graph[tensor.operator]
     tag = operator.gradient
@@ -209,7 +213,8 @@ def produced_slot(
 
 @lru_cache(maxsize=1024)
 def loader_configuration(derivation: Derivation, mesh: Mesh, is_batch: bool) -> Configuration:
-    """Data parallelism for a fed tensor: its batch dimension over all axes that divide it."""
+    """Return the configuration that splits the batch of a placeholder over all axes that divide
+    it."""
     if not is_batch or not derivation.indices:
         return redundant(derivation)
     wanted = (tuple(range(len(mesh.axes))), *((),) * (len(derivation.indices) - 1))

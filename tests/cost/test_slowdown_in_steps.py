@@ -18,13 +18,13 @@ from tensoropt.cost.measured_operator_times import MeasuredOperator
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.cost.slowdown_in_steps import MeasuredCall, MeasuredStep, factors, usual_step
 from tensoropt.errors import PlanError
-from tensoropt.parallel.resharding import Move
+from tensoropt.parallel.resharding import StepTraffic
 
 SETTING = Setting("a processor", 2, (2,), "2.18.1", "MPICH 5.0")
 
 
-def gathered(bytes_: int, kind: str = "allgather") -> Move:
-    return Move(kind, (0,), bytes_, "whole")
+def gathered(bytes_: int, kind: str = "allgather") -> StepTraffic:
+    return StepTraffic(kind, (0,), bytes_, "whole")
 
 
 def step(
@@ -33,7 +33,7 @@ def step(
     return MeasuredStep("a graph", rest, computing, calling, calls)
 
 
-def by_bytes(move: Move) -> float:
+def by_bytes(move: StepTraffic) -> float:
     """A collective alone takes a nanosecond for every byte."""
     return float(move.bytes)
 
@@ -120,7 +120,7 @@ def test_a_resharding_is_shared_among_its_collectives_as_they_take_alone() -> No
 
 
 def test_a_usual_step_has_its_calls_by_what_they_move_without_local_copies() -> None:
-    copy = Move("slice", (0,), 500, "whole")
+    copy = StepTraffic("slice", (0,), 500, "whole")
     calls = [((gathered(64),), 2e-6), ((copy, gathered(64)), 4e-6), ((gathered(128),), 1e-6)]
     found = usual_step("a graph", 1e-5, 2500, 200, calls, by_bytes)
     assert found == MeasuredStep(

@@ -34,11 +34,11 @@ from tensoropt.execution.world.operations import collective, local
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import (
     Exchange,
-    Move,
     ReshardStep,
     Step,
-    moves,
+    StepTraffic,
     shape_after,
+    step_traffic,
 )
 
 __all__ = ["Call", "GoesInHierarchy", "MPIWorld", "SingleProcessWorld", "Transport", "World"]
@@ -70,7 +70,7 @@ class Call(NamedTuple):
 
     started: float
     ended: float
-    moves: tuple[Move, ...]
+    moves: tuple[StepTraffic, ...]
     worked: float | None = None
 
 
@@ -316,7 +316,7 @@ class MPIWorld(World):
         self.rank = group.rank
         self._host_seconds = 0.0
         self._timeline: list[Call] | None = None
-        self._moved: dict[_Watched, tuple[Move, ...]] = {}
+        self._moved: dict[_Watched, tuple[StepTraffic, ...]] = {}
         self._guard: Guard | None = None
         self._transport = _TRANSPORTS[transport](group)
         if transport != "horovod":
@@ -400,7 +400,7 @@ class MPIWorld(World):
         inside = [axis for axis in step.axes if len(set(self.groups((axis,))[0].hosts)) == 1]
         axes = tuple(axis for axis in step.axes if (axis in inside) == part.is_within)
         shape, itemsize = _shape_and_itemsize(shard)
-        move = Move(part.kind, axes, _bytes(shape, itemsize), "")
+        move = StepTraffic(part.kind, axes, _bytes(shape, itemsize), "")
         return _Watched(self, (), shape, itemsize, (move,))
 
     def watch_of_messages(self) -> Watch:
@@ -421,7 +421,9 @@ class MPIWorld(World):
         if self._timeline is not None:
             if watched not in self._moved:  # once: the step is being timed
                 known = [1 if extent is None else extent for extent in watched.shape]
-                moved = watched.moves or moves(watched.steps, self.mesh, known, watched.itemsize)
+                moved = watched.moves or step_traffic(
+                    watched.steps, self.mesh, known, watched.itemsize
+                )
                 self._moved[watched] = moved
             self._timeline.append(Call(started, ended, self._moved[watched], worked))
 
@@ -435,7 +437,7 @@ class _Watched:
     steps: tuple[Step, ...]
     shape: tuple[int | None, ...]
     itemsize: int
-    moves: tuple[Move, ...] = ()
+    moves: tuple[StepTraffic, ...] = ()
 
     def before(self, shape: tuple[int, ...] | None) -> None:
         """See `Watch.before`."""

@@ -15,7 +15,7 @@ from collectives.native.transport import core_share
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
 from tensoropt.execution.world.world import Call, MPIWorld
-from tensoropt.parallel.resharding import Move
+from tensoropt.parallel.resharding import StepTraffic
 from tensoropt.planner.prices.step_time import StepTime
 
 __all__ = ["TimedStep", "median_step", "timed_step"]
@@ -34,7 +34,7 @@ class TimedStep:
 
     seconds: float
     calls: npt.NDArray[np.float64]
-    moves: tuple[tuple[Move, ...], ...]
+    moves: tuple[tuple[StepTraffic, ...], ...]
 
     @property
     def network_seconds(self) -> float:

@@ -1,1 +1,1 @@
-"""Configurations that the search is offered for each operator."""
+"""Configurations among which the search chooses, for each operator."""

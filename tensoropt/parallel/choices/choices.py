@@ -1,4 +1,4 @@
-"""What can be chosen for a graph: the configurations of each group of tied operators."""
+"""The options of a graph: the configurations of each group of tied operators."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
 from tensoropt.parallel.choices.kinds import Kinds
-from tensoropt.parallel.choices.numbered import Numbered
 from tensoropt.parallel.choices.options import Follower, Options, following
+from tensoropt.parallel.choices.value_numbers import ValueNumbers
 from tensoropt.parallel.choices.weights_as_read import Reading, layout_as_read
 from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -28,12 +28,13 @@ __all__ = ["Choices", "configurations_of", "same_steps", "strategy_choices"]
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Operators with one configuration between them.
+    """Operators that share one configuration.
 
     Attributes:
-        leader: the operator whose configuration it is: the first variable, if there is one.
+        leader: the operator whose configuration is chosen: the first variable, if there is one.
         members: all operators of the group, the leader included, in the order of the graph.
-        weights: groups of variables that lie as one of the members reads them, and where.
+        weights: groups of weights that are stored in the layout in which a member reads them, each
+            with the input that reads it.
     """
 
     leader: str
@@ -41,21 +42,21 @@ class _Group:
     weights: tuple[tuple[_Group, Reading], ...] = ()
 
     @property
-    def whole(self) -> tuple[str, ...]:
-        """The members, and then those of weights."""
+    def all_members(self) -> tuple[str, ...]:
+        """The members, followed by those of the weights."""
         return (*self.members, *(name for group, _ in self.weights for name in group.members))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choices:
-    """The choices of one group.
+    """The options of one group.
 
     Attributes:
         leader: the operator whose configuration is chosen.
-        members: all operators of the group, in the order of the graph; then weights that lie as
-            one of these reads them, with what is tied to them.
-        options: per choice the configuration of every member.
-        weights: those weights, and what is tied to them.
+        members: all operators of the group, in the order of the graph, followed by ``weights``.
+        options: for each option the configuration of every member.
+        weights: weights that are stored in the layout in which a member reads them, and the
+            operators tied to these weights.
     """
 
     leader: str
@@ -64,9 +65,14 @@ class Choices:
     weights: frozenset[str] = frozenset()
 
     def kept(self, name: str) -> tuple[str, ...]:
-        """What may be kept of a member's outputs, the same splits for each: of weights, all."""
-        ways = self.options.kept
-        return ("both",) * len(ways) if name in self.weights else ways
+        """Return the choices of kept copies (`KEPT`) of a member's outputs, one per block of
+        options.
+
+        The options are numbered in blocks. Each block has all splits with one choice of kept
+        copies. All copies of weights are kept in every block.
+        """
+        kept = self.options.kept
+        return ("both",) * len(kept) if name in self.weights else kept
 
 
 def strategy_choices(
@@ -79,65 +85,66 @@ def strategy_choices(
     as_read: Mapping[str, Reading] = MappingProxyType({}),
     same: Mapping[str, str] | None = None,
 ) -> tuple[Choices, ...]:
-    """All choices of a graph, a group each; a strategy is one option of every group.
+    """Return the options of each group of a graph. A strategy is one option of every group.
+
+    A recurrent layer is unrolled into copies of its operators, one for each step. All copies of an
+    operator form one group, so a layer has one configuration, as in the paper, where it is one
+    operator. A placeholder has one option, in which its batch is split. Constants are in no group:
+    every rank has them whole, and cuts out its piece when a program is built.
 
     Args:
         graph: the graph.
         mesh: the devices.
-        batch_placeholders: placeholders loaded data parallel.
-        derivations: of the operators, where they are known already; else some may read partial
-            sums.
-        kept: per operator what may be kept of its outputs; all copies where it says nothing. A
-            group is offered what all its members are.
+        batch_placeholders: placeholders whose first dimension is the batch.
+        derivations: derivations of the operators. By default they are computed here, and some
+            operators may then read partial sums.
+        kept: the choices of kept copies (`KEPT`) of each operator; only "both" by default. A group
+            has the choices that all its members have.
         leader_of: by default `tensoropt.graph.coarsen.leaders` of the graph.
-        as_read: `tensoropt.parallel.choices.weights_as_read.readings` of the graph, where weights
-            lie as they are read and form no groups of their own.
-        same: `same_steps` of the graph, where they are known already.
-
-    The steps of an unrolled recurrence are one group for each operator of the recurrent layer:
-    a layer has one configuration, as in the paper, where it is one operator. A loader has one
-    option: data parallelism where it holds the batch. Constants are in no
-    group: every rank has them, and takes its piece when a program is built.
+        as_read: `tensoropt.parallel.choices.weights_as_read.readings` of the graph, if weights are
+            stored in the layout in which they are read, and form no groups of their own.
+        same: `same_steps` of the graph, computed here by default.
     """
     if derivations is None:
         derivations = Kinds(graph, partial_operands=True).derivations
-    numbered = Numbered()
-    number = {name: numbered.of(derivation) for name, derivation in derivations.items()}
-    alike: dict[Hashable, tuple[Follower, ...]] = {}
+    numbers = ValueNumbers()
+    number = {name: numbers.of(derivation) for name, derivation in derivations.items()}
+    followers_of: dict[Hashable, tuple[Follower, ...]] = {}
     equal: dict[tuple[bytes, int, int], Follower] = {}
-    found = []
+    choices = []
     leader_of = leaders(graph) if leader_of is None else leader_of
     same = same_steps(graph, number, leader_of) if same is None else same
     for group in _with_weights(_groups(leader_of, same), as_read):
         if len(group.members) == 1 and graph[group.leader].is_constant:
             continue
-        loader = graph[group.leader].is_placeholder
+        is_placeholder = graph[group.leader].is_placeholder
         key = (
-            (loader, group.leader in batch_placeholders) if loader else None,
-            _likeness(graph, group, number),
-            ways := _offered_to_all(group, kept),
+            (is_placeholder, group.leader in batch_placeholders) if is_placeholder else None,
+            _signature(graph, group, number),
+            kept_choices := _common_choices(group, kept),
         )
-        if key not in alike:
+        if key not in followers_of:
             followers = _followers(graph, mesh, group, derivations, batch_placeholders)
+            blocks = len(kept_choices)
             tiled = [
-                Follower(np.tile(each.assigned, (len(ways), 1)), each.indices) for each in followers
+                Follower(np.tile(each.assigned, (blocks, 1)), each.indices) for each in followers
             ]
-            alike[key] = tuple(
+            followers_of[key] = tuple(
                 equal.setdefault((each.assigned.tobytes(), len(each.assigned), each.indices), each)
                 for each in tiled
             )
-        options = Options(group.whole, alike[key], ways)
-        weights = frozenset(group.whole[len(group.members) :])
-        found.append(Choices(group.leader, group.whole, options, weights))
-    return tuple(found)
+        options = Options(group.all_members, followers_of[key], kept_choices)
+        weights = frozenset(group.all_members[len(group.members) :])
+        choices.append(Choices(group.leader, group.all_members, options, weights))
+    return tuple(choices)
 
 
 def same_steps(
     graph: Graph, derivations: Mapping[str, int], leader_of: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """`tensoropt.graph.unrolled.same_in_every_step` by type and iteration space.
+    """Return `tensoropt.graph.unrolled.same_in_every_step`, comparing types and derivations.
 
-    ``derivations`` numbers those that differ.
+    ``derivations`` has the number of each operator's derivation, equal for equal derivations.
     """
 
     def signature(name: str) -> Hashable:
@@ -149,7 +156,7 @@ def same_steps(
 def configurations_of(
     choices: Sequence[Choices], strategy: Sequence[int]
 ) -> dict[str, Configuration]:
-    """The configuration of every operator, for one option number per group."""
+    """Return the configuration of every operator, given the number of each group's option."""
     return {
         name: configuration
         for group, number in zip(choices, strategy, strict=True)
@@ -157,43 +164,50 @@ def configurations_of(
     }
 
 
-def _offered_to_all(group: _Group, kept: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    offered = {kept.get(name, ("both",)) for name in group.members}
-    return tuple(way for way in KEPT if all(way in ways for ways in offered))
+def _common_choices(group: _Group, kept: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    choices_of_members = {kept.get(name, ("both",)) for name in group.members}
+    return tuple(way for way in KEPT if all(way in choices for choices in choices_of_members))
 
 
 def _groups(leader_of: Mapping[str, str], first: Mapping[str, str]) -> list[_Group]:
-    """Groups of tied operators; of those that do the same in every step of a recurrence, one."""
+    """Return the groups of tied operators.
+
+    An operator that is tied to no other is grouped with its copies in all steps of a recurrence.
+    ``first`` has the copy in the first step.
+    """
     tied = Counter(leader_of.values())
     members: dict[str, list[str]] = {}
     leader: dict[str, str] = {}
-    for name, own in leader_of.items():
-        key = first[name] if tied[own] == 1 else own
-        leader.setdefault(key, own)
+    for name, own_leader in leader_of.items():
+        key = first[name] if tied[own_leader] == 1 else own_leader
+        leader.setdefault(key, own_leader)
         members.setdefault(key, []).append(name)
     return [_Group(leader[key], tuple(names)) for key, names in members.items()]
 
 
 def _with_weights(groups: Sequence[_Group], as_read: Mapping[str, Reading]) -> list[_Group]:
-    """Groups of weights become part of those that read them."""
-    place = {name: number for number, group in enumerate(groups) for name in group.members}
-    found = list(groups)
+    """Return the groups, after those of weights have joined the group of their reader."""
+    group_of = {name: number for number, group in enumerate(groups) for name in group.members}
+    joined = list(groups)
     for group in groups:
         if group.leader in as_read:
             reading = as_read[group.leader]
-            number = place[reading.operator]
-            weights = (*found[number].weights, (group, reading))
-            found[number] = replace(found[number], weights=weights)
-    return [group for group in found if group.leader not in as_read]
+            number = group_of[reading.operator]
+            weights = (*joined[number].weights, (group, reading))
+            joined[number] = replace(joined[number], weights=weights)
+    return [group for group in joined if group.leader not in as_read]
 
 
-def _likeness(graph: Graph, group: _Group, number: Mapping[str, int]) -> Hashable:
-    """What the configurations of a group's members depend on; ``number`` is of derivations."""
+def _signature(graph: Graph, group: _Group, number: Mapping[str, int]) -> Hashable:
+    """Return a key of all that the configurations of a group's members depend on.
+
+    ``number`` has the number of each operator's derivation.
+    """
     return (
         group.members.index(group.leader),
-        tuple((number[name], _is_loose(graph, group, name)) for name in group.members),
+        tuple((number[name], _follows_always(graph, group, name)) for name in group.members),
         tuple(
-            (_likeness(graph, weights, number), number[reading.operator], reading.number)
+            (_signature(graph, weights, number), number[reading.operator], reading.number)
             for weights, reading in group.weights
         ),
     )
@@ -206,7 +220,7 @@ def _followers(
     derivations: Mapping[str, Derivation],
     batch_placeholders: frozenset[str],
 ) -> tuple[Follower, ...]:
-    """How every member is configured under the leader's configurations that all can follow."""
+    """Return the configurations of all members under those of the leader that all can follow."""
     leader = derivations[group.leader]
     if graph[group.leader].is_placeholder:
         loaded = loader_configuration(leader, mesh, group.leader in batch_placeholders)
@@ -217,26 +231,30 @@ def _followers(
     for weights, reading in group.weights:
         read = columns[reading.operator]
         stored = layout_as_read(read, derivations[reading.operator], reading.number)
-        more, follow = _columns(graph, weights, derivations, stored)
-        columns |= more
-        possible &= follow
+        columns_of_weights, can_follow = _columns(graph, weights, derivations, stored)
+        columns |= columns_of_weights
+        possible &= can_follow
     return tuple(
-        Follower(columns[name][possible], len(derivations[name].indices)) for name in group.whole
+        Follower(columns[name][possible], len(derivations[name].indices))
+        for name in group.all_members
     )
 
 
 def _columns(
     graph: Graph, group: _Group, derivations: Mapping[str, Derivation], candidates: Int8Array
 ) -> tuple[dict[str, Int8Array], BoolArray]:
-    """int8[K, axes] for each member under K configurations of the leader, and bool[K], which of
-    these all can follow."""
+    """Return the configurations of each member under K configurations of the leader.
+
+    Returns:
+        int8[K, axes] for each member, and bool[K], whether all members can follow.
+    """
     leader = derivations[group.leader]
     possible = np.ones(len(candidates), dtype=bool)
     columns = {}
     for name in group.members:
         if name == group.leader or derivations[name] == leader:
             columns[name] = candidates
-        elif _is_loose(graph, group, name):
+        elif _follows_always(graph, group, name):
             columns[name] = np.full_like(candidates, NO_INDEX)
         else:
             columns[name], follows = following(leader, candidates, derivations[name])
@@ -244,10 +262,11 @@ def _columns(
     return columns, possible
 
 
-def _is_loose(graph: Graph, group: _Group, name: str) -> bool:
-    """Whether an operator does no work, and lies as x's gradient does whatever its indices are.
+def _follows_always(graph: Graph, group: _Group, name: str) -> bool:
+    """Whether an operator can follow every configuration because it does no work.
 
-    So do the gradient by an activation, and the slices of a sparse gradient.
+    This holds for gradients by activations and for the slices of sparse gradients. They have the
+    layout of x's gradient whatever their indices are.
     """
     tag = graph[name].gradient
     return tag is not None and (tag.part != "dense" or not graph[group.leader].is_variable)

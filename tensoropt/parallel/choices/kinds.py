@@ -1,4 +1,4 @@
-"""Operators of a graph that are alike in all but their names and places, by number."""
+"""Kinds of operators: operators of a graph that differ only in names and places are of one kind."""
 
 from __future__ import annotations
 
@@ -14,77 +14,81 @@ from tensoropt.tdl import Derivation
 __all__ = ["Kinds"]
 
 _NAMES = frozenset({"container", "debug_name", "shared_name"})
-# Values up to this size are compared; of larger ones only the same array is the same.
+"""Attributes that name an operator and do not change its result."""
+
 _COMPARED_BYTES = 64
+"""Constants up to this size are equal if their values are. Larger ones only if they are one
+array."""
 
 
 class Kinds:
-    """The kinds of a graph's operators, and what follows from an operator's kind.
+    """The kinds of a graph's operators.
 
-    Operators of a kind have one type, equal shapes, dtypes and values of tensors, equal attributes
-    but names and hints, and change the same inputs. So what is worked out for one of them, apart
-    from who reads what, holds for all.
+    Operators of a kind have the same type, the same shapes, dtypes and values of tensors, the same
+    attributes except names and hints, and change the same inputs. Results that do not depend on the
+    rest of the graph are computed once for each kind.
 
     Args:
         graph: the operators.
-        partial_operands: whether some may read partial sums
-            (`tensoropt.parallel.choices.partial_operands`): these are of other kinds.
+        partial_operands: whether some operators may read partial sums
+            (`tensoropt.parallel.choices.partial_operands`). They are of kinds of their own.
 
     Attributes:
         of: the number of every operator's kind.
-        derivations: the iteration space of every operator.
-        derivation_numbers: of every operator, equal where iteration spaces are.
+        derivations: the derivation of every operator.
+        derivation_numbers: a number of every operator's derivation, equal for equal derivations.
     """
 
     def __init__(self, graph: Graph, *, partial_operands: bool = False) -> None:
-        self._specs: dict[int, int] = {}  # by identity, as the graph keeps them
-        self._unlike_specs: dict[Hashable, int] = {}
+        self._specs: dict[int, int] = {}  # by id; the graph keeps the specs alive
+        self._distinct_specs: dict[Hashable, int] = {}
         numbers: dict[Hashable, int] = {}
-        known: list[Derivation] = []
+        derivations: list[Derivation] = []
         self.of: dict[str, int] = {}
         for name, operator in graph.operators.items():
             try:
                 kind = numbers.setdefault(self._key(operator), len(numbers))
-            except TypeError:  # an attribute that is a list or an array: a kind of its own
+            except TypeError:  # an attribute is a list or an array, which is not hashable
                 kind = numbers.setdefault(name, len(numbers))
             self.of[name] = kind
-            if kind == len(known):
-                known.append(derivation_of(operator))
+            if kind == len(derivations):
+                derivations.append(derivation_of(operator))
         if partial_operands:
-            self._offer_partial(graph, known)
-        unlike: dict[Derivation, int] = {}
-        number = [unlike.setdefault(derivation, len(unlike)) for derivation in known]
-        self.derivations = {name: known[kind] for name, kind in self.of.items()}
+            self._offer_partial(graph, derivations)
+        distinct: dict[Derivation, int] = {}
+        number = [distinct.setdefault(derivation, len(distinct)) for derivation in derivations]
+        self.derivations = {name: derivations[kind] for name, kind in self.of.items()}
         self.derivation_numbers = {name: number[kind] for name, kind in self.of.items()}
 
-    def _offer_partial(self, graph: Graph, known: list[Derivation]) -> None:
-        """Give operators that may read partial sums kinds of their own."""
+    def _offer_partial(self, graph: Graph, derivations: list[Derivation]) -> None:
+        """Move operators that may read partial sums to kinds of their own."""
         numbers: dict[Hashable, int] = {}
-        derivations = {name: known[kind] for name, kind in self.of.items()}
-        for name, sets in offered_sets(graph, derivations).items():
+        derivation_of_name = {name: derivations[kind] for name, kind in self.of.items()}
+        for name, sets in offered_sets(graph, derivation_of_name).items():
             along_all = is_little(graph[name])  # operators of a kind have equal sizes
             key = self.of[name], sets
             if key not in numbers:
-                numbers[key] = len(known)
-                known.append(derivations[name].on_shares(sets, along_all=along_all))
+                numbers[key] = len(derivations)
+                derivations.append(derivation_of_name[name].on_shares(sets, along_all=along_all))
             self.of[name] = numbers[key]
 
     def _key(self, operator: Operator) -> Hashable:
         tag = operator.gradient
+        # The attributes of a gradient only say which gradient it is.
         attributes = () if tag is not None else operator.attributes.items()
         known = self._specs
         return (
             operator.type,
             tuple([known.get(id(spec)) or self._spec(spec) for spec in operator.input_specs]),
             tuple([known.get(id(spec)) or self._spec(spec) for spec in operator.outputs]),
-            # In whatever order; a gradient's own say which it is.
+            # A set, since the order of attributes varies.
             frozenset([each for each in attributes if _matters(each[0])]),
             operator.mutates,
             None if tag is None else tag.part,
         )
 
     def _spec(self, spec: TensorSpec) -> int:
-        """The number of a spec that was not seen before, from 1 on."""
+        """Give a spec its number, from 1 on. Equal specs have equal numbers."""
         value = spec.value
         if value is None:
             key: Hashable = spec.shape, spec.dtype
@@ -92,7 +96,7 @@ class Kinds:
             key = spec.shape, spec.dtype, value.dtype.str, value.tobytes()
         else:
             key = id(value)
-        number = self._unlike_specs.setdefault(key, 1 + len(self._unlike_specs))
+        number = self._distinct_specs.setdefault(key, 1 + len(self._distinct_specs))
         self._specs[id(spec)] = number
         return number
 

@@ -1,4 +1,4 @@
-"""The options of a group of tied operators, as arrays, and one by one when asked."""
+"""The options of a group of tied operators, stored as arrays and converted on access."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["Choice", "Follower", "Options", "following"]
 
 
 Choice = Mapping[str, Configuration]
-"""A configuration for each member of a group."""
+"""An option of a group: a configuration for each member."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Follower:
-    """How one member of a group is configured, whatever the names.
+    """The configurations of one member of a group, without its name.
 
-    Compared by identity; equal ones of a graph are one.
+    It is compared by identity. Members of a graph with equal configurations share one object.
 
     Attributes:
         assigned: int8[K, axes], the index that every axis splits under each option.
-        indices: how many indices the member has.
+        indices: number of indices of the member.
     """
 
     assigned: Int8Array
@@ -36,12 +36,12 @@ class Follower:
 
 
 class Options(Sequence[Choice]):
-    """Per option the configuration of every member, made when it is looked at.
+    """A sequence of options. The configurations of an option are built on access.
 
     Args:
         members: names of the operators.
-        followers: how each of them is configured.
-        kept: what may be kept of their outputs; options are numbered by it first.
+        followers: the configurations of each member.
+        kept: the choices of kept copies (`KEPT`). The options of the first one come first.
     """
 
     __slots__ = ("_followers", "_kept", "_members")
@@ -58,12 +58,12 @@ class Options(Sequence[Choice]):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """What may be kept of the members' outputs, the same splits for each."""
+        """The choices of kept copies of the members' outputs. Each has the same splits."""
         return self._kept
 
     @property
     def followers(self) -> tuple[Follower, ...]:
-        """How each member is configured, in the order of the members."""
+        """The configurations of each member, in the order of the members."""
         return self._followers
 
     def __len__(self) -> int:
@@ -90,13 +90,13 @@ class Options(Sequence[Choice]):
 def following(
     leader: Derivation, assigned: Int8Array, follower: Derivation
 ) -> tuple[Int8Array, BoolArray]:
-    """`follower_configuration` for all of a leader's configurations at once.
+    """Return `follower_configuration` for all of a leader's configurations at once.
 
     Returns:
-        int8[K, axes], what the follower takes, and bool[K], under which of them it can follow.
+        int8[K, axes], the follower's configurations, and bool[K], whether it can follow.
     """
-    whole = (assigned == NO_INDEX).all(axis=1)
+    is_redundant = (assigned == NO_INDEX).all(axis=1)
     if tuple(i.extent for i in leader.indices) != tuple(i.extent for i in follower.indices):
-        return np.full_like(assigned, NO_INDEX), whole
+        return np.full_like(assigned, NO_INDEX), is_redundant
     allowed = [index.splittable and index.reducer is None for index in follower.indices]
     return assigned, np.array([*allowed, True])[assigned].all(axis=1)

@@ -1,12 +1,12 @@
-"""Which operators may read partial sums: where fewer or smaller tensors are then added up.
+"""Which operators may read partial sums, so that fewer or smaller tensors are summed over devices.
 
-A linear operator can be run on each device's shares, and what it makes is added up in place of what
-it reads (`tensoropt.tdl.linear`): of ``x @ w + h @ u``, each product a partial sum, one tensor in
-place of two. Nothing is gained by an operator that reads one tensor and makes one as large: it is
-offered partial sums only between others that gain.
+A linear operator can run on each device's shares of its inputs. Then its outputs are summed in
+place of its inputs (`tensoropt.tdl.linear`). For example, in ``x @ w + h @ u`` both products can be
+partial sums, and one tensor is summed in place of two. An operator that reads one tensor and makes
+one of the same size gains nothing. It may read partial sums only if one of its readers gains.
 
-Of a few numbers, such as the norms of gradients, what counts is how often something is added up:
-they are partial sums along all axes or along none.
+Summing a few numbers, such as the norms of gradients, costs a latency only. These tensors are
+partial over all axes of the mesh or over none.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from tensoropt.tdl.registry import moves_rows
 __all__ = ["is_little", "offered_sets"]
 
 Sets = tuple[tuple[int, ...], ...]
+"""Sets of inputs of an operator, by their numbers."""
 
-# Up to so many bytes are added up in the time of one.
-_LITTLE = 1024
+_SMALL_BYTES = 1024  # summing up to this many bytes takes as long as summing one
 
 
 def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[str, Sets]:
-    """Per operator the sets of inputs (`Derivation.linear`) that are offered as partial sums.
+    """Return the sets of inputs (`Derivation.linear`) of each operator that may be partial sums.
 
-    Such a tensor is a partial sum where it is made, by an operator that can be split along what it
-    adds up or that reads partial sums itself, and nothing else reads it: another reader would need
-    it added up anyway.
+    An input may be a partial sum if no other operator reads it, since another reader would need the
+    sum. Its producer has to make partial sums: it has a reduction index, or may read partial sums
+    itself.
 
     Args:
         graph: the operators.
-        derivations: of all of them.
+        derivations: derivations of all operators.
     """
-    # What shares its configuration with others, as the gradient by a tensor does with its producer.
+    # Tied operators have the configuration of their leader, so they cannot choose.
     tied = {name for pair in leaders(graph).items() if len(set(pair)) > 1 for name in pair}
     readers = Counter(tensor for operator in graph for tensor in operator.inputs)
     partial: set[TensorName] = set()
@@ -47,20 +47,19 @@ def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[st
     for operator in graph:
         derivation = derivations[operator.name]
         sets: Sets = ()
-        # The gradient of a table of which rows are looked up travels as rows.
-        may = operator.name not in tied and operator.type not in READS
-        if may and not moves_rows(operator.type):
+        can_choose = operator.name not in tied and operator.type not in READS
+        if can_choose and not moves_rows(operator.type):  # rows travel as sparse gradients
             sets = tuple(
-                each
-                for each in derivation.linear
-                if all(readers[operator.inputs[n]] == 1 for n in each)
-                and all(operator.inputs[n] in partial for n in each)
+                numbers
+                for numbers in derivation.linear
+                if all(readers[operator.inputs[n]] == 1 for n in numbers)
+                and all(operator.inputs[n] in partial for n in numbers)
             )
         if sets:
             possible[operator.name] = sets
-            if any(_gains(operator, each) for each in sets):
+            if any(_gains(operator, numbers) for numbers in sets):
                 useful.append(operator.name)
-        if sets or _adds_up(derivation):
+        if sets or _has_sum(derivation):
             for number in range(len(operator.outputs)):
                 partial.add(TensorName(operator.name, number))
     offered: dict[str, Sets] = {}
@@ -69,22 +68,22 @@ def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[st
         if name in offered or name not in possible:
             continue
         offered[name] = possible[name]
-        read = {n for each in possible[name] for n in each}
+        read = {n for numbers in possible[name] for n in numbers}
         useful += [graph[name].inputs[n].operator for n in sorted(read)]
     return offered
 
 
-def _adds_up(derivation: Derivation) -> bool:
+def _has_sum(derivation: Derivation) -> bool:
     return any(index.splittable and index.reducer == "sum" for index in derivation.indices)
 
 
 def is_little(operator: Operator) -> bool:
-    """Whether it reads and makes tensors of a few numbers alone."""
-    return all(spec.bytes <= _LITTLE for spec in (*operator.input_specs, *operator.outputs))
+    """Whether an operator reads and makes only tensors of a few numbers."""
+    return all(spec.bytes <= _SMALL_BYTES for spec in (*operator.input_specs, *operator.outputs))
 
 
 def _gains(operator: Operator, inputs: tuple[int, ...]) -> bool:
-    """Whether fewer or smaller tensors are added up behind an operator than before it."""
+    """Whether the outputs to be summed are fewer or smaller than the inputs."""
     before = [operator.input_specs[n] for n in inputs]
     made = sum(spec.bytes for spec in operator.outputs)
     return len(before) > 1 or sum(spec.bytes for spec in before) > made

@@ -1,5 +1,7 @@
-"""Weights that lie as their operator reads them: m_p of an operator's own tensor maps (TensorOpt,
-equation 1)."""
+"""Weights stored in the layout in which an operator reads them.
+
+In TensorOpt, equation 1, they are the tensor map m_p of the operator's parameters.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ __all__ = ["Reading", "layout_as_read", "readings"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where a weight is read.
+    """The input that reads a weight.
 
     Attributes:
         operator: name of the reader.
-        number: of its input.
+        number: number of the input.
     """
 
     operator: str
@@ -32,44 +34,46 @@ class Reading:
 def readings(
     graph: Graph, leader_of: Mapping[str, str], derivations: Mapping[str, Derivation]
 ) -> dict[str, Reading]:
-    """Where each weight is read, by the leader of the operators that are tied to it.
+    """Return the reader of each weight, by the leader of the operators that are tied to the weight.
 
-    Of several readers it is the one of most work, of equal ones the first; the others reshard. A
-    variable that only its own updates read is not there.
+    Of several readers it is the one with the most work, and the first of equal ones. The other
+    readers reshard the weight. Variables that only their own updates read have no entry.
 
     Args:
         graph: the operators.
         leader_of: `tensoropt.graph.coarsen.leaders` of the graph.
-        derivations: of all operators.
+        derivations: derivations of all operators.
     """
-    found: dict[str, Reading] = {}
+    readers: dict[str, Reading] = {}
     for operator in graph:
         if operator.gradient is not None or graph[leader_of[operator.name]].is_variable:
             continue
-        own = derivations[operator.name]
+        derivation = derivations[operator.name]
         for number, tensor in enumerate(operator.inputs):
             leader = leader_of[tensor.operator]
             if not graph[leader].is_variable or graph[tensor.operator].gradient is not None:
                 continue
-            if own.input_shapes[number] != derivations[leader].output_shapes[0]:
+            if derivation.input_shapes[number] != derivations[leader].output_shapes[0]:
                 continue
-            known = found.get(leader)
-            if known is None or own.flops > derivations[known.operator].flops:
-                found[leader] = Reading(operator.name, number)
-    return found
+            reading = readers.get(leader)
+            if reading is None or derivation.flops > derivations[reading.operator].flops:
+                readers[leader] = Reading(operator.name, number)
+    return readers
 
 
 def layout_as_read(assigned: Int8Array, reader: Derivation, number: int) -> Int8Array:
-    """int8[K, axes]: the dimension of a weight that every axis splits, `NO_INDEX` where none does.
+    """Return the dimension of a weight that each axis splits, as int8[K, axes].
+
+    Axes that split no dimension of the weight get `NO_INDEX`.
 
     Args:
-        assigned: int8[K, axes], the index of its reader that every axis splits.
-        reader: its iteration space.
-        number: the input that reads the weight.
+        assigned: int8[K, axes], the index of the reader that every axis splits.
+        reader: derivation of the reader.
+        number: number of the input that reads the weight.
     """
-    table = np.full(len(reader.indices) + 1, NO_INDEX, np.int8)  # the last is for NO_INDEX
+    dim_of_index = np.full(len(reader.indices) + 1, NO_INDEX, np.int8)  # the last is for NO_INDEX
     for dim, index in enumerate(reader.inputs[number]):
         if index is not None:
-            table[index] = dim
-    found: Int8Array = table[assigned]
-    return found
+            dim_of_index[index] = dim
+    dims: Int8Array = dim_of_index[assigned]
+    return dims

@@ -1,4 +1,4 @@
-"""Resharding: from one layout of a tensor to another, as a sequence of collectives."""
+"""Resharding: sequences of collectives that change the layout of a tensor."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tensoropt.parallel.resharding.step import (
     LOCAL_KINDS,
     ReshardStep,
 )
-from tensoropt.parallel.resharding.traffic import Move, moves, shape_after
+from tensoropt.parallel.resharding.traffic import StepTraffic, shape_after, step_traffic
 
 __all__ = [
     "COLLECTIVE_KINDS",
     "KINDS",
     "LOCAL_KINDS",
     "Exchange",
-    "Move",
     "Price",
     "ReshardStep",
     "Step",
-    "moves",
+    "StepTraffic",
     "plan_reshard",
     "shape_after",
     "step_bytes",
+    "step_traffic",
 ]
 
 Step: TypeAlias = ReshardStep | Exchange
-"""What a world does to the pieces of a tensor."""
+"""A step that the devices apply to their pieces of a tensor."""

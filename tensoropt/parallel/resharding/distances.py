@@ -1,4 +1,4 @@
-"""The cheapest resharding between all pairs of many layouts, for the search's tables."""
+"""Costs of the cheapest reshardings between all pairs of many layouts, for the search."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ from tensoropt.parallel.resharding.space import LayoutSpace
 __all__ = ["Distances"]
 
 
-_FAR = 2**61
-_MOST_EXCHANGES = 720  # of axes; more are not looked for
+_UNREACHABLE = 2**61
+_MOST_SYMMETRIES = 720  # symmetries that are used at most; with more, none of them is used
 
 
 class Distances:
-    """Times of the cheapest reshardings on one mesh, each kind of tensor worked out once.
+    """Costs of the cheapest reshardings on one mesh.
 
-    The paths are those of `tensoropt.parallel.resharding.planner.plan_reshard`. They depend on a
-    tensor's bytes and on the pieces that its dimensions can fall into, in any order: tensors that
-    have both in common are of one kind. Paths are found from all sources together, and once for
-    sources that an exchange of dimensions or of mesh axes makes of each other: of dimensions that
-    divide alike, of axes for which every step of the tensor has the same price. Such an exchange
-    maps the graph of layouts onto itself, prices included, so it maps cheapest paths onto cheapest
-    paths.
+    The paths are those of `tensoropt.parallel.resharding.planner.plan_reshard`. They depend on the
+    bytes of a tensor and on the numbers of pieces that divide its dimensions, in any order. Tensors
+    that have both in common are of one kind, and the paths of each kind are computed once.
+
+    A symmetry is a permutation of dimensions that the same numbers of pieces divide, combined with
+    a permutation of mesh axes that have the same prices in every step. It maps the graph of layouts
+    to itself with equal prices, and so cheapest paths to cheapest paths. Paths are computed for one
+    source of each set of layouts that symmetries map to each other.
 
     Args:
         mesh: the devices.
-        price: what a step costs.
+        price: cost of a step.
         ordered: whether a price may depend on the order of axes.
     """
 
@@ -55,73 +56,79 @@ class Distances:
         self._price = price
         self._ordered = ordered
         self._prices: dict[tuple[str, tuple[int, ...], int], int] = {}
-        self._known: dict[tuple[tuple[int, ...], int, tuple[str, ...]], _Lengths] = {}
-        self._parts: dict[tuple[int, tuple[int, ...]], tuple[Int64Array, list[_Part]]] = {}
+        self._path_lengths: dict[tuple[tuple[int, ...], int, tuple[str, ...]], _PathLengths] = {}
+        self._groups: dict[tuple[int, tuple[int, ...]], tuple[Int64Array, list[_LayoutGroup]]] = {}
 
     def between(
         self, shape: tuple[int, ...], itemsize: int, sources: Int64Array, targets: Int64Array
     ) -> Int64Array:
-        """Nanoseconds of the cheapest resharding of every pair: [sources, targets].
+        """Return the nanoseconds of the cheapest resharding of each pair, as [sources, targets].
 
         Args:
-            shape: the whole tensor's.
+            shape: shape of the whole tensor.
             itemsize: bytes of one element.
-            sources, targets: layouts as `tensoropt.parallel.assignments` numbers them.
+            sources, targets: codes of layouts (`tensoropt.parallel.assignments.encode`).
 
         Raises:
             LayoutError: if a layout does not fit the shape.
             OptionError: if a price is not a whole number of at least 1.
         """
-        divide = [gcd(extent, self._mesh.size) for extent in shape]
-        kept = sorted((dim for dim, n in enumerate(divide) if n > 1), key=lambda d: -divide[d])
-        kind = tuple(divide[dim] for dim in kept)
+        divisors = [gcd(extent, self._mesh.size) for extent in shape]
+        split_dims = [dim for dim, divisor in enumerate(divisors) if divisor > 1]
+        split_dims.sort(key=lambda dim: -divisors[dim])
+        kind = tuple(divisors[dim] for dim in split_dims)
         bytes_ = prod(shape) * itemsize // prod(kind)
-        wanted = [-1] * len(shape)
-        for place, dim in enumerate(kept):
-            wanted[dim] = place
-        here, there = (self._of_kind(codes, shape, tuple(wanted)) for codes in (sources, targets))
+        new_dims = [-1] * len(shape)
+        for position, old in enumerate(split_dims):
+            new_dims[old] = position
+        source_groups, target_groups = (
+            self._grouped(codes, shape, tuple(new_dims)) for codes in (sources, targets)
+        )
         result = np.zeros((sources.size, targets.size), dtype=np.int64)
-        for one, other in itertools.product(here, there):
-            reducers = tuple(sorted({*one.reducers, *other.reducers}))
-            self._lengths(kind, bytes_, reducers).fill(result, one, other)
+        for first, second in itertools.product(source_groups, target_groups):
+            reducers = tuple(sorted({*first.reducers, *second.reducers}))
+            self._lengths(kind, bytes_, reducers).fill(result, first, second)
         return result
 
-    def _of_kind(
-        self, codes: Int64Array, shape: tuple[int, ...], wanted: tuple[int, ...]
-    ) -> list[_Part]:
-        """Layouts by reducer, with their dimensions renumbered; done once for an array of them."""
-        key = id(codes), wanted
-        if key in self._parts:
-            return self._parts[key][1]
-        renamed = renumbered(codes, len(self._mesh.axes), wanted)
+    def _grouped(
+        self, codes: Int64Array, shape: tuple[int, ...], new_dims: tuple[int, ...]
+    ) -> list[_LayoutGroup]:
+        """Return the layouts grouped by reducer, with dimension d renamed to ``new_dims[d]``.
+
+        Groups of an array are remembered by its identity.
+        """
+        key = id(codes), new_dims
+        if key in self._groups:
+            return self._groups[key][1]
+        renamed = renumbered(codes, len(self._mesh.axes), new_dims)
         if (renamed < 0).any():
             layout = decode(int(codes[int(renamed.argmin())]), len(shape), self._mesh)
-            unfit = [extent for extent, place in zip(shape, wanted, strict=True) if place < 0]
+            unfit = [extent for extent, dim in zip(shape, new_dims, strict=True) if dim < 0]
             raise LayoutError(
                 f"a dimension is split only where it divides evenly. Got layout {layout}, which "
                 f"does not fit the shape {shape}: {unfit} cannot be split."
             )
         reducers = partial_reducers(renamed, len(self._mesh.axes))
-        parts = []
+        groups = []
         for number in np.unique(reducers).tolist():
-            places = np.flatnonzero(reducers == number)
+            positions = np.flatnonzero(reducers == number)
             name = () if number < 0 else (REDUCERS[number],)
-            parts.append(_Part(name, places.astype(np.uint64), renamed[places]))
-        self._parts[key] = codes, parts
-        return parts
+            groups.append(_LayoutGroup(name, positions.astype(np.uint64), renamed[positions]))
+        self._groups[key] = codes, groups
+        return groups
 
     def _lengths(
         self, shape: tuple[int, ...], itemsize: int, reducers: tuple[str, ...]
-    ) -> _Lengths:
+    ) -> _PathLengths:
         key = shape, itemsize, reducers
-        if key not in self._known:
+        if key not in self._path_lengths:
             graph = price_layouts(
-                self._mesh.axes, shape, itemsize, reducers, self._remembered, self._ordered
+                self._mesh.axes, shape, itemsize, reducers, self._price_once, self._ordered
             )
-            self._known[key] = _Lengths(graph)
-        return self._known[key]
+            self._path_lengths[key] = _PathLengths(graph)
+        return self._path_lengths[key]
 
-    def _remembered(self, kind: str, axes: tuple[int, ...], bytes_: int) -> int:
+    def _price_once(self, kind: str, axes: tuple[int, ...], bytes_: int) -> int:
         key = kind, axes, bytes_
         price = self._prices.get(key)
         if price is None:
@@ -130,82 +137,84 @@ class Distances:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """Those of some layouts whose partial axes have one reducer, or that have none.
+class _LayoutGroup:
+    """The layouts of an array that are partial by one reducer, or those that are not partial.
 
     Attributes:
-        reducers: this reducer, or nothing.
-        places: uint64[P], where they are among all (kernels ask of signed numbers whether they
-            count from the end).
-        codes: int64[P], their numbers.
-        nodes: where they are in a space, as far as it was asked for.
+        reducers: the reducer, or nothing.
+        positions: uint64[P], their positions in the array. They are unsigned because Numba handles
+            negative indices of signed ones, which takes time.
+        codes: int64[P], their codes.
+        nodes: their nodes in each layout space that was asked for.
     """
 
     reducers: tuple[str, ...]
-    places: npt.NDArray[np.uint64]
+    positions: npt.NDArray[np.uint64]
     codes: Int64Array
     nodes: dict[LayoutSpace, Int64Array] = field(default_factory=dict)
 
     def nodes_in(self, space: LayoutSpace) -> Int64Array:
-        """int64[P], the nodes of these layouts."""
+        """Return the nodes of these layouts, as int64[P]."""
         if space not in self.nodes:
-            found = space.nodes_of(_digits(self.codes, space))
-            if (found < 0).any():
-                raise LayoutError("a layout has dimensions and axes that its tensor and mesh have.")
-            self.nodes[space] = found
+            nodes = space.nodes_of(_digits(self.codes, space))
+            if (nodes < 0).any():
+                raise LayoutError(
+                    "a layout uses only dimensions of its tensor and axes of its mesh."
+                )
+            self.nodes[space] = nodes
         return self.nodes[space]
 
 
 @dataclass(slots=True, eq=False)
-class _Lengths:
-    """Path lengths in one priced graph from the nodes that were asked for.
+class _PathLengths:
+    """Path lengths in one priced graph, from the nodes that were asked for.
 
     Attributes:
         graph: the layouts of one kind of tensor.
-        moved: int64[exchanges, V], where an exchange takes every node.
-        exchange: int64[V], the exchange that takes a node to the first of those alike.
-        first: int64[V], that node.
-        row: int64[V], where ``lengths`` has the paths from a node; -1 where it has not.
+        images: int64[symmetries, V], the image of each node under each symmetry.
+        symmetry: int64[V], the symmetry that maps a node to its representative.
+        representative: int64[V], the first node among the images of a node.
+        row: int64[V], the row of ``lengths`` for a representative; -1 if it is not computed yet.
         lengths: int64[rows, V].
     """
 
     graph: PricedGraph
-    moved: Int64Array = field(init=False)
-    exchange: Int64Array = field(init=False)
-    first: Int64Array = field(init=False)
+    images: Int64Array = field(init=False)
+    symmetry: Int64Array = field(init=False)
+    representative: Int64Array = field(init=False)
     row: Int64Array = field(init=False)
     lengths: Int64Array = field(init=False)
 
     def __post_init__(self) -> None:
         graph = self.graph
-        self.moved, self.exchange, self.first = _exchanges(
+        self.images, self.symmetry, self.representative = _symmetries(
             graph.space, _like_axes(graph), graph.alike
         )
-        self.row = np.full(self.first.size, -1, dtype=np.int64)
-        self.lengths = np.zeros((0, self.first.size), dtype=np.int64)
+        self.row = np.full(self.representative.size, -1, dtype=np.int64)
+        self.lengths = np.zeros((0, self.representative.size), dtype=np.int64)
 
-    def fill(self, table: Int64Array, sources: _Part, targets: _Part) -> None:
-        """Put the lengths of the shortest paths from sources to targets at their places."""
+    def fill(self, table: Int64Array, sources: _LayoutGroup, targets: _LayoutGroup) -> None:
+        """Write the lengths of the shortest paths from sources to targets into a table."""
         starts, goals = self._nodes(sources), self._nodes(targets)
         graph = self.graph
-        wanted = np.unique(self.first[starts])
+        wanted = np.unique(self.representative[starts])
         missing = wanted[self.row[wanted] < 0]
         if missing.size:
             ends = np.zeros(self.row.size + 1, dtype=np.int64)
             np.cumsum(np.bincount(graph.source, minlength=self.row.size), out=ends[1:])
-            found = _from_all(ends, graph.target, graph.weight, missing)
+            computed = _shortest_paths(ends, graph.target, graph.weight, missing)
             self.row[missing] = len(self.lengths) + np.arange(missing.size)
-            self.lengths = np.concatenate([self.lengths, found])
-        here = self.row[self.first[starts]], self.exchange[starts]
-        places = sources.places, targets.places
-        longest = _gather(self.lengths, *here, self.moved, goals, *places, table)
-        if longest >= _FAR:
+            self.lengths = np.concatenate([self.lengths, computed])
+        source_rows = self.row[self.representative[starts]], self.symmetry[starts]
+        positions = sources.positions, targets.positions
+        longest = _gather(self.lengths, *source_rows, self.images, goals, *positions, table)
+        if longest >= _UNREACHABLE:
             raise LayoutError("no sequence of collectives leads from a source to a target.")
 
-    def _nodes(self, part: _Part) -> Int64Array:
-        """The nodes of layouts, which fit the shape."""
+    def _nodes(self, group: _LayoutGroup) -> Int64Array:
+        """Return the nodes of layouts, after checking that they fit the shape."""
         space = self.graph.space
-        nodes = part.nodes_in(space)
+        nodes = group.nodes_in(space)
         unfit = nodes[~self.graph.fits[nodes]]
         if unfit.size:
             raise LayoutError(
@@ -216,16 +225,17 @@ class _Lengths:
 
 
 @numba.njit(cache=True, nogil=True)
-def _from_all(
+def _shortest_paths(
     ends: Int64Array, target: Int64Array, weight: Int64Array, starts: Int64Array
 ) -> Int64Array:
-    """int64[starts, nodes], path lengths by relaxing every edge until nothing changes.
+    """Return the path lengths from each start to every node, as int64[starts, nodes].
 
-    Few rounds suffice, as cheap paths have few steps; all starts share each look at an edge. The
-    edges of a node are those from ``ends`` of it to ``ends`` of the next.
+    Edges are relaxed until no length changes. Cheap paths have few steps, so a few rounds suffice.
+    An edge is relaxed for all starts at once. The edges of node n are ``ends[n]`` to ``ends[n +
+    1]``.
     """
     nodes, count = ends.size - 1, starts.size
-    lengths = np.full((nodes, count), _FAR, dtype=np.int64)
+    lengths = np.full((nodes, count), _UNREACHABLE, dtype=np.int64)
     changed = np.zeros(nodes, dtype=np.bool_)
     for number in range(count):
         lengths[starts[number], number] = 0
@@ -241,7 +251,7 @@ def _from_all(
             for edge in range(ends[tail], ends[tail + 1]):
                 there, step = lengths[target[edge]], weight[edge]
                 gained = np.int64(0)
-                for number in range(count):  # without branches: many numbers at a time
+                for number in range(count):  # without branches, so that it is vectorized
                     shorter = min(here[number] + step, there[number])
                     gained |= shorter ^ there[number]
                     there[number] = shorter
@@ -255,33 +265,37 @@ def _from_all(
 def _gather(
     lengths: Int64Array,
     row: Int64Array,
-    exchange: Int64Array,
-    moved: Int64Array,
+    symmetry: Int64Array,
+    images: Int64Array,
     goals: Int64Array,
     rows: npt.NDArray[np.uint64],
     columns: npt.NDArray[np.uint64],
     table: Int64Array,
 ) -> np.int64:
-    """Lengths from sources, by their rows and exchanges, to goals into a table; the longest."""
+    """Write the path lengths from sources to goals into a table, and return the longest.
+
+    ``row`` and ``symmetry`` are those of the sources, ``rows`` and ``columns`` the positions of
+    sources and goals in the table.
+    """
     longest = np.int64(0)
-    taken = np.empty((moved.shape[0], goals.size), dtype=np.uint32)  # to goals, by each exchange
-    known = np.zeros(moved.shape[0], dtype=np.bool_)
+    goal_images = np.empty((images.shape[0], goals.size), dtype=np.uint32)
+    is_filled = np.zeros(images.shape[0], dtype=np.bool_)
     for start in range(rows.size):
-        number = exchange[start]
-        if not known[number]:
-            known[number] = True
+        number = symmetry[start]
+        if not is_filled[number]:
+            is_filled[number] = True
             for goal in range(goals.size):
-                taken[number, goal] = moved[number, goals[goal]]
-        here, way, into = lengths[row[start]], taken[number], table[rows[start]]
+                goal_images[number, goal] = images[number, goals[goal]]
+        from_source, image, table_row = lengths[row[start]], goal_images[number], table[rows[start]]
         for goal in range(goals.size):
-            length = here[way[goal]]
-            into[columns[goal]] = length
+            length = from_source[image[goal]]
+            table_row[columns[goal]] = length
             longest = max(longest, length)
     return longest
 
 
 def _digits(codes: Int64Array, space: LayoutSpace) -> Int64Array:
-    """`LayoutSpace.digits` of layouts that have a number: a dimension's axes ascend in it."""
+    """Return the digits (`LayoutSpace.digits`) of layouts given by codes."""
     axes = len(space.axes)
     states = code_states(codes, axes)
     unknown = 1 + space.rank * axes + len(space.reducers)
@@ -292,32 +306,43 @@ def _digits(codes: Int64Array, space: LayoutSpace) -> Int64Array:
     split = (states > 0) & (states <= space.rank)
     digits = np.where(split, 1 + (states - 1) * axes, partial[states])
     for axis in range(axes):
-        before = states[:, :axis] == states[:, axis : axis + 1]
-        digits[:, axis] += before.sum(axis=1) * split[:, axis]
+        earlier = states[:, :axis] == states[:, axis : axis + 1]  # axes of the same dimension
+        digits[:, axis] += earlier.sum(axis=1) * split[:, axis]
     return digits
 
 
 @lru_cache(maxsize=64)
-def _exchanges(
+def _symmetries(
     space: LayoutSpace, like_axes: tuple[tuple[int, ...], ...], alike: tuple[tuple[int, ...], ...]
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Where exchanges of like axes and like dimensions take the nodes, and the first of those."""
+    """Return the images of all nodes under each symmetry, and the representatives.
+
+    Args:
+        space: the layouts.
+        like_axes: groups of axes that may be permuted.
+        alike: groups of dimensions that may be permuted.
+
+    Returns:
+        int64[symmetries, V], the images; int64[V], the symmetry that maps a node to its
+        representative; and int64[V], the representative.
+    """
     axes, rank = len(space.axes), space.rank
-    ways = _orders(alike, rank)
-    dims = np.array(ways, np.int64).reshape(len(ways), rank)  # a scalar has one way, and no column
-    places = np.tile(np.arange(2 + rank * axes + len(space.reducers)), (len(dims), 1))
+    permuted = _orders(alike, rank)
+    dims = np.array(permuted, np.int64).reshape(len(permuted), rank)  # also for rank 0
+    new_digit = np.tile(np.arange(2 + rank * axes + len(space.reducers)), (len(dims), 1))
     for dim in range(rank):
-        there = 1 + dims[:, dim : dim + 1] * axes
-        places[:, 1 + dim * axes : 1 + (dim + 1) * axes] = there + np.arange(axes)
-    images = places[:, space.digits]
+        first = 1 + dims[:, dim : dim + 1] * axes
+        new_digit[:, 1 + dim * axes : 1 + (dim + 1) * axes] = first + np.arange(axes)
+    image_digits = new_digit[:, space.digits]
     orders = _orders(like_axes, axes)
-    table = np.concatenate([space.nodes_of(images[:, :, order]) for order in orders])
-    exchange = table.argmin(axis=0)
-    return table, exchange, table[exchange, np.arange(exchange.size)]
+    images = np.concatenate([space.nodes_of(image_digits[:, :, order]) for order in orders])
+    symmetry = images.argmin(axis=0)
+    return images, symmetry, images[symmetry, np.arange(symmetry.size)]
 
 
 def _like_axes(graph: PricedGraph) -> tuple[tuple[int, ...], ...]:
-    """The mesh axes in groups: exchanging two of a group changes no price of this tensor."""
+    """Return groups of mesh axes. Exchanging two axes of a group changes no price of this
+    tensor."""
     prices = graph.class_price
     groups: list[list[int]] = []
     for axis, size in enumerate(graph.space.axes):
@@ -338,18 +363,21 @@ def _exchanged_classes(space: LayoutSpace, one: int, other: int) -> Int64Array:
 
 
 def _orders(groups: Sequence[tuple[int, ...]], count: int) -> list[list[int]]:
-    """All orders of so many things that move each within its group."""
+    """Return all permutations of ``count`` numbers that map each group to itself.
+
+    Return only the identity if there are more than `_MOST_SYMMETRIES`.
+    """
     total = 1
     for group in groups:
         for factor in range(2, len(group) + 1):
             total *= factor
-    if total > _MOST_EXCHANGES:
+    if total > _MOST_SYMMETRIES:
         return [list(range(count))]
     orders = []
-    for images in itertools.product(*(itertools.permutations(group) for group in groups)):
+    for permuted_groups in itertools.product(*(itertools.permutations(group) for group in groups)):
         order = list(range(count))
-        for group, image in zip(groups, images, strict=True):
-            for place, moved in zip(group, image, strict=True):
-                order[place] = moved
+        for group, permuted in zip(groups, permuted_groups, strict=True):
+            for position, image_position in zip(group, permuted, strict=True):
+                order[position] = image_position
         orders.append(order)
     return orders

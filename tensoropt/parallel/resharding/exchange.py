@@ -1,4 +1,4 @@
-"""A step inside an operator: every piece of a dimension becomes a window, with its neighbours'."""
+"""An exchange of halos: each device extends its piece of a dimension to a window."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ __all__ = ["Exchange"]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Halos along one dimension, on the group ``mesh.group(rank, axes)`` of every device.
+    """An exchange of halos along one dimension, in the group ``mesh.group(rank, axes)`` of a
+    device.
 
-    Place i of the group holds elements [i * extent, (i + 1) * extent) and gets ``length`` elements
-    from ``starts[i]`` on. Windows overlap, so what they make has no layout: no `ReshardStep`
-    leads there, and only the operator that asked for them reads them.
+    Member i of the group holds elements [i * extent, (i + 1) * extent). It receives the window of
+    ``length`` elements that starts at ``starts[i]``. Windows overlap, so the result has no layout.
+    Only the operator inside which the exchange happens reads it.
 
     Attributes:
         axes: the mesh axes that split the dimension, the major one first.
         dim: the dimension.
-        extent: of a piece.
-        starts: per place the first element of its window, negative before the whole's first.
-        length: of every window.
-        fill: what a window has beyond the ends of the whole.
-        back: whether this is the way back: windows become pieces, and what several windows have
-            of an element is added up.
+        extent: extent of a piece.
+        starts: for each member the first element of its window, negative if it is before the
+            tensor.
+        length: length of every window.
+        fill: value of elements of a window beyond the ends of the tensor.
+        back: whether this is the reverse: windows become pieces, and the values that several
+            windows have for an element are summed.
 
     Raises:
-        LayoutError: for no axes, or a negative extent or length.
+        LayoutError: if there are no axes, or an extent or length is negative.
     """
 
     axes: tuple[int, ...]
@@ -42,29 +44,29 @@ class Exchange:
     def __post_init__(self) -> None:
         if not self.axes or self.dim < 0 or min(self.extent, self.length) < 0:
             raise LayoutError(
-                "an exchange has mesh axes, a dimension counted from the front, and extents of 0 "
-                f"or more. Got {self}."
+                "an exchange has mesh axes, a dimension counted from the front, and extents of at "
+                f"least 0. Got {self}."
             )
 
     @property
     def is_local(self) -> bool:
-        """Whether no window has an element of another piece."""
+        """Whether no window contains an element of another member's piece."""
         whole = len(self.starts) * self.extent
-        for place, start in enumerate(self.starts):
+        for member, start in enumerate(self.starts):
             first, end = max(0, start), min(whole, start + self.length)
-            own = place * self.extent
-            if first < end and not (own <= first and end <= own + self.extent):
+            piece = member * self.extent
+            if first < end and not (piece <= first and end <= piece + self.extent):
                 return False
         return True
 
     @property
     def result(self) -> int:
-        """Extent of the dimension afterwards."""
+        """Extent of the dimension on each device after the exchange."""
         return self.extent if self.back else self.length
 
     @property
     def adjoint(self) -> Exchange:
-        """What takes the gradient back: each device's is its own share."""
+        """The exchange of the gradient, whose windows on the devices are shares of a sum."""
         return replace(self, back=not self.back, fill=0)
 
     def __str__(self) -> str:

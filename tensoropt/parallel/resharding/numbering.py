@@ -1,4 +1,4 @@
-"""All layouts of a tensor of one rank on one mesh as rows of digits, and where each of them is."""
+"""All layouts of a tensor of one rank on one mesh as rows of digits, and their node numbers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 
-__all__ = ["Places", "all_digits", "arrangements", "subsets"]
+__all__ = ["NodeLookup", "all_digits", "arrangements", "subsets"]
 
 
-# Numbers of layouts are looked up in a table up to this size, else by bisection.
+# Larger numbers of layouts are looked up by bisection, not in a table (entries).
 _LARGEST_TABLE = 2**22
 
 
 def all_digits(axes: int, rank: int, reducers: int) -> Int64Array:
-    """int64[V, axes], every layout: unused axes are replicated or partial, the others lie in order
-    on dimensions.
+    """Return every layout as int64[V, axes], in the digits of `LayoutSpace.digits`.
 
     Args:
-        axes: how many the mesh has.
-        rank: of the tensor.
-        reducers: by how many reducers a layout may be partial.
+        axes: number of mesh axes.
+        rank: rank of the tensor.
+        reducers: number of reducers by which a layout may be partial.
     """
     blocks = [np.zeros((0, axes), np.int64)]
     for count in range(axes + 1):
@@ -41,20 +40,21 @@ def all_digits(axes: int, rank: int, reducers: int) -> Int64Array:
         for row, (reducer, group) in enumerate(partial):
             options[1 + row, list(group)] = 1 + rank * axes + reducer
         block = np.zeros((len(used), len(cuts), len(options), axes), np.int64)
-        for place in range(count):
+        for position in range(count):
             rows = np.arange(len(used))[:, None, None]
             cut, option = np.arange(len(cuts))[:, None], np.arange(len(options))
-            block[rows, cut, option, used[:, place, None, None]] = cuts[:, place, None]
-        for place in range(left):
+            block[rows, cut, option, used[:, position, None, None]] = cuts[:, position, None]
+        for position in range(left):
             rows = np.arange(len(used))[:, None, None]
             cut, option = np.arange(len(cuts))[:, None], np.arange(len(options))
-            block[rows, cut, option, unused[:, place, None, None]] = options[:, place]
+            block[rows, cut, option, unused[:, position, None, None]] = options[:, position]
         blocks.append(block.reshape(len(used) * len(cuts) * len(options), axes))
     return np.concatenate(blocks)
 
 
 def _cuts(count: int, rank: int, axes: int) -> Iterator[list[int]]:
-    """Digits for the ways to cut a sequence of axes into ``rank`` runs, empty ones included."""
+    """Yield the digits for each way to cut ``count`` axes into ``rank`` runs, which may be
+    empty."""
     if rank == 0:
         if not count:
             yield []
@@ -62,21 +62,21 @@ def _cuts(count: int, rank: int, axes: int) -> Iterator[list[int]]:
     for ends in itertools.combinations_with_replacement(range(count + 1), rank - 1):
         bounds = (0, *ends, count)
         yield [
-            1 + dim * axes + place
+            1 + dim * axes + position
             for dim in range(rank)
-            for place in range(bounds[dim + 1] - bounds[dim])
+            for position in range(bounds[dim + 1] - bounds[dim])
         ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
-    """Where layouts are, by one number for all their digits.
+class NodeLookup:
+    """Finds the node of a layout from its digits, combined into one number.
 
     Attributes:
-        weights: int64[axes], what a digit counts in that number.
-        numbers: int64[V], of all layouts, ascending.
-        order: int64[V], their nodes.
-        table: int64[all numbers], the node of each, where there are not too many.
+        weights: int64[axes], the weight of each digit in the number.
+        numbers: int64[V], the numbers of all layouts, ascending.
+        order: int64[V], the nodes in the order of ``numbers``.
+        table: int64[numbers], the node of every number; None if the table would be too large.
     """
 
     weights: Int64Array
@@ -85,8 +85,8 @@ class Places:
     table: Int64Array | None
 
     @classmethod
-    def of(cls, digits: Int64Array, base: int) -> Places:
-        """Of all layouts, [V, axes], whose digits are below a base."""
+    def of(cls, digits: Int64Array, base: int) -> NodeLookup:
+        """Return the lookup of all layouts, [V, axes], whose digits are below ``base``."""
         weights = base ** np.arange(digits.shape[1], dtype=np.int64)
         numbers = digits @ weights
         order = np.argsort(numbers)
@@ -97,22 +97,22 @@ class Places:
         return cls(weights, numbers[order], order, table)
 
     def nodes(self, numbers: Int64Array) -> Int64Array:
-        """The layouts of these numbers; -1 where there is none."""
+        """Return the nodes of these numbers; -1 for a number of no layout."""
         if self.table is not None:
-            known: Int64Array = self.table[numbers]
-            return known
-        found = np.minimum(np.searchsorted(self.numbers, numbers), self.numbers.size - 1)
-        nodes: Int64Array = np.where(self.numbers[found] == numbers, self.order[found], -1)
+            looked_up: Int64Array = self.table[numbers]
+            return looked_up
+        position = np.minimum(np.searchsorted(self.numbers, numbers), self.numbers.size - 1)
+        nodes: Int64Array = np.where(self.numbers[position] == numbers, self.order[position], -1)
         return nodes
 
 
 def subsets(axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Non-empty subsets, each in the given order."""
+    """Return the non-empty subsets, each in the given order."""
     counts = range(1, len(axes) + 1)
     return tuple(itertools.chain.from_iterable(itertools.combinations(axes, n) for n in counts))
 
 
 def arrangements(axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Non-empty subsets in every order."""
+    """Return the non-empty subsets in every order."""
     counts = range(1, len(axes) + 1)
     return tuple(itertools.chain.from_iterable(itertools.permutations(axes, n) for n in counts))

@@ -1,10 +1,10 @@
-"""The cheapest way from one layout to another: a shortest path over layouts.
+"""The cheapest resharding from one layout to another: a shortest path over layouts.
 
 TensorOpt, section 4.2 ("Flexible tensor splitting"): nodes are layouts, an edge is one collective
-(or local step) that turns one layout into another, its weight is the collective's time. Nodes are
-the layouts that fit the shape, partial ones among them for the reducers of the two ends only: from
-one true tensor to another no path passes through partial sums. Costs are whole nanoseconds and
-sums are exact.
+or local step between two layouts, and its weight is the time of the step.
+
+The nodes are the layouts that fit the shape. They include partial layouts with the reducers of the
+source and the target only. Costs are whole nanoseconds, so sums are exact.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = [
 Price = Callable[[str, tuple[int, ...], int], int]
 """Nanoseconds (a whole number, at least 1) of a step: its kind, its axes, and its `step_bytes`.
 
-A price is pure (same arguments, same answer) and hashable: what it said is remembered.
+A price is pure (same arguments, same result) and hashable, because results are cached.
 """
 
-_EXACT = 2**53  # below it float64, in which SciPy adds up the paths, holds every whole number
+_EXACT = 2**53  # SciPy adds path lengths in float64, which is exact below this number
 
 
 def plan_reshard(
@@ -51,22 +51,24 @@ def plan_reshard(
     target: Layout,
     price: Price,
 ) -> tuple[ReshardStep, ...]:
-    """The cheapest steps between two layouts; among equals the fewest, then in a fixed order.
+    """Return the cheapest steps from one layout to another.
+
+    Of several cheapest paths, take one with the fewest steps; of those, the first in a fixed order.
 
     Args:
         mesh: the devices.
-        shape: the whole tensor's.
+        shape: shape of the whole tensor.
         itemsize: bytes of one element.
-        source: the layout to start from.
-        target: the layout to arrive at.
-        price: what a step costs.
+        source: the layout before.
+        target: the layout after.
+        price: cost of a step.
 
     Returns:
-        The steps, each from where the one before arrived; none if the layouts are the same.
+        The steps, in order; none if the layouts are equal.
 
     Raises:
         LayoutError: if a layout does not fit the shape.
-        OptionError: if the price is not a whole number of at least 1.
+        OptionError: if a price is not a whole number of at least 1.
     """
     for layout in (source, target):
         layout.local_shape(shape, mesh)
@@ -75,29 +77,30 @@ def plan_reshard(
     graph = priced_graph(mesh.axes, tuple(shape), itemsize, _reducers(source, target), price)
     start, goal = graph.space.node(source), graph.space.node(target)
     times = _solve(_matrix(graph), np.array([start]))[0]
-    tight = np.flatnonzero(times[graph.source] + graph.weight == times[graph.target])
-    path = _first_of_shortest(graph.source[tight], graph.target[tight], start, goal)
-    return tuple(graph.space.step(int(graph.edge[tight[position]])) for position in path)
+    on_cheapest = np.flatnonzero(times[graph.source] + graph.weight == times[graph.target])
+    path = _first_of_shortest(graph.source[on_cheapest], graph.target[on_cheapest], start, goal)
+    return tuple(graph.space.step(int(graph.edge[on_cheapest[position]])) for position in path)
 
 
 def step_bytes(step: ReshardStep, mesh: Mesh, shape: Sequence[int], itemsize: int) -> int:
-    """Bytes by which a step is priced: of the local piece before it, or after a local step."""
+    """Return the bytes that a step is priced by: of a device's piece before it; after a local
+    step."""
     layout = step.target if step.is_local else step.source
     return layout.local_elements(shape, mesh) * itemsize
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedGraph:
-    """The part of a layout space that fits one shape, with prices.
+    """The layouts of a space that fit one shape, and the priced steps between them.
 
     Attributes:
-        space: where nodes and edges come from; nodes keep their numbers.
-        fits: [V], which nodes fit the shape.
-        class_price: [classes], nanoseconds of each cost class; 0 where none was asked for.
-        edge: [e], the edges whose two ends fit.
+        space: the layout space. Nodes have the same numbers here.
+        fits: [V], whether each node fits the shape.
+        class_price: [classes], nanoseconds of each cost class; 0 for classes of no edge here.
+        edge: [e], the edges between nodes that fit.
         source, target: [e], their ends.
-        weight: [e], nanoseconds.
-        alike: the tensor's dimensions, in groups that divide by the same numbers.
+        weight: [e], their nanoseconds.
+        alike: the tensor's dimensions, grouped by the numbers of pieces that divide them.
     """
 
     space: LayoutSpace
@@ -122,7 +125,7 @@ def priced_graph(
     reducers: tuple[str, ...],
     price: Price,
 ) -> PricedGraph:
-    """`price_layouts`, remembered."""
+    """Return `price_layouts`, cached."""
     return price_layouts(axes, shape, itemsize, reducers, price)
 
 
@@ -134,15 +137,16 @@ def price_layouts(
     price: Price,
     ordered: bool = True,
 ) -> PricedGraph:
-    """The layouts of one kind of tensor, and what the steps between them cost.
+    """Return the layouts of one kind of tensor and the priced steps between them.
 
     Args:
         axes: size of every mesh axis.
-        shape: the whole tensor's.
+        shape: shape of the whole tensor.
         itemsize: bytes of one element.
-        reducers: of the partial layouts, sorted.
-        price: what a step costs.
-        ordered: whether a price may depend on the order of axes; else it is asked for one.
+        reducers: reducers of the partial layouts, sorted.
+        price: cost of a step.
+        ordered: whether a price may depend on the order of axes. If not, it is called for ascending
+            axes only.
 
     Raises:
         OptionError: if a price is not a whole number of at least 1.
@@ -156,11 +160,11 @@ def price_layouts(
         source, target, classes = source[edge], target[edge], classes[edge]
     whole = prod(shape) * itemsize
     table = np.zeros(len(space.classes), dtype=np.int64)
-    asked = np.bincount(classes, minlength=len(space.classes)) > 0
+    in_use = np.bincount(classes, minlength=len(space.classes)) > 0
     if not ordered:
         ascending = space.ascending_classes()
-        asked = np.bincount(ascending[asked], minlength=len(space.classes)) > 0
-    for cost_class in np.flatnonzero(asked).tolist():
+        in_use = np.bincount(ascending[in_use], minlength=len(space.classes)) > 0
+    for cost_class in np.flatnonzero(in_use).tolist():
         kind, group, pieces = space.classes[cost_class]
         value = price(kind, group, whole // pieces)
         if type(value) is not int or not 1 <= value < _EXACT:
@@ -178,7 +182,7 @@ def price_layouts(
 
 @lru_cache(maxsize=32)
 def _matrix(graph: PricedGraph) -> csr_matrix:
-    """The edges' weights as a sparse matrix, float64."""
+    """Return the weights of the edges as a sparse matrix of float64."""
     size = graph.space.size
     rows = np.concatenate([[0], np.cumsum(np.bincount(graph.source, minlength=size))])
     weight = graph.weight.astype(np.float64)
@@ -195,10 +199,10 @@ def _checked(price: int, kind: str, axes: tuple[int, ...]) -> int:
 
 
 def _solve(matrix: csr_matrix, starts: Int64Array) -> Int64Array:
-    """[starts, V], exact path lengths; -1 where there is no path.
+    """Return exact path lengths as [starts, V]; -1 where there is no path.
 
-    A float64 sum of whole numbers is exact below 2**53, and one that is not below never rounds
-    to below, so that checking the results suffices.
+    A sum in float64 is exact as long as it is below 2**53. A larger sum is never rounded below
+    2**53, so it suffices to check the results.
     """
     lengths = dijkstra(matrix, indices=starts)
     lengths[np.isinf(lengths)] = -1
@@ -210,22 +214,22 @@ def _solve(matrix: csr_matrix, starts: Int64Array) -> Int64Array:
 
 
 def _first_of_shortest(source: Int64Array, target: Int64Array, start: int, goal: int) -> list[int]:
-    """Positions of the edges of the path with the fewest edges, the first ones among equals.
+    """Return the positions of the edges of the path with the fewest edges.
 
-    The edges are those of all cheapest paths, so that they form no cycle.
+    The edges are those of all cheapest paths, so they have no cycle. Ties are broken by position.
     """
-    left = {goal: 0}  # edges from here to the goal
+    left = {goal: 0}  # number of edges from a node to the goal
     reached = [goal]
     while start not in left:
         if not reached:
             raise LayoutError("no sequence of collectives leads from the source to the target.")
-        before = []
+        tails = []
         for head in reached:
             for tail in source[target == head].tolist():
                 if tail not in left:
                     left[tail] = left[head] + 1
-                    before.append(tail)
-        reached = before
+                    tails.append(tail)
+        reached = tails
     path: list[int] = []
     node = start
     while node != goal:

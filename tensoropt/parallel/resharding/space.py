@@ -10,39 +10,42 @@ import numpy as np
 
 from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.parallel.layout import REDUCERS, Layout
-from tensoropt.parallel.resharding.moves import NO_DIM, Moves
-from tensoropt.parallel.resharding.numbering import Places, all_digits, arrangements
+from tensoropt.parallel.resharding.numbering import NodeLookup, all_digits, arrangements
 from tensoropt.parallel.resharding.step import KINDS, LOCAL_KINDS, ReshardStep
+from tensoropt.parallel.resharding.step_table import NO_DIM, StepTable
 
 __all__ = ["LayoutSpace", "layout_space"]
 
 _Key = tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]
-_UNORDERED = ("mask", "allreduce")  # kinds for which the order of axes has no effect
+_UNORDERED = ("mask", "allreduce")  # kinds of steps for which the order of axes has no effect
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutSpace:
-    """The graph on which resharding is a shortest path (TensorOpt, section 4.2).
+    """The graph of layouts, in which resharding is a shortest path (TensorOpt, section 4.2).
 
-    Nodes are the V layouts: every ordered assignment of the mesh axes to dimensions, the other
-    axes replicated or partial. Edges are the E steps, in a fixed order, sorted by source; two
-    layouts have one edge at most. Neither depends on the tensor's shape. What a step costs
-    depends on its *class* alone: its kind, its axes, and the number of pieces that the tensor is
-    in where the step's bytes are counted (before it; after it for local steps).
+    Nodes are the V layouts: every ordered assignment of mesh axes to dimensions, where an
+    unassigned axis replicates or is partial. Edges are the E steps, in a fixed order, sorted by
+    source. There is at most one edge from one layout to another. Nodes and edges do not depend on
+    the tensor's shape.
+
+    The cost of a step depends only on its class: its kind, its axes, and the number of pieces of
+    the tensor before the step (after it for local steps).
 
     Attributes:
         axes: size of every mesh axis.
-        reducers: the reducers of the partial layouts; without any there are none.
-        digits: [V, axes], what each axis does: 0 is nothing, 1 + dim * axes + place that it is at
-            that place among those that split a dimension, 1 + rank * axes + r that the layout is
-            partial over it by reducer r of ``reducers``.
-        splits: [V, rank], into how many pieces each dimension falls.
-        source, target: [E], the layouts at an edge's ends.
+        reducers: reducers of the partial layouts. Without any there are no partial layouts.
+        digits: [V, axes], the role of each axis: 0 if it is unused, 1 + dim * axes + position if it
+            is at this position among the axes that split a dimension, 1 + rank * axes + r if the
+            layout is partial over it by reducer r of ``reducers``.
+        splits: [V, rank], the number of pieces of each dimension.
+        source, target: [E], the layouts at the ends of each edge.
         cost_class: [E], index into ``classes``.
-        from_dim, to_dim: [E], the dimensions concerned, -1 for none.
-        classes: kind, axes, pieces.
-        class_numbers: [classes], ascending: place of the kind in `KINDS` and of the axes among all
-            arrangements of axes and of the pieces among all counts of pieces, as one number.
+        from_dim, to_dim: [E], the dimensions of the step, -1 for none.
+        classes: kind, axes and number of pieces of each class.
+        class_numbers: [classes], ascending. Each combines the position of the kind in `KINDS`, of
+            the axes among all ordered groups of axes, and of the pieces among all numbers of
+            pieces.
     """
 
     axes: tuple[int, ...]
@@ -56,7 +59,7 @@ class LayoutSpace:
     to_dim: Int8Array
     classes: tuple[tuple[str, tuple[int, ...], int], ...]
     class_numbers: Int64Array
-    _places: Places
+    _lookup: NodeLookup
     _keys: list[_Key] = field(default_factory=list)
     _nodes: dict[_Key, int] = field(default_factory=dict)
 
@@ -72,32 +75,33 @@ class LayoutSpace:
 
     @property
     def keys(self) -> Sequence[_Key]:
-        """Dimensions, partial axes and reducer of every layout."""
+        """Dimensions, partial axes and reducer of every layout: the arguments of `Layout`."""
         if not self._keys:
             self._keys.extend(self._key(row) for row in self.digits.tolist())
         return self._keys
 
     @property
     def nodes(self) -> dict[_Key, int]:
-        """Where a key is in ``keys``."""
+        """The node of each key."""
         if not self._nodes:
             self._nodes.update((key, node) for node, key in enumerate(self.keys))
         return self._nodes
 
     def nodes_of(self, digits: Int64Array) -> Int64Array:
-        """int64[...], the nodes with these ``digits``, [..., axes]; -1 where there is none."""
-        return self._places.nodes(digits @ self._places.weights)
+        """Return the nodes with these ``digits``, [..., axes], as int64[...]; -1 if there is
+        none."""
+        return self._lookup.nodes(digits @ self._lookup.weights)
 
     def node(self, layout: Layout) -> int:
-        """The node of a layout that fits this mesh, rank and choice of reducers."""
+        """Return the node of a layout that fits this mesh, rank and choice of reducers."""
         return self.nodes[layout.dims, layout.partial, layout.reducer]
 
     def layout(self, node: int) -> Layout:
-        """The layout of a node."""
+        """Return the layout of a node."""
         return Layout(*self.keys[node])
 
     def step(self, edge: int) -> ReshardStep:
-        """The step that an edge stands for."""
+        """Return the step of an edge."""
         kind, axes, _ = self.classes[self.cost_class[edge]]
         source, target = self.layout(int(self.source[edge])), self.layout(int(self.target[edge]))
         from_dim, to_dim = int(self.from_dim[edge]), int(self.to_dim[edge])
@@ -113,26 +117,26 @@ class LayoutSpace:
         )
 
     def exchanged_classes(self, one: int, other: int) -> Int64Array:
-        """The cost class that every class becomes when two axes of equal size are exchanged."""
-        several, counts = _exchanged_groups(len(self.axes), one, other), self._counts
+        """Return the class that each class becomes when two axes of equal size are exchanged."""
+        swapped, counts = _exchanged_groups(len(self.axes), one, other), self._counts
         step, pieces = np.divmod(self.class_numbers, counts)
-        kind, group = np.divmod(step, several.shape[1])
-        numbers = (kind * several.shape[1] + several[kind, group]) * counts + pieces
-        found: Int64Array = np.searchsorted(self.class_numbers, numbers)
-        return found
+        kind, group = np.divmod(step, swapped.shape[1])
+        numbers = (kind * swapped.shape[1] + swapped[kind, group]) * counts + pieces
+        classes: Int64Array = np.searchsorted(self.class_numbers, numbers)
+        return classes
 
     def ascending_classes(self) -> Int64Array:
-        """The cost class that every class becomes when its axes are named in ascending order."""
+        """Return the class that each class becomes when its axes are put in ascending order."""
         ascending, counts = _ascending_groups(len(self.axes)), self._counts
         step, pieces = np.divmod(self.class_numbers, counts)
         kind, group = np.divmod(step, ascending.size)
         numbers = (kind * ascending.size + ascending[group]) * counts + pieces
-        found: Int64Array = np.searchsorted(self.class_numbers, numbers)
-        return found
+        classes: Int64Array = np.searchsorted(self.class_numbers, numbers)
+        return classes
 
     @property
     def _counts(self) -> int:
-        """How many different counts of pieces there are."""
+        """The number of distinct numbers of pieces."""
         return int(np.count_nonzero(np.bincount(self.splits.prod(axis=1))))
 
     def _key(self, digits: Sequence[int]) -> _Key:
@@ -144,61 +148,65 @@ class LayoutSpace:
             if 0 < digit < first_partial:
                 dims[(digit - 1) // count][(digit - 1) % count] = axis
         reducer = self.reducers[digits[partial[0]] - first_partial] if partial else "sum"
-        return tuple(tuple(own[place] for place in sorted(own)) for own in dims), partial, reducer
+        ordered = tuple(tuple(axes[position] for position in sorted(axes)) for axes in dims)
+        return ordered, partial, reducer
 
 
 @lru_cache(maxsize=16)
 def layout_space(axes: tuple[int, ...], rank: int, reducers: tuple[str, ...]) -> LayoutSpace:
-    """Build the space once per mesh axes, rank and reducers (sorted, without duplicates).
+    """Build the space of layouts for mesh axes, a rank and reducers (sorted, without duplicates).
 
-    What is not partial lies as it does beside partial layouts, which are mostly asked for, too.
+    The space without partial layouts is cut out of the space with sums, which is usually needed
+    too.
     """
     if not reducers:
         return _without_partial(layout_space(axes, rank, REDUCERS[:1]))
     digits = all_digits(len(axes), rank, len(reducers))
-    places = Places.of(digits, 2 + rank * len(axes) + len(reducers))
-    moves = Moves(axes, rank, len(reducers), digits, places)
-    source, place, kind, group, target, from_dim, to_dim = moves.all()
-    order = np.argsort(source * (int(place.max(initial=0)) + 1) + place)
+    lookup = NodeLookup.of(digits, 2 + rank * len(axes) + len(reducers))
+    table = StepTable(axes, rank, len(reducers), digits, lookup)
+    source, step_order, kind, group, target, from_dim, to_dim = table.all()
+    order = np.argsort(source * (int(step_order.max(initial=0)) + 1) + step_order)
     source, target, kind, group = source[order], target[order], kind[order], group[order]
-    charged = np.where(kind < len(LOCAL_KINDS), target, source)
-    whole, pieces = np.unique(moves.splits.prod(axis=1), return_inverse=True)
-    number = (kind * len(moves.groups) + group) * whole.size + pieces.ravel()[charged]
-    there = np.flatnonzero(np.bincount(number))
+    piece_layout = np.where(kind < len(LOCAL_KINDS), target, source)  # whose pieces are counted
+    counts, pieces = np.unique(table.splits.prod(axis=1), return_inverse=True)
+    number = (kind * len(table.groups) + group) * counts.size + pieces.ravel()[piece_layout]
+    class_numbers = np.flatnonzero(np.bincount(number))
     cost_class = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
-    cost_class[there] = np.arange(there.size)
+    cost_class[class_numbers] = np.arange(class_numbers.size)
     classes = tuple(
-        (KINDS[step // len(moves.groups)], moves.groups[step % len(moves.groups)], count)
+        (KINDS[step // len(table.groups)], table.groups[step % len(table.groups)], count)
         for step, count in zip(
-            (there // whole.size).tolist(), whole[there % whole.size].tolist(), strict=True
+            (class_numbers // counts.size).tolist(),
+            counts[class_numbers % counts.size].tolist(),
+            strict=True,
         )
     )
     return LayoutSpace(
         axes,
         reducers,
         digits,
-        moves.splits,
+        table.splits,
         source,
         target,
         cost_class[number],
         from_dim[order].astype(np.int8),
         to_dim[order].astype(np.int8),
         classes,
-        there,
-        places,
+        class_numbers,
+        lookup,
     )
 
 
 def _without_partial(space: LayoutSpace) -> LayoutSpace:
-    """The part of a space in which nothing is partial."""
+    """Return the part of a space without partial layouts."""
     first_partial = 1 + space.rank * len(space.axes)
     whole = (space.digits < first_partial).all(axis=1)
     number = np.cumsum(whole) - 1
     kept = np.flatnonzero(whole[space.source] & whole[space.target])
     cost_class = space.cost_class[kept]
-    there = np.flatnonzero(np.bincount(cost_class, minlength=len(space.classes)))
+    kept_classes = np.flatnonzero(np.bincount(cost_class, minlength=len(space.classes)))
     new_class = np.zeros(len(space.classes), np.int64)
-    new_class[there] = np.arange(there.size)
+    new_class[kept_classes] = np.arange(kept_classes.size)
     digits = space.digits[whole]
     return LayoutSpace(
         space.axes,
@@ -210,18 +218,20 @@ def _without_partial(space: LayoutSpace) -> LayoutSpace:
         new_class[cost_class],
         space.from_dim[kept],
         space.to_dim[kept],
-        tuple([space.classes[old] for old in there.tolist()]),
-        space.class_numbers[there],
-        Places.of(digits, 1 + first_partial),
+        tuple([space.classes[old] for old in kept_classes.tolist()]),
+        space.class_numbers[kept_classes],
+        NodeLookup.of(digits, 1 + first_partial),
     )
 
 
 @lru_cache(maxsize=256)
 def _exchanged_groups(axes: int, one: int, other: int) -> Int64Array:
-    """int64[kinds, groups], what the groups of each kind of step become when two axes change
-    places; where order has no effect they are named in ascending order."""
+    """Return the groups of axes after two axes are exchanged, as int64[kinds, groups].
+
+    For kinds of steps without an order of axes, the group is sorted.
+    """
     groups = arrangements(tuple(range(axes)))
-    number = {group: place for place, group in enumerate(groups)}
+    number = {group: position for position, group in enumerate(groups)}
     swap = {one: other, other: one}
     swapped = [tuple(swap.get(axis, axis) for axis in group) for group in groups]
     ordered = [number[group] for group in swapped]
@@ -231,7 +241,7 @@ def _exchanged_groups(axes: int, one: int, other: int) -> Int64Array:
 
 @lru_cache(maxsize=16)
 def _ascending_groups(axes: int) -> Int64Array:
-    """int64[groups], what every group becomes when its axes are named in ascending order."""
+    """Return the sorted group of every ordered group of axes, as int64[groups]."""
     groups = arrangements(tuple(range(axes)))
-    number = {group: place for place, group in enumerate(groups)}
+    number = {group: position for position, group in enumerate(groups)}
     return np.array([number[tuple(sorted(group))] for group in groups], np.int64)

@@ -1,4 +1,4 @@
-"""One step of a resharding: a collective, or a local change, from one layout to another."""
+"""One step of a resharding: a collective or a local change from one layout to another."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _NEEDS_REDUCER = ("allreduce", "reduce_scatter", "mask")
 
 @dataclass(frozen=True, slots=True)
 class ReshardStep:
-    """One step, the same on every device: its group is ``mesh.group(rank, axes)``, in that order.
+    """One step, the same on every device. Its group is ``mesh.group(rank, axes)``, in that order.
 
     ==============  ===========================================================================
-    kind            what it does
+    kind            effect on member i of a group
     ==============  ===========================================================================
-    slice           keep, of ``to_dim``, the part of the device's place in its group; local
-    mask            on every place of the group but 0, zeros (sum) or ones (prod) replace the
-                    value; max and min keep it everywhere; local
+    slice           keep part i of ``to_dim``; local
+    mask            keep the value on member 0, and replace it by zeros (sum) or ones (prod) on
+                    the other members; max and min keep it on all members; local
     allgather       concatenate the group's pieces along ``from_dim``
-    alltoall        cut along ``to_dim``, send part i to member i, concatenate what comes along
-                    ``from_dim``
+    alltoall        cut along ``to_dim``, send part j to member j, concatenate the received
+                    parts along ``from_dim``
     allreduce       reduce the group's values
-    reduce_scatter  reduce the group's values and keep, of ``to_dim``, the part of one's place
+    reduce_scatter  reduce the group's values and keep part i of ``to_dim``
     ==============  ===========================================================================
 
-    In layouts: ``axes`` are appended, in order, to ``to_dim`` (slice, alltoall, reduce_scatter),
-    taken from the end of ``from_dim`` (allgather, alltoall), taken from the partial axes
-    (allreduce, reduce_scatter) or added to them (mask).
+    In the layout, ``axes`` are appended to ``to_dim`` (slice, alltoall, reduce_scatter), removed
+    from the end of ``from_dim`` (allgather, alltoall), removed from the partial axes (allreduce,
+    reduce_scatter) or added to them (mask).
 
     Attributes:
         kind: one of `KINDS`.
         axes: the mesh axes of the group, the major one first; ascending where order has no effect.
         source: the layout before.
         target: the layout after.
-        from_dim: the dimension that is put together; None for kinds without.
-        to_dim: the dimension that is cut; None for kinds without.
-        reducer: how partial values combine; None for kinds without.
+        from_dim: the dimension that is concatenated; None for kinds without one.
+        to_dim: the dimension that is cut; None for kinds without one.
+        reducer: the reduction of partial values; None for kinds without one.
 
     Raises:
         LayoutError: if the step does not lead from ``source`` to ``target``.
@@ -75,8 +75,8 @@ class ReshardStep:
                     f"{name} belongs to {', '.join(kinds)} and to no other step. "
                     f"Got {value!r} for {self.kind}."
                 )
-        parts = (self.kind, self.axes, self.source, self.from_dim, self.to_dim, self.reducer)
-        if _target(*parts) != self.target:
+        arguments = (self.kind, self.axes, self.source, self.from_dim, self.to_dim, self.reducer)
+        if _target(*arguments) != self.target:
             raise LayoutError(f"{self} does not lead to {self.target}.")
 
     @classmethod
@@ -89,10 +89,10 @@ class ReshardStep:
         to_dim: int | None = None,
         reducer: str | None = None,
     ) -> ReshardStep:
-        """The step from a layout, whose target follows.
+        """Return the step from a layout, with the target that follows.
 
         Raises:
-            LayoutError: if there is no such step from there.
+            LayoutError: if the layout has no such step.
         """
         target = _target(kind, axes, source, from_dim, to_dim, reducer)
         return cls(kind, axes, source, target, from_dim, to_dim, reducer)
@@ -117,9 +117,9 @@ def _target(
     to_dim: int | None,
     reducer: str | None,
 ) -> Layout:
-    """The layout that a step makes of its source."""
+    """Return the layout after a step."""
     dims, partial = list(source.dims), source.partial
-    what = f"{kind} over {list(axes)} of {source}"
+    step = f"{kind} over {list(axes)} of {source}"
     for dim in (from_dim, to_dim):
         if dim is not None and not 0 <= dim < len(dims):
             raise LayoutError(
@@ -127,15 +127,15 @@ def _target(
             )
     if kind in ("allreduce", "reduce_scatter"):
         if reducer != source.reducer or not set(axes) <= set(partial):
-            raise LayoutError(f"{what}: its axes are not partial by that reducer.")
+            raise LayoutError(f"{step}: its axes are not partial by that reducer.")
         partial = tuple(axis for axis in partial if axis not in axes)
     elif kind == "mask":
         if partial and reducer != source.reducer:
-            raise LayoutError(f"{what}: a layout has one reducer.")
+            raise LayoutError(f"{step}: a layout has one reducer.")
         partial = (*partial, *axes)
     if from_dim is not None:
         if from_dim == to_dim or dims[from_dim][-len(axes) :] != axes:
-            raise LayoutError(f"{what}: its axes are not the last ones of another dimension.")
+            raise LayoutError(f"{step}: its axes are not the last ones of another dimension.")
         dims[from_dim] = dims[from_dim][: -len(axes)]
     if to_dim is not None:
         dims[to_dim] = (*dims[to_dim], *axes)

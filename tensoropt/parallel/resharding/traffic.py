@@ -1,4 +1,4 @@
-"""What the steps of a resharding move, as costs are asked for and measurements are kept."""
+"""The data that each step of a resharding moves: the quantities that its price depends on."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from tensoropt.parallel.resharding.step import ReshardStep
 if TYPE_CHECKING:
     from tensoropt.parallel.resharding import Step
 
-__all__ = ["Move", "moves", "shape_after"]
+__all__ = ["StepTraffic", "shape_after", "step_traffic"]
 
 _LONG_RUN_BYTES = 512
-"""Between the runs that are measured as short ones and as long ones."""
+"""Runs of at least this length count as long. It lies between the lengths that are measured as
+short and as long runs."""
 
 
-class Move(NamedTuple):
-    """One step, for a price.
+class StepTraffic(NamedTuple):
+    """The traffic of one step.
 
     Attributes:
-        kind: as `tensoropt.cost.model.CostModel` names it.
+        kind: kind of step, as in `tensoropt.cost.model.CostModel`.
         axes: the mesh axes of its groups, in the step's order.
-        bytes: that a device holds before, after a local step; of an exchange, that it sends.
-        runs: how the pieces that it cuts or joins lie in memory: "whole", "long" or "short"; empty
-            for an exchange and the copy that makes its windows.
+        bytes: bytes that a device holds before the step (after a local step), or sends in an
+            exchange.
+        runs: contiguity in memory of the pieces that are cut or joined: "whole", "long" or "short";
+            empty for an exchange and for the copy of its windows.
     """
 
     kind: str
@@ -36,18 +38,18 @@ class Move(NamedTuple):
     runs: str
 
 
-def moves(
+def step_traffic(
     steps: Sequence[Step], mesh: Mesh, local_shape: Sequence[int], itemsize: int
-) -> tuple[Move, ...]:
-    """What steps move, one after another.
+) -> tuple[StepTraffic, ...]:
+    """Return the traffic of a sequence of steps.
 
     Args:
-        steps: of one resharding, or halos.
+        steps: the steps of one resharding, or exchanges.
         mesh: the devices.
-        local_shape: of the piece that a device holds before the first.
+        local_shape: shape of a device's piece before the first step.
         itemsize: bytes of an element.
     """
-    found: list[Move] = []
+    traffic: list[StepTraffic] = []
     shape = tuple(local_shape)
     for step in steps:
         before, shape = shape, shape_after(step, mesh, shape)
@@ -55,15 +57,19 @@ def moves(
             row_bytes = itemsize * prod(n for dim, n in enumerate(shape) if dim != step.dim)
             sent = row_bytes * max(0, step.length - step.extent)
             windows = row_bytes * max(step.length, step.extent)
-            found += [Move("exchange", step.axes, sent, ""), Move("slice", step.axes, windows, "")]
+            traffic += [
+                StepTraffic("exchange", step.axes, sent, ""),
+                StepTraffic("slice", step.axes, windows, ""),
+            ]
             continue
         held = prod(shape if step.is_local else before) * itemsize
-        found.append(Move(step.kind, step.axes, held, _runs(step, before, shape, itemsize)))
-    return tuple(found)
+        runs = _runs(step, before, shape, itemsize)
+        traffic.append(StepTraffic(step.kind, step.axes, held, runs))
+    return tuple(traffic)
 
 
 def shape_after(step: Step, mesh: Mesh, local_shape: Sequence[Any]) -> tuple[Any, ...]:
-    """The local shape of a piece after a step, from that before it; None for an unknown extent."""
+    """Return the shape of a device's piece after a step. None stands for an unknown extent."""
     shape = list(local_shape)
     if isinstance(step, Exchange):
         shape[step.dim] = step.result
@@ -77,13 +83,13 @@ def shape_after(step: Step, mesh: Mesh, local_shape: Sequence[Any]) -> tuple[Any
 
 
 def _runs(step: ReshardStep, before: Sequence[int], after: Sequence[int], itemsize: int) -> str:
-    """How pieces lie in memory (`collectives.bandwidth.RUNS`)."""
+    """Return the contiguity of pieces in memory (`collectives.bandwidth.RUNS`)."""
     shortest: int | None = None
     for dim, cut in ((step.from_dim, before), (step.to_dim, after)):
         if dim is None or prod(cut[:dim]) == 1:
             continue
         piece = list(cut)
-        if step.from_dim is not None and step.to_dim is not None:  # cut before it is joined
+        if step.from_dim is not None and step.to_dim is not None:  # cut first, then joined
             piece = [min(a, b) for a, b in zip(before, after, strict=True)]
         run = prod(piece[dim:]) * itemsize
         shortest = run if shortest is None else min(shortest, run)

@@ -1,4 +1,4 @@
-"""A tensor from the devices of one mesh to those of another: who sends which slices to whom."""
+"""Transfers of a tensor between two meshes: which device sends which slices to which device."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tensoropt.parallel.mesh import Mesh
 __all__ = ["Message", "Region", "messages", "spread"]
 
 Region = tuple[tuple[int, int], ...]
-"""Per dimension where a part of a tensor begins and ends."""
+"""For each dimension, where a part of a tensor begins and ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one device sends another.
+    """A slice that one device sends to another.
 
     Attributes:
-        source: the sending device, of its own mesh.
-        target: the receiving device, of its own mesh.
-        region: of the whole tensor.
+        source: the sending device, numbered on its mesh.
+        target: the receiving device, numbered on its mesh.
+        region: the slice of the whole tensor.
     """
 
     source: int
@@ -30,47 +30,47 @@ class Message:
 
 
 def messages(
-    shape: Sequence[int], source: Layout, devices: Mesh, target: Layout, others: Mesh
+    shape: Sequence[int], source: Layout, senders: Mesh, target: Layout, receivers: Mesh
 ) -> tuple[Message, ...]:
-    """The messages that bring a tensor from one layout to another on other devices.
+    """Return the messages that bring a tensor to another layout on other devices.
 
-    Each device gets the slices of its own shard and nothing else, every element once; devices
-    that hold the same take turns in sending. In the order of receiving devices, and for each in the
-    row-major order of regions.
+    Each receiver gets every element of its piece once, and nothing else. Devices that hold the same
+    piece take turns in sending. The messages are ordered by receiving device, then by region.
 
     Args:
-        shape: of the tensor.
-        source: how it lies, without partial sums.
-        devices: that have it.
-        target: how it is to lie.
-        others: that get it.
+        shape: shape of the tensor.
+        source: its layout at the senders, without partial axes.
+        senders: the devices that hold it.
+        target: its layout at the receivers.
+        receivers: the devices that get it.
     """
     holders: dict[Region, list[int]] = {}
-    for device in devices:
-        holders.setdefault(_region(source, shape, devices, device), []).append(device)
-    found = []
-    for device in others:
-        wanted = _region(target, shape, others, device)
-        for held, senders in sorted(holders.items()):
+    for device in senders:
+        holders.setdefault(_region(source, shape, senders, device), []).append(device)
+    result = []
+    for device in receivers:
+        wanted = _region(target, shape, receivers, device)
+        for held, devices in sorted(holders.items()):
             common = tuple(
                 (max(start, first), min(stop, last))
                 for (start, stop), (first, last) in zip(wanted, held, strict=True)
             )
             if all(a < b or not n for (a, b), n in zip(common, shape, strict=True)):
-                found.append(Message(senders[device % len(senders)], device, common))
-    return tuple(found)
+                result.append(Message(devices[device % len(devices)], device, common))
+    return tuple(result)
 
 
 def spread(layout: Layout, shape: Sequence[int], mesh: Mesh) -> Layout:
-    """How a tensor arrives at some devices that gather it then: each part of it once.
+    """Return the layout in which a tensor is received that is gathered afterwards.
 
-    Axes that would replicate it split it, too, where a dimension divides. They are the minor ones
-    there, so that one all-gather makes of it the layout that is wanted.
+    Each receiver gets a different part. Axes that would replicate the tensor split it as well,
+    where a dimension divides. They are the minor axes of that dimension, so one all-gather over
+    them gives the final layout.
 
     Args:
-        layout: that is wanted.
-        shape: of the tensor.
-        mesh: the devices that get it.
+        layout: the final layout.
+        shape: shape of the tensor.
+        mesh: the devices that receive it.
     """
     dims = list(layout.dims)
     for axis, size in enumerate(mesh.axes):

@@ -1,7 +1,8 @@
-"""Where the windows of convolutions and pooling lie, whose spatial dimensions are split.
+"""Windows of convolutions and pooling whose spatial dimensions are split.
 
-A window that lies over the end of a device's shard reads its neighbours'. What a device's windows
-read, or those of a transposed convolution write, is larger than its shard.
+A window that crosses the end of a device's shard reads elements of its neighbours. So the elements
+that a device's windows read are more than its shard. The same holds for the elements that the
+windows of a transposed convolution write.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ _POOLS = frozenset({"AvgPool", "AvgPool3D", "MaxPool", "MaxPool3D", "MaxPoolV2"}
 
 @dataclass(frozen=True, slots=True)
 class WindowedDimension:
-    """One spatial dimension of windows that go from a large tensor to a small one.
+    """One spatial dimension along which windows on a large tensor give the elements of a small one.
 
     Attributes:
         dim: its number in both tensors.
-        index: of the iteration space, whose split splits it; None if none does.
+        index: the index of the iteration space along the dimension, None if there is none.
         large: its extent in the large tensor.
-        small: the number of windows.
-        stride: between windows.
-        span: of a window, dilated.
-        before: padding before the large tensor's first element.
+        small: its extent in the small tensor, the number of windows.
+        stride: distance between windows.
+        span: extent of a window, with dilation.
+        before: padding before the first element of the large tensor.
     """
 
     dim: int
@@ -54,23 +55,32 @@ class WindowedDimension:
     before: int
 
     def reach(self, count: int) -> int:
-        """Elements from the first of the first to the last of the last of ``count`` windows."""
+        """Return the number of elements from the start of the first of ``count`` windows to the
+        last's end."""
         return (count - 1) * self.stride + self.span
 
     @property
     def padded(self) -> int:
-        """Extent of the whole large tensor with what windows read beyond its ends."""
+        """Extent of the whole large tensor with the padding that windows read."""
         return max(self.reach(self.small), self.large + self.before)
 
     def read(self, shards: int) -> tuple[tuple[int, ...], int]:
-        """Where the windows of each shard of the small tensor read: the first element, negative
-        before the large one's first, and how many."""
+        """Return the elements that the windows of each shard of the small tensor read.
+
+        Returns:
+            For each shard the first element, which is negative in the padding, and the number of
+            elements, which is the same for all shards.
+        """
         count = self.small // shards
         firsts = tuple(k * count * self.stride - self.before for k in range(shards))
         return firsts, self.reach(count)
 
     def written(self, shards: int) -> tuple[tuple[int, ...], int]:
-        """Which windows lie over each shard of the large tensor: the first, and how many."""
+        """Return the windows that overlap each shard of the large tensor.
+
+        Returns:
+            For each shard the first window, and the number of windows, the same for all shards.
+        """
         extent = self.large // shards
         firsts = [
             -((self.span - 1 - self.before - k * extent) // self.stride) for k in range(shards)
@@ -82,13 +92,14 @@ class WindowedDimension:
     def exchange(
         self, mesh: Mesh, axes: Sequence[int], transposed: bool, fill: float = 0
     ) -> Exchange | None:
-        """What brings a device all that its windows read; None if it has that.
+        """Return the exchange that gives a device the elements it needs, None if it has them.
 
         Args:
             mesh: the devices.
-            axes: that split the dimension.
-            transposed: whether windows are read, to be written to the large tensor.
-            fill: what windows read beyond the ends.
+            axes: the axes that split the dimension.
+            transposed: whether the windows write to the large tensor, so that the small tensor is
+                exchanged.
+            fill: value of elements beyond the ends.
         """
         shards = mesh.pieces(axes)
         starts, length = self.written(shards) if transposed else self.read(shards)
@@ -100,14 +111,14 @@ class WindowedDimension:
 
 @dataclass(frozen=True, slots=True)
 class LocalWindows:
-    """What one device has of a windowed operator whose space is split, beside shards.
+    """The shapes of windowed tensors on one device, where they differ from the shards.
 
     Attributes:
-        input: the number of the input whose windows are read.
-        read: its shapes on the way from the shard to what the windows read, which the kernel has;
-            empty where that is the shard.
-        written: of all that a transposed convolution's windows write, of which the output is cut
-            out; None where that is the output.
+        input: the number of the input that is exchanged or padded.
+        read: shapes of this input after each step from the shard to the kernel's operand; empty if
+            the kernel reads the shard.
+        written: shape of all elements that the windows of a transposed convolution write, from
+            which the output is cut; None if it is the output.
     """
 
     input: int
@@ -118,11 +129,11 @@ class LocalWindows:
     def of(
         cls, operator: Operator, derivation: Derivation, pieces: Sequence[int]
     ) -> LocalWindows | None:
-        """The windows of one device; None of an operator that has none.
+        """Return the windows of one device, None for an operator without windows.
 
         Args:
-            operator: which.
-            derivation: its iteration space.
+            operator: the operator.
+            derivation: its derivation.
             pieces: the number of shards of each of its indices.
         """
         dimensions = windowed_dimensions(operator, derivation)
@@ -131,25 +142,26 @@ class LocalWindows:
         transposed = _is_transposed(operator)
         number = 2 if transposed else 0
         shape = _local(derivation.input_shapes[number], derivation.inputs[number], pieces)
-        made = _local(derivation.output_shapes[0], derivation.outputs[0], pieces)
-        whole, read = list(made), []
+        output = _local(derivation.output_shapes[0], derivation.outputs[0], pieces)
+        written, read = list(output), []
         shards = {d.dim: 1 if d.index is None else pieces[d.index] for d in dimensions}
-        # Those that are whole are padded before the others are exchanged.
-        for each in sorted(dimensions, key=lambda d: shards[d.dim] > 1):
-            extent, is_split = shape[each.dim], shards[each.dim] > 1
+        # Dimensions that are whole are padded first. Then the split ones are exchanged.
+        for dimension in sorted(dimensions, key=lambda d: shards[d.dim] > 1):
+            dim, count = dimension.dim, shards[dimension.dim]
+            extent = shape[dim]
             if transposed:
-                extent = each.written(shards[each.dim])[1] if is_split else extent
-                whole[each.dim] = each.reach(extent)
+                extent = dimension.written(count)[1] if count > 1 else extent
+                written[dim] = dimension.reach(extent)
             else:
-                extent = each.read(shards[each.dim])[1] if is_split else each.padded
-            if extent != shape[each.dim]:
-                shape[each.dim] = extent
+                extent = dimension.read(count)[1] if count > 1 else dimension.padded
+            if extent != shape[dim]:
+                shape[dim] = extent
                 read.append(tuple(shape))
-        return cls(number, tuple(read), None if whole == made else tuple(whole))
+        return cls(number, tuple(read), None if written == output else tuple(written))
 
 
 def _local(shape: Sequence[int], dims: Sequence[int | None], pieces: Sequence[int]) -> list[int]:
-    """The shape of a shard."""
+    """Return the shape of a shard."""
     return [
         extent if index is None else extent // pieces[index]
         for extent, index in zip(shape, dims, strict=True)
@@ -157,13 +169,16 @@ def _local(shape: Sequence[int], dims: Sequence[int | None], pieces: Sequence[in
 
 
 def _is_transposed(operator: Operator) -> bool:
-    """Whether an operator's windows are written, not read: a convolution's gradient by its data."""
+    """Whether the windows write: the operator is the gradient of a convolution by its input."""
     return operator.type in _TRANSPOSED
 
 
 def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[WindowedDimension]:
-    """The spatial dimensions of a convolution or pooling; none of other operators, and of those
-    whose windows no index of the iteration space stands for."""
+    """Return the spatial dimensions of a convolution or pooling.
+
+    The list is empty for other operators, and for windows that the iteration space does not
+    describe.
+    """
     if operator.type not in _FILTERED | _POOLS:
         return []
     large, small = derivation.input_shapes[0], derivation.output_shapes[0]
@@ -171,11 +186,11 @@ def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[Wind
     if _is_transposed(operator):
         large, small = derivation.output_shapes[0], derivation.input_shapes[2]
     if operator.type in _POOLS:
-        others = 0, channel_dim(operator, len(large))
-        kernel = tuple(n for d, n in enumerate(window_sizes(operator)[0]) if d not in others)
+        not_spatial = 0, channel_dim(operator, len(large))
+        kernel = tuple(n for d, n in enumerate(window_sizes(operator)[0]) if d not in not_spatial)
     else:
         kernel = derivation.input_shapes[1][: len(large) - 2]
-    lie = windows(
+    geometry = windows(
         large,
         small,
         kernel,
@@ -185,7 +200,7 @@ def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[Wind
         dilations=_numbers(attributes.get("dilations", attributes.get("rates", ()))),
         explicit_paddings=_numbers(attributes.get("explicit_paddings", ())),
     )
-    if lie is None:
+    if geometry is None:
         return []
     return [
         WindowedDimension(
@@ -198,18 +213,23 @@ def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[Wind
             before,
         )
         for dim, size, stride, dilation, before in zip(
-            lie.spatial, kernel, lie.strides, lie.dilations, lie.before, strict=True
+            geometry.spatial,
+            kernel,
+            geometry.strides,
+            geometry.dilations,
+            geometry.before,
+            strict=True,
         )
     ]
 
 
 def channel_dim(operator: Operator, rank: int) -> int:
-    """The dimension of channels in a tensor of so many dimensions."""
+    """Return the dimension of channels in a tensor of ``rank`` dimensions."""
     return 1 if _data_format(operator).startswith("NC") else rank - 1
 
 
 def window_sizes(operator: Operator) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A pooling's windows and their strides, of all dimensions."""
+    """Return the windows and the strides of a pooling, for all dimensions."""
     return _sizes(operator, "ksize", 1), _sizes(operator, "strides", 2)
 
 
@@ -218,11 +238,11 @@ def _data_format(operator: Operator) -> str:
 
 
 def _sizes(operator: Operator, name: str, operand: int) -> tuple[int, ...]:
-    """An attribute, which MaxPoolV2 has as an operand."""
+    """Return an attribute. MaxPoolV2 has it as an operand."""
     if name in operator.attributes:
         return _numbers(operator.attributes[name])
     value = operator.input_specs[operand].value
-    assert value is not None, "split only where it is known"
+    assert value is not None, "only windows of known sizes are split"
     return tuple(int(n) for n in value)
 
 

@@ -25,7 +25,7 @@ from tensoropt.parallel.buckets import (
 )
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.remade import remade
-from tensoropt.parallel.resharding import LOCAL_KINDS, Move, ReshardStep, moves
+from tensoropt.parallel.resharding import LOCAL_KINDS, ReshardStep, StepTraffic, step_traffic
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
@@ -296,7 +296,7 @@ class _Step:
     def _reduce(self, sums: Sums, bucket: Sequence[int]) -> None:
         """Gradients as one; elsewhere than within a machine they are copied into it and out."""
         size = sum(bucket)
-        self._move(moves(vector_steps(sums), self._strategy.mesh, (size,), 1))
+        self._move(step_traffic(vector_steps(sums), self._strategy.mesh, (size,), 1))
         if len(bucket) > 1 and not self._is_within_machines(sums):
             self.time.copies += 2 * self._cost.collective_nanoseconds("slice", (), size)
 
@@ -337,9 +337,9 @@ class _Step:
     ) -> None:
         mesh = self._strategy.mesh
         steps = self._plan(shape, dtype.removesuffix("_ref"), source, target)
-        self._move(moves(steps, mesh, source.local_shape(shape, mesh), itemsize), runs)
+        self._move(step_traffic(steps, mesh, source.local_shape(shape, mesh), itemsize), runs)
 
-    def _move(self, steps: Iterable[Move], times: int = 1) -> None:
+    def _move(self, steps: Iterable[StepTraffic], times: int = 1) -> None:
         """One resharding, so many times; its collectives are one call."""
         local = network = 0
         for kind, axes, bytes_, runs in steps:
@@ -354,7 +354,7 @@ class _Step:
 
     def _move_inside(self, each: InnerCollective, times: int) -> None:
         """So many collectives inside an operator, each a call."""
-        self._move([Move(each.kind, each.axes, each.bytes, "")], times)
+        self._move([StepTraffic(each.kind, each.axes, each.bytes, "")], times)
 
     def _moved(
         self,
