@@ -27,7 +27,7 @@ NOT_YET = (
     *(
         f"tensoropt/{package}/"
         for package in (
-            *("graph", "tdl", "cost", "problem"),
+            *("graph", "tdl", "cost"),
             *("search", "pipeline", "planner", "execution"),
         )
     ),

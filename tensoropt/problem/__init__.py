@@ -1,5 +1,5 @@
-"""The search problem: nodes with costs per configuration, edges with costs per pair of slots.
+"""The search problem: nodes have a cost per configuration, edges a cost per pair of slots.
 
-`model` has the problem, `from_graph` builds it from a graph: `operators/` has the costs of nodes,
-`edges/` those of edges. It is searched in `tensoropt.search`.
+`model` defines the problem and `from_graph` builds it from a graph. `operators/` computes the costs
+of nodes, `edges/` those of edges. `tensoropt.search` solves it.
 """

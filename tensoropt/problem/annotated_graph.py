@@ -1,4 +1,4 @@
-"""A graph with what the costs of its operators and tensors depend on."""
+"""A graph together with the facts from which the costs of its operators and tensors follow."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["AnnotatedGraph"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnnotatedGraph:
-    """A graph, devices and prices, and what follows from them before any cost is known.
+    """A graph, its devices and prices, and the facts that are derived from them.
 
     Attributes:
-        graph: one training step, shapes bound.
+        graph: the graph of one training step, with known shapes.
         mesh: the devices.
-        cost: the prices.
-        kinds: of operators that are alike, and their iteration spaces.
-        differentiated: per operator the inputs whose gradient is computed.
+        cost: the cost model.
+        kinds: the kinds of the operators, and their derivations.
+        differentiated: for each operator the inputs whose gradient is computed.
         sparse: the tensors whose gradient is sparse.
-        saved: what is saved of each tensor for the backward pass.
-        leader_of: per operator the one that it shares its configuration with.
-        choices: per group of operators that share a configuration its options.
-        repeats: how often operators run in a step that run more than once.
+        saved: the tensors that are saved for the backward pass.
+        leader_of: for each operator the one whose configuration it shares.
+        choices: the options of each group of operators that share a configuration.
+        repeats: number of runs of the operators that run more than once in a step.
     """
 
     graph: Graph
@@ -60,20 +60,21 @@ class AnnotatedGraph:
         leader_of: Mapping[str, str] | None = None,
         choosing: Collection[str] | None = None,
     ) -> AnnotatedGraph:
-        """What follows from a graph.
+        """Derive the facts from a graph.
 
         Args:
-            graph: one training step, shapes bound.
+            graph: the graph of one training step, with known shapes.
             mesh: the devices.
-            cost: the prices.
-            batch_placeholders: placeholders loaded data parallel.
-            reads: what the backward pass reads; nothing if left out.
-            space: what is searched beside splits: storage of weights, reuse of saved tensors; this
-                for what several microbatches make, as all of them read what is computed once.
-            repeats: how often operators run that run for each of several microbatches.
-            leader_of: per operator the one that it shares its configuration with;
-                `tensoropt.graph.coarsen.leaders` if left out.
-            choosing: names of the operators that may keep less; those of ``repeats`` if left out.
+            cost: the cost model.
+            batch_placeholders: placeholders whose first dimension is the batch.
+            reads: the tensors that the backward pass reads; none by default.
+            space: the choices that are searched besides splits.
+            repeats: number of runs of the operators that run once for each of several microbatches.
+            leader_of: for each operator the one whose configuration it shares; by default
+                `tensoropt.graph.coarsen.leaders`.
+            choosing: names of the operators whose outputs may be kept in part or recomputed. The
+                default is those in ``repeats``, or all operators if there are none: a tensor that
+                is computed once is read by all microbatches, so it stays.
         """
         kinds = Kinds(graph, partial_operands=space.partial_operands)
         derivations = kinds.derivations

@@ -1,4 +1,4 @@
-"""From a logical graph to a search problem: nodes with costs, edges with slots and costs."""
+"""Build a search problem from a graph: nodes with costs, and edges with slots and costs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = ["GraphProblem", "graph_problem", "least_memory_bytes", "moved_reads",
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphProblem:
-    """A search problem and what its numbers stand for.
+    """A search problem and the meaning of its numbers.
 
     Attributes:
-        problem: nodes are groups of operators that share a configuration.
-        graph: the graph it was made from.
+        problem: the problem. Its nodes are groups of operators that share a configuration.
+        graph: the graph it was built from.
         mesh: the devices.
-        choices: per node the group and its options, numbered as the node's configurations.
-        derivations: of every operator.
-        costs: per operator, by configuration number of its node.
+        choices: for each node the group and its options, numbered as the node's configurations.
+        derivations: the derivation of every operator.
+        costs: the costs of every operator, by configuration number of its node.
     """
 
     problem: Problem
@@ -45,21 +45,24 @@ class GraphProblem:
     costs: Mapping[str, ConfigurationCosts]
 
     def configurations(self, strategy: Sequence[int]) -> dict[str, Configuration]:
-        """The configuration of every operator, for the configuration numbers of all nodes."""
+        """Return the configuration of every operator, given the configuration numbers of all
+        nodes."""
         return configurations_of(self.choices, self.simplest(strategy))
 
     def simplest(self, strategy: Sequence[int]) -> list[int]:
-        """See `simplest`."""
+        """Return `simplest` of a strategy of this problem."""
         return simplest(self.problem, self.choices, strategy)
 
 
 def simplest(problem: Problem, choices: Sequence[Choices], strategy: Sequence[int]) -> list[int]:
-    """Configuration numbers of the same costs that save all copies wherever that is as cheap: what
-    is saved of a tensor that is not resharded, or not read, makes no difference.
+    """Return a strategy of the same cost that keeps all copies wherever this costs nothing.
+
+    For example, a tensor that is not resharded has one copy, so each choice of kept copies costs
+    the same.
 
     Args:
-        problem: whose nodes are groups of operators.
-        choices: of each node.
+        problem: the problem, whose nodes are groups of operators.
+        choices: the options of each node.
         strategy: a configuration number of each node.
     """
     numbers = list(strategy)
@@ -80,26 +83,26 @@ def simplest(problem: Problem, choices: Sequence[Choices], strategy: Sequence[in
         return memory, time
 
     for node, group in enumerate(choices):
-        plain = numbers[node] % (len(group.options) // len(group.options.kept))
-        if plain != numbers[node] and cost(node, plain) == cost(node, numbers[node]):
-            numbers[node] = plain
+        keeps_all = numbers[node] % (len(group.options) // len(group.options.kept))
+        if keeps_all != numbers[node] and cost(node, keeps_all) == cost(node, numbers[node]):
+            numbers[node] = keeps_all
     return numbers
 
 
 def graph_problem(annotated: AnnotatedGraph) -> GraphProblem:
-    """The search problem of a graph: costs by equations 1 and 2, per configuration and slot pair.
+    """Return the search problem of a graph, with costs by equations 1 and 2 of the paper.
 
-    The time to start a step is added to the first node, whatever its configuration. Constants are
-    no nodes: every rank has them, and takes its shard when the program is built.
+    The time to start a step is added to all configurations of the first node. Constants are no
+    nodes: every rank has them whole, and cuts out its piece when the program is built.
     """
     return _Builder(annotated).build()
 
 
 def least_memory_bytes(annotated: AnnotatedGraph) -> int:
-    """A lower bound of the memory per device of any strategy, without a search.
+    """Return a lower bound of the memory per device of any strategy, without a search.
 
-    It is the sum of every node's least: exact in the paper's model, in which edges take no memory
-    (equation 2); otherwise edges take what is saved of resharded copies, besides.
+    It is the sum of every node's smallest memory. It is exact in the paper's model, where edges
+    take no memory (equation 2). Otherwise edges add the memory of saved copies.
     """
     costs = NodeCosts(annotated, GraphSlots(annotated))
     total = 0
@@ -115,36 +118,39 @@ def moved_reads(
     edges: EdgeKinds,
     copy_of: Callable[[str], Hashable] = lambda _: None,
 ) -> Iterator[tuple[Operator, int, EdgeKind]]:
-    """The reads that edges between nodes are for: operator, number of its input, kind of edge.
+    """Yield the reads that edges between nodes stand for.
 
-    Operators of one node that read one tensor alike share what is moved for them; for one that
-    reads a tensor's shape alone nothing is moved.
+    Operators of one node that read a tensor in the same way share the resharded copy, so only the
+    first of them is yielded. An operator that reads only the shape of a tensor needs no copy.
 
     Args:
         graph: the operators.
-        node_of: per operator the number of its group.
-        edges: kinds of edges.
-        copy_of: equal for operators that may share.
+        node_of: for each operator the number of its group.
+        edges: the kinds of edges.
+        copy_of: a key that is equal for operators that may share a copy; all may by default.
+
+    Yields:
+        The operator, the number of its input, and the kind of the edge.
     """
     shared: set[tuple[TensorName, int, int, EdgeKind, Hashable]] = set()
     for operator in graph:
         target = node_of.get(operator.name)
         if target is None or operator.gradient is not None or operator.type in SHAPE_TYPES:
-            continue  # a gradient moves nothing to the operator that it is of
+            continue  # a gradient names the operator that it belongs to, but reads nothing of it
         for number, tensor in enumerate(operator.inputs):
             source = node_of.get(tensor.operator)
             if source is None or source == target:
                 continue
             kind = edges.of(operator, number, source < target)
-            use = tensor, target, number, kind, copy_of(operator.name)
-            if use in shared and not looks_up_rows(operator, number):
+            read = tensor, target, number, kind, copy_of(operator.name)
+            if read in shared and not looks_up_rows(operator, number):
                 continue
-            shared.add(use)
+            shared.add(read)
             yield operator, number, kind
 
 
 class _Builder:
-    """Nodes and edges of a graph's problem."""
+    """Builds the nodes and edges of a graph's problem."""
 
     def __init__(self, annotated: AnnotatedGraph) -> None:
         self._annotated = annotated
@@ -154,8 +160,8 @@ class _Builder:
         self._edges = EdgeKinds(annotated, self._slots)
         tied = Counter(annotated.leader_of.values())
         self._tied = {name for name, leader in annotated.leader_of.items() if tied[leader] > 1}
-        self._with_inside: dict[tuple[ConfigurationCosts, ...], ConfigurationCosts] = {}
-        self._shared: set[tuple[TensorName, int, ConfigurationCosts]] = set()
+        self._sums: dict[tuple[ConfigurationCosts, ...], ConfigurationCosts] = {}
+        self._counted_reads: set[tuple[TensorName, int, ConfigurationCosts]] = set()
 
     def build(self) -> GraphProblem:
         annotated = self._annotated
@@ -179,34 +185,36 @@ class _Builder:
         )
 
     def _costs_of(self, name: str) -> ConfigurationCosts:
-        """Of an operator, and of the edges between it and others of its node.
+        """Return the costs of an operator and of the edges from operators of its own node.
 
-        What is tied to a variable has its layout; from one step of a recurrence to the next a
-        tensor may have to be resharded although both have the same configuration. The gradient of
-        a weight that lies as it is read is added up here, once for all steps.
+        Operators tied to a variable have its layout, so no edge between them costs anything. The
+        copies of an operator in the steps of a recurrence share a configuration, but a tensor may
+        be resharded from one step to the next. A weight that is stored as it is read costs the
+        reduction of its gradient, once for all steps.
         """
         operator = self._graph[name]
-        alone = self._costs.of(operator)
+        computing = self._costs.of(operator)
         if name in self._tied:
-            return alone
+            return computing
         node_of = self._slots.node_of
-        inside = []
+        edges = []
         for number, tensor in enumerate(operator.inputs):
             if node_of.get(tensor.operator) != node_of[name]:
                 continue
             costs = self._edges.inside(operator, number)
-            use = tensor, number, costs
+            read = tensor, number, costs
             is_weight = tensor.operator in self._tied
-            if not (is_weight and use in self._shared) or looks_up_rows(operator, number):
-                inside.append(costs)
-            self._shared.add(use)
-        parts = alone, *inside
-        if parts not in self._with_inside:
-            self._with_inside[parts] = ConfigurationCosts.sum(parts)
-        return self._with_inside[parts]
+            if not (is_weight and read in self._counted_reads) or looks_up_rows(operator, number):
+                edges.append(costs)
+            self._counted_reads.add(read)
+        parts = computing, *edges
+        if parts not in self._sums:
+            self._sums[parts] = ConfigurationCosts.sum(parts)
+        return self._sums[parts]
 
     def _all_edges(self) -> tuple[Edge, ...]:
-        """An edge for all reads that join the same slots of two nodes, with all their costs."""
+        """Return one edge for all reads between the same slots of two nodes, with their total
+        cost."""
         reads: Counter[tuple[int, int, EdgeKind]] = Counter()
         node_of = self._slots.node_of
         for operator, number, kind in moved_reads(self._graph, node_of, self._edges):

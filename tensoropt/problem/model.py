@@ -1,4 +1,5 @@
-"""What is searched: nodes with configurations, edges between slots, and what a strategy costs."""
+"""The search problem: nodes with configurations, edges between slots, and the cost of a
+strategy."""
 
 from __future__ import annotations
 
@@ -14,21 +15,22 @@ from tensoropt.errors import OptionError
 __all__ = ["CostTable", "Edge", "EdgeKind", "Node", "Problem", "SlotMap"]
 
 
-# Sums of costs must stay in int64, with room for the search's own differences of sums.
 _LARGEST_SUM = 2**61
+"""Largest absolute value of a sum of costs. int64 then has room for differences of such sums."""
 
 
-def _integers(values: npt.ArrayLike, dimensions: int, what: str) -> Int64Array:
-    """``values`` as a read-only int64 array of so many dimensions, none of them empty."""
+def _integers(values: npt.ArrayLike, dimensions: int, name: str) -> Int64Array:
+    """Return ``values`` as a read-only int64 array, after checking that it is not empty and has
+    this number of dimensions."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" or array.ndim != dimensions or array.size == 0:
         raise OptionError(
-            f"{what} is an array of integers with {dimensions} dimension(s) and at least one "
+            f"{name} is an array of integers with {dimensions} dimension(s) and at least one "
             f"element. Got {array.dtype} of shape {array.shape}; round costs to whole nanoseconds "
             "and bytes first."
         )
     if array.dtype == np.uint64 and int(array.max()) > np.iinfo(np.int64).max:
-        raise OptionError(f"{what} fits int64. Got {array.max()}.")
+        raise OptionError(f"{name} fits in int64. Got {array.max()}.")
     flags = array.flags
     if array.dtype == np.int64 and flags.c_contiguous and not flags.writeable:
         return array
@@ -37,14 +39,14 @@ def _integers(values: npt.ArrayLike, dimensions: int, what: str) -> Int64Array:
     return view
 
 
-def _set_costs(part: Node | CostTable, dimensions: int, what: str) -> None:
-    """Check the memory and the time of what is being made."""
-    memory = _integers(part.memory, dimensions, f"the memory of {what}")
-    time = _integers(part.time, dimensions, f"the time of {what}")
+def _set_costs(part: Node | CostTable, dimensions: int, name: str) -> None:
+    """Check and set the memory and the time of a node or table in its ``__post_init__``."""
+    memory = _integers(part.memory, dimensions, f"the memory of {name}")
+    time = _integers(part.time, dimensions, f"the time of {name}")
     if memory.shape != time.shape:
         raise OptionError(
-            f"memory and time of {what} have one shape. Got {memory.shape} and {time.shape}; give "
-            "both for every choice."
+            f"memory and time of {name} have the same shape. Got {memory.shape} and {time.shape}; "
+            "give both for every choice."
         )
     object.__setattr__(part, "memory", memory)
     object.__setattr__(part, "time", time)
@@ -52,15 +54,15 @@ def _set_costs(part: Node | CostTable, dimensions: int, what: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One operator, or a group of operators that are configured together.
+    """One operator, or a group of operators that share a configuration.
 
     Attributes:
-        name: for messages only.
+        name: name for messages.
         memory: int64[K], bytes of each of the K configurations.
         time: int64[K], nanoseconds of each.
 
     Raises:
-        OptionError: if the costs are not integers, or not equally many of both, or none.
+        OptionError: if the costs are empty, no integers, or differ in shape.
     """
 
     name: str
@@ -72,7 +74,7 @@ class Node:
 
     @property
     def configurations(self) -> int:
-        """How many configurations there are to choose from (K)."""
+        """The number K of configurations."""
         return int(self.memory.size)
 
 
@@ -80,13 +82,13 @@ class Node:
 class SlotMap:
     """The slot that each configuration of a node has at one end of an edge.
 
-    Compared by identity: edges that have the same slots at an end refer to the same map.
+    Maps are compared by identity: edges that have the same slots at an end refer to the same map.
 
     Attributes:
         slots: int64[K], numbers of slots.
 
     Raises:
-        OptionError: if they are not integers from 0 on, or none.
+        OptionError: if the slots are empty or no integers of at least 0.
     """
 
     slots: Int64Array
@@ -100,16 +102,16 @@ class SlotMap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
-    """What an edge costs for each pair of slots.
+    """The cost of an edge for each pair of slots.
 
-    Compared by identity: edges that cost the same refer to the same table.
+    Tables are compared by identity: edges with the same costs refer to the same table.
 
     Attributes:
         memory: int64[L_source, L_target], bytes.
         time: int64[L_source, L_target], nanoseconds.
 
     Raises:
-        OptionError: if the costs are not integers, or memory and time differ in shape.
+        OptionError: if the costs are empty, no integers, or differ in shape.
     """
 
     memory: Int64Array
@@ -120,22 +122,22 @@ class CostTable:
 
     @property
     def is_free(self) -> bool:
-        """Whether no pair of slots costs anything."""
-        # The first row mostly has a cost already.
+        """Whether all costs are 0."""
+        # In most tables the first row shows that they are not.
         return not (self.time[0].any() or self.time.any() or self.memory.any())
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeKind:
-    """What edges that are alike have in common: the slots at both ends, and the costs.
+    """The slots at both ends of an edge and its costs, shared by all edges that have the same.
 
-    Two kinds are equal where they refer to the same maps and the same table, so that a kind is a
-    key for whatever is worked out once for all edges of it.
+    Two kinds are equal if they refer to the same maps and the same table. So a kind is the key of
+    everything that is computed once for all its edges.
 
     Attributes:
         source_map: the slots of the source's configurations.
-        target_map: those of the target's.
-        costs: for each pair of slots.
+        target_map: the slots of the target's configurations.
+        costs: the costs of each pair of slots.
 
     Raises:
         OptionError: if a slot is not in the table.
@@ -147,7 +149,7 @@ class EdgeKind:
 
     @property
     def maps(self) -> tuple[SlotMap, SlotMap]:
-        """The slots at both ends."""
+        """The slot maps of both ends."""
         return self.source_map, self.target_map
 
     def __post_init__(self) -> None:
@@ -156,18 +158,19 @@ class EdgeKind:
             slots = slot_map.slots
             if slots.max() >= count:
                 raise OptionError(
-                    f"the {end} slots of an edge are in its tables, 0 to {count - 1}. Got "
+                    f"the {end} slots of an edge are rows or columns of its table, 0 to "
+                    f"{count - 1}. Got "
                     f"{slots.min()} to {slots.max()}."
                 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
-    """A tensor between two nodes. Its cost depends on the slots at its two ends alone.
+    """A tensor between two nodes. Its cost depends only on the slots at its two ends.
 
     Attributes:
-        source, target: numbers of the nodes; the source comes first.
-        kind: slots and costs.
+        source, target: numbers of the nodes, where source < target.
+        kind: the slots and costs.
 
     Raises:
         OptionError: if source >= target.
@@ -194,7 +197,7 @@ class Edge:
         memory: Int64Array,
         time: Int64Array,
     ) -> Edge:
-        """An edge of a kind of its own."""
+        """Return an edge with a new kind."""
         maps = SlotMap(source_slots), SlotMap(target_slots)
         return cls(source, target, EdgeKind(*maps, CostTable(memory, time)))
 
@@ -205,39 +208,41 @@ class Edge:
 
     @property
     def target_slots(self) -> Int64Array:
-        """int64[K_target], the same at the target."""
+        """int64[K_target], the slot of each configuration of the target."""
         return self.kind.target_map.slots
 
     @property
     def costs(self) -> CostTable:
-        """What each pair of slots costs."""
+        """The costs of each pair of slots."""
         return self.kind.costs
 
     @property
     def memory(self) -> Int64Array:
-        """int64[L_source, L_target], bytes for each pair of slots."""
+        """int64[L_source, L_target], bytes of each pair of slots."""
         return self.kind.costs.memory
 
     @property
     def time(self) -> Int64Array:
-        """int64[L_source, L_target], nanoseconds."""
+        """int64[L_source, L_target], nanoseconds of each pair of slots."""
         return self.kind.costs.time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """A computation graph with all costs, ready to be searched.
+    """A computation graph with all its costs.
 
     Attributes:
-        nodes: in topological order.
-        edges: in any order; several may join the same two nodes.
-        edges_take_memory: whether any does.
+        nodes: the nodes, in topological order.
+        edges: the edges, in any order. Several may join the same two nodes.
+        edges_take_memory: whether any edge takes memory.
         has_negative: whether any cost is below 0.
-        byte_worth: nanoseconds that a byte is worth on the whole: least times over least memories.
+        byte_worth: nanoseconds per byte: the sum of the nodes' least times over that of their least
+            memories.
 
     Raises:
-        OptionError: if there is no node, an edge names a node that is not there or has not one
-            slot per configuration of it, or if sums of costs could overflow int64.
+        OptionError: if there is no node, an edge names a node that does not exist, an edge does not
+            have one slot for each configuration of its nodes, or sums of costs could overflow
+            int64.
     """
 
     nodes: tuple[Node, ...]
@@ -254,8 +259,8 @@ class Problem:
         for edge in self.edges:
             self._check_edge(edge)
         tables = {costs: _extents(costs) for costs in {edge.costs for edge in self.edges}}
-        parts = [*map(_extents, self.nodes), *(tables[edge.costs] for edge in self.edges)]
-        memory, time, negative = zip(*parts, strict=True)
+        extents = [*map(_extents, self.nodes), *(tables[edge.costs] for edge in self.edges)]
+        memory, time, negative = zip(*extents, strict=True)
         takes_memory = any(memory for memory, *_ in tables.values())
         object.__setattr__(self, "edges_take_memory", takes_memory)
         object.__setattr__(self, "has_negative", any(negative))
@@ -277,14 +282,14 @@ class Problem:
             node = self.nodes[number]
             if slots.size != node.configurations:
                 raise OptionError(
-                    f"edge {edge.source} -> {edge.target} names one slot for each configuration "
+                    f"edge {edge.source} -> {edge.target} has one slot for each configuration "
                     f"of its nodes. Got {slots.size} slots for the {node.configurations} "
                     f"configurations of {node.name!r}."
                 )
 
     @property
     def strategies(self) -> int:
-        """How many strategies there are: the product of the nodes' configurations."""
+        """The number of strategies: the product of the nodes' numbers of configurations."""
         count = 1
         for node in self.nodes:
             count *= node.configurations
@@ -296,7 +301,7 @@ class Problem:
         return max(time, 1) / max(memory, 1)
 
     def cost(self, strategy: Sequence[int]) -> tuple[int, int]:
-        """Memory in bytes and time in nanoseconds of one strategy (paper, equation 3).
+        """Return the memory in bytes and the time in nanoseconds of a strategy (paper, equation 3).
 
         Raises:
             OptionError: if the strategy does not name a valid configuration for every node.
@@ -305,9 +310,10 @@ class Problem:
         return int(memory), int(time)
 
     def costs(self, strategies: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
-        """Memory int64[S] and time int64[S] of ``strategies``, integers [S, nodes].
+        """Return the memory int64[S] and time int64[S] of ``strategies``, integers [S, nodes].
 
-        Written out directly, apart from the search, so that it certifies what the search claims.
+        The sums are written out here, independent of the search, so that they can check its
+        results.
 
         Raises:
             OptionError: if the shape is wrong or a configuration does not exist.
@@ -342,7 +348,7 @@ class Problem:
 
 
 def _extents(costs: Node | CostTable) -> tuple[int, int, bool]:
-    """The largest memory and time in absolute value, and whether any cost is below 0."""
+    """Return the largest memory and time in absolute value, and whether any cost is below 0."""
     low = int(costs.memory.min()), int(costs.time.min())
     high = int(costs.memory.max()), int(costs.time.max())
     return max(high[0], -low[0]), max(high[1], -low[1]), min(low) < 0

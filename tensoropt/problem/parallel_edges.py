@@ -1,4 +1,4 @@
-"""Edges that join two nodes at the same slots, as one: unrolled layers have many."""
+"""Merge groups edges: unrolled layers have many edges between the same slots of two nodes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ __all__ = ["merged_edges"]
 
 
 def merged_edges(counts: Mapping[tuple[int, int, EdgeKind], int]) -> tuple[Edge, ...]:
-    """An edge for all that join the same slots of two nodes, with all their costs.
+    """Return one edge for all edges between the same slots of two nodes, with their total cost.
 
     Args:
-        counts: how many edges of each kind join a source and a target.
+        counts: number of edges of each kind between a source and a target.
     """
-    parallel: dict[Hashable, list[tuple[Edge, int]]] = {}
+    groups: dict[Hashable, list[tuple[Edge, int]]] = {}
     for (source, target, kind), count in counts.items():
         key = source, target, kind.maps, kind.costs.time.shape
-        parallel.setdefault(key, []).append((Edge(source, target, kind), count))
+        groups.setdefault(key, []).append((Edge(source, target, kind), count))
     sums: dict[Hashable, CostTable] = {}
     edges = []
-    for alike in parallel.values():
-        edge, count = alike[0]
-        if count > 1 or len(alike) > 1:
-            tables = tuple((each.costs, count) for each, count in alike)
+    for edges_and_counts in groups.values():
+        edge, count = edges_and_counts[0]
+        if count > 1 or len(edges_and_counts) > 1:
+            tables = tuple((edge.costs, count) for edge, count in edges_and_counts)
             if tables not in sums:
                 memory = np.sum([count * table.memory for table, count in tables], axis=0)
                 time = np.sum([count * table.time for table, count in tables], axis=0)

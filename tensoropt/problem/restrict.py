@@ -1,4 +1,4 @@
-"""The problem with fewer configurations to choose from, as bounds leave them."""
+"""Reduce a problem to some of each node's configurations."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ __all__ = ["restrict", "whole_strategies"]
 
 
 def restrict(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
-    """The problem of some configurations of each node, without the slots that none of them has.
+    """Return the problem with fewer configurations, without the slots that none of them has.
 
     Args:
-        problem: to choose from.
-        kept: per node the numbers of its configurations that stay, in their new order.
+        problem: the problem.
+        kept: for each node the numbers of the configurations that stay, in their new order.
     """
     nodes = tuple(
-        Node(node.name, node.memory[own], node.time[own])
-        for node, own in zip(problem.nodes, kept, strict=True)
+        Node(node.name, node.memory[numbers], node.time[numbers])
+        for node, numbers in zip(problem.nodes, kept, strict=True)
     )
-    names = [own.tobytes() for own in kept]
+    keys = [numbers.tobytes() for numbers in kept]
     ends: dict[tuple[SlotMap, bytes], tuple[Int64Array, SlotMap]] = {}
     kinds: dict[tuple[EdgeKind, bytes, bytes], EdgeKind] = {}
     zeros: dict[tuple[int, ...], Int64Array] = {}
 
     def end(slot_map: SlotMap, node: int) -> tuple[Int64Array, SlotMap]:
-        """The slots of a node's configurations, ascending; and which of them each has."""
-        key = slot_map, names[node]
+        """Return the remaining slots of a node's configurations, ascending, and the new slot
+        map."""
+        key = slot_map, keys[node]
         if key not in ends:
             remaining, renumbered = np.unique(slot_map.slots[kept[node]], return_inverse=True)
             ends[key] = remaining, SlotMap(renumbered.ravel())
         return ends[key]
 
     def restricted(edge: Edge) -> EdgeKind:
-        key = edge.kind, names[edge.source], names[edge.target]
+        key = edge.kind, keys[edge.source], keys[edge.target]
         if key not in kinds:
             rows, source_map = end(edge.kind.source_map, edge.source)
             columns, target_map = end(edge.kind.target_map, edge.target)
@@ -54,8 +55,11 @@ def restrict(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
 
 
 def whole_strategies(kept: Sequence[Int64Array], strategies: Int32Array) -> Int32Array:
-    """Strategies of ``restrict(problem, kept)``, int32[any, nodes], by the problem's numbers."""
-    found = np.empty_like(strategies)
-    for node, own in enumerate(kept):
-        found[:, node] = own[strategies[:, node]]
-    return found
+    """Return the strategies of ``restrict(problem, kept)`` with the numbers of ``problem``.
+
+    Both are int32[any, nodes].
+    """
+    original = np.empty_like(strategies)
+    for node, numbers in enumerate(kept):
+        original[:, node] = numbers[strategies[:, node]]
+    return original

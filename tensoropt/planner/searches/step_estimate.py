@@ -33,7 +33,7 @@ from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.assignments import SlotCodes, assignments, input_codes, output_codes
 from tensoropt.parallel.strategy import derivation_of
-from tensoropt.problem.edges.edge_costs import EdgeCosts, Use
+from tensoropt.problem.edges.edge_costs import EdgeCosts, TensorOnEdge
 from tensoropt.problem.edges.slots import LayoutCodes, TensorSlots
 from tensoropt.problem.edges.sparse_gradients import looked_up
 from tensoropt.problem.model import SlotMap
@@ -239,7 +239,7 @@ class StepEstimate:
         spec, tensor = operator.input_specs[number], operator.inputs[number]
         sparse = frozenset({tensor}) if stays else frozenset[TensorName]()
         slices = looked_up(operator, number, sparse) if carries else None
-        use = Use(spec.shape, spec.itemsize, carries, slices=slices)
+        use = TensorOnEdge(spec.shape, spec.itemsize, carries, slices=slices)
         return self._edges.of(use, made, read).time
 
     def _slots_of(self, kind: _Kind, is_made: bool, number: int, carries: bool) -> TensorSlots:

@@ -1,1 +1,1 @@
-"""What an edge costs: the slots at its ends, and time and memory of each pair of slots."""
+"""Costs of edges: the slots at both ends, and the time and memory of each pair of slots."""

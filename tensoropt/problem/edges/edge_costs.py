@@ -1,4 +1,4 @@
-"""What an edge costs for every pair of slots at its ends (equation 2)."""
+"""The costs of an edge for every pair of slots at its ends (TensorOpt, equation 2)."""
 
 from __future__ import annotations
 
@@ -22,33 +22,37 @@ from tensoropt.problem.edges.sparse_gradients import Slices, slices_times
 from tensoropt.problem.edges.tensor_reuse import SavedOnEdge
 from tensoropt.problem.model import CostTable
 
-__all__ = ["EdgeCosts", "Use", "slot_numbers"]
+__all__ = ["EdgeCosts", "TensorOnEdge", "slot_numbers"]
 
-_Table = tuple[Int64Array, Int64Array, Int64Array]
+_TimesOfSlots = tuple[Int64Array, Int64Array, Int64Array]
+"""Times between distinct layouts, and for each slot of rows and columns the number of its
+layout."""
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """What an edge carries, beside the slots at its ends.
+class TensorOnEdge:
+    """The tensor of an edge: all that its costs depend on besides the slots at its ends.
 
     Attributes:
-        shape: of the tensor.
-        itemsize: of one of its elements, in bytes.
-        carries: whether its gradient comes back.
-        role: of the tensor, see `tensoropt.problem.edges.tensor_reuse`.
-        read_backward: whether the backward pass reads the tensor in the layout at the reader.
-        slices: of the gradient, where it is sparse.
-        ways: what may be saved of the tensor, where it matters to the edge.
-        reader_ways: what may be saved of the reader's outputs, where it matters.
-        with_others: whether the tensor, where it is only added up over devices, travels with others
-            (`Derivation.is_averaged`): it is priced by what its bytes add to theirs.
-        repeats: how often in a step it is resharded.
-        is_weight: whether it is a variable's value, and large enough to count where it is gathered.
+        shape: its shape.
+        itemsize: bytes of one element.
+        has_gradient: whether its gradient is sent back.
+        role: its role, see `tensoropt.problem.edges.tensor_reuse`.
+        read_backward: whether the backward pass reads it in the layout at the reader.
+        slices: the slices of its gradient if that is sparse.
+        ways: the choices of kept copies (`KEPT`) of this tensor; "both" alone where the choice
+            does not change the edge's costs.
+        reader_ways: the choices of kept copies of the reader's outputs, in the same way.
+        with_others: whether it is an average over the batch (`Derivation.is_averaged`). If such a
+            tensor is only reduced over devices, it shares a collective with others. Its price is
+            the time that its bytes add.
+        repeats: number of times that it is resharded in a step.
+        is_weight: whether it is the value of a large variable, whose gathered copy takes memory.
     """
 
     shape: tuple[int, ...]
     itemsize: int
-    carries: bool
+    has_gradient: bool
     role: str = ""
     read_backward: bool = False
     slices: Slices | None = None
@@ -60,53 +64,56 @@ class Use:
 
 
 class EdgeCosts:
-    """Costs of edges; reshardings are priced once for every kind of tensor.
+    """Computes the costs of edges. Reshardings are priced once for every kind of tensor.
 
     Args:
         mesh: the devices.
-        cost: the prices.
+        cost: the cost model.
     """
 
     def __init__(self, mesh: Mesh, cost: CostModel) -> None:
         self._mesh = mesh
         self._cost = cost
         self._distances = Distances(mesh, cost.collective_nanoseconds, ordered=False)
-        self._known: dict[Hashable, CostTable] = {}
+        self._tables: dict[Hashable, CostTable] = {}
         self._zeros: dict[tuple[int, ...], Int64Array] = {}
         self._zero = np.zeros(0, np.int64)
 
     def of(
-        self, use: Use, made: TensorSlots, read: TensorSlots, ascending: bool = True
+        self, tensor: TensorOnEdge, made: TensorSlots, read: TensorSlots, ascending: bool = True
     ) -> CostTable:
-        """Memory and time of an edge, by slots times what is saved at both ends (`slot_numbers`).
+        """Return the memory and time of an edge, for each pair of `slot_numbers`.
 
-        Equation 2: resharding forward, and of the gradient backward where there is one; and the
-        memory of the copy that is read, if it is saved, or else resharding once more. Of a
-        variable that the backward pass does not read, what is read of it counts, too.
+        By equation 2 these are the times of resharding the tensor and, if it has one, its gradient,
+        and the memory of the saved copy at the reader. Without a saved copy it is the time of
+        resharding once more. A large weight that the backward pass does not read takes memory for
+        its gathered copy.
 
         Args:
-            use: what the edge carries.
-            made: slots of the tensor at its producer.
-            read: slots at its reader.
-            ascending: whether rows of the tables are the producer's slots, or the reader's.
+            tensor: the tensor.
+            made: its slots at the producer.
+            read: its slots at the reader.
+            ascending: whether the rows of the tables are the producer's slots, not the reader's.
         """
-        key = use, ascending, made.forward, made.gradient, read.forward, read.gradient
-        if key not in self._known:
-            if use.read_backward or "recomputed" in use.reader_ways:
-                memory, time = self._kept(use, made, read)
+        key = tensor, ascending, made.forward, made.gradient, read.forward, read.gradient
+        if key not in self._tables:
+            if tensor.read_backward or "recomputed" in tensor.reader_ways:
+                memory, time = self._saved_costs(tensor, made, read)
                 if not ascending:
                     memory, time = memory.T, time.T
                 memory, time = np.ascontiguousarray(memory), np.ascontiguousarray(time)
             else:
-                time = self._moved(use, made, read, ascending)
-                memory = self._nothing(time.shape)
-                if use.is_weight:
-                    memory = self._gathered(use, made, read, ascending)
-            self._known[key] = CostTable(memory, time * use.repeats if use.repeats > 1 else time)
-        return self._known[key]
+                time = self._resharding_times(tensor, made, read, ascending)
+                memory = self._zeros_of(time.shape)
+                if tensor.is_weight:
+                    memory = self._gathered_memory(tensor, made, read, ascending)
+            self._tables[key] = CostTable(
+                memory, time * tensor.repeats if tensor.repeats > 1 else time
+            )
+        return self._tables[key]
 
-    def _nothing(self, shape: tuple[int, ...]) -> Int64Array:
-        """Zeros of a shape; all shapes share one buffer."""
+    def _zeros_of(self, shape: tuple[int, ...]) -> Int64Array:
+        """Return zeros of a shape. All shapes share one buffer."""
         if shape not in self._zeros:
             size = prod(shape)
             if self._zero.size < size:
@@ -115,127 +122,142 @@ class EdgeCosts:
             self._zeros[shape] = self._zero[:size].reshape(shape)
         return self._zeros[shape]
 
-    def _moved(self, use: Use, made: TensorSlots, read: TensorSlots, ascending: bool) -> Int64Array:
-        """Nanoseconds of resharding forward and of the gradient backward."""
-        forward = self._table(use, made.forward, read.forward, ascending, self._times)
-        if not use.carries:
-            return _spread(forward)
-        back = self._table(use, read.gradient, made.gradient, not ascending, self._gradient)
+    def _resharding_times(
+        self, tensor: TensorOnEdge, made: TensorSlots, read: TensorSlots, ascending: bool
+    ) -> Int64Array:
+        """Return the nanoseconds of resharding the tensor, and its gradient backward."""
+        forward = self._table(tensor, made.forward, read.forward, ascending, self._times)
+        if not tensor.has_gradient:
+            return _by_slot(forward)
+        back = self._table(
+            tensor, read.gradient, made.gradient, not ascending, self._gradient_times
+        )
         return _sum(*forward, *back)
 
     def _table(
         self,
-        use: Use,
+        tensor: TensorOnEdge,
         sources: LayoutCodes,
         targets: LayoutCodes,
         ascending: bool,
-        times: Callable[[Use, Int64Array, Int64Array], Int64Array],
-    ) -> _Table:
-        """Times of a resharding between the distinct layouts, and which of them each slot has.
+        times: Callable[[TensorOnEdge, Int64Array, Int64Array], Int64Array],
+    ) -> _TimesOfSlots:
+        """Return the times between distinct layouts, and the number of each slot's layout.
 
-        Rows are sources, or where not ``ascending`` targets.
+        Rows are the sources if ``ascending``, else the targets.
         """
-        found = times(use, sources.distinct, targets.distinct)
+        between = times(tensor, sources.distinct, targets.distinct)
         if ascending:
-            return found, sources.which, targets.which
-        return np.ascontiguousarray(found.T), targets.which, sources.which
+            return between, sources.which, targets.which
+        return np.ascontiguousarray(between.T), targets.which, sources.which
 
-    def _kept(
-        self, use: Use, made: TensorSlots, read: TensorSlots
+    def _saved_costs(
+        self, tensor: TensorOnEdge, made: TensorSlots, read: TensorSlots
     ) -> tuple[Int64Array, Int64Array]:
-        """Memory and time of an edge whose tensor the backward pass reads: it is saved, or it is
-        resharded or recomputed once more."""
-        forward = self._all_times(use, made.forward, read.forward)
+        """Return the memory and time of an edge whose tensor is saved, resharded again or
+        recomputed for the backward pass."""
+        forward = self._all_times(tensor, made.forward, read.forward)
         edge = SavedOnEdge(
             moved=made.forward.codes[:, None] != read.forward.codes[None, :],
-            before=self._bytes(use, made.forward.codes)[:, None],
-            after=self._bytes(use, read.forward.codes)[None, :],
+            before=self._bytes(tensor, made.forward.codes)[:, None],
+            after=self._bytes(tensor, read.forward.codes)[None, :],
             forward=forward,
             back=forward,
-            role=use.role,
+            role=tensor.role,
         )
-        if "after" in use.ways:
-            edge = replace(edge, back=self._all_times(use, read.forward, made.forward).T)
-        time = self._moved(use, made, read, ascending=True)
-        cells = [
-            [edge.costs(way, use.read_backward, again == "recomputed") for again in distinct]
-            for distinct in [_distinct(use.reader_ways)]
-            for way in _distinct(use.ways)
+        if "after" in tensor.ways:
+            edge = replace(edge, back=self._all_times(tensor, read.forward, made.forward).T)
+        time = self._resharding_times(tensor, made, read, ascending=True)
+        # Rows of blocks are choices of the tensor, columns are choices of the reader.
+        blocks = [
+            [
+                edge.costs(way, tensor.read_backward, reader_way == "recomputed")
+                for reader_way in _distinct(tensor.reader_ways)
+            ]
+            for way in _distinct(tensor.ways)
         ]
-        memory = np.block([[kept for kept, _ in row] for row in cells])
-        times = np.block([[time + more for _, more in row] for row in cells])
+        memory = np.block([[kept for kept, _ in row] for row in blocks])
+        times = np.block([[time + added for _, added in row] for row in blocks])
         return memory.astype(np.int64, copy=False), times.astype(np.int64, copy=False)
 
-    def _all_times(self, use: Use, sources: LayoutCodes, targets: LayoutCodes) -> Int64Array:
-        """Nanoseconds of resharding a tensor from each layout to each."""
-        return _spread(self._table(use, sources, targets, True, self._times))
-
-    def _gathered(
-        self, use: Use, made: TensorSlots, read: TensorSlots, ascending: bool
+    def _all_times(
+        self, tensor: TensorOnEdge, sources: LayoutCodes, targets: LayoutCodes
     ) -> Int64Array:
-        """What a variable takes where it is read, beyond what is stored of it."""
-        here, there = (self._sizes(use, each.forward.codes) for each in (made, read))
-        more = np.maximum(there[None, :] - here[:, None], 0)
-        different, which = np.unique(more if ascending else more.T, return_inverse=True)
-        counted = (Footprint(gathered_bytes=size) for size in different.tolist())
-        taken = np.array([self._cost.operator_memory(each).kept for each in counted], np.int64)
-        found: Int64Array = taken[which].reshape((more if ascending else more.T).shape)
-        return found
+        """Return the nanoseconds of resharding a tensor from each layout to each layout."""
+        return _by_slot(self._table(tensor, sources, targets, True, self._times))
 
-    def _bytes(self, use: Use, codes: Int64Array) -> Int64Array:
-        """What a tensor takes that is saved in each layout, on one device."""
-        kind = "gathered_bytes" if use.is_weight else "moved_bytes"
-        counted = (Footprint(**{kind: size}) for size in self._sizes(use, codes).tolist())
-        saved = (self._cost.operator_memory(each).kept for each in counted)
+    def _gathered_memory(
+        self, tensor: TensorOnEdge, made: TensorSlots, read: TensorSlots, ascending: bool
+    ) -> Int64Array:
+        """Return the bytes that a weight takes at its reader beyond its stored piece."""
+        stored, gathered = (self._sizes(tensor, each.forward.codes) for each in (made, read))
+        added = np.maximum(gathered[None, :] - stored[:, None], 0)
+        added = added if ascending else added.T
+        distinct, which = np.unique(added, return_inverse=True)
+        footprints = (Footprint(gathered_bytes=size) for size in distinct.tolist())
+        kept = np.array([self._cost.operator_memory(each).kept for each in footprints], np.int64)
+        memory: Int64Array = kept[which].reshape(added.shape)
+        return memory
+
+    def _bytes(self, tensor: TensorOnEdge, codes: Int64Array) -> Int64Array:
+        """Return the bytes on one device of a saved tensor in each layout."""
+        kind = "gathered_bytes" if tensor.is_weight else "moved_bytes"
+        footprints = (Footprint(**{kind: size}) for size in self._sizes(tensor, codes).tolist())
+        saved = (self._cost.operator_memory(each).kept for each in footprints)
         return np.fromiter(saved, np.int64, codes.size)
 
-    def _sizes(self, use: Use, codes: Int64Array) -> Int64Array:
-        """Bytes of a tensor in each layout, on one device; 0 where its shape is not known."""
-        if -1 in use.shape:
+    def _sizes(self, tensor: TensorOnEdge, codes: Int64Array) -> Int64Array:
+        """Return the bytes on one device of a tensor in each layout; 0 if its shape is not
+        known."""
+        if -1 in tensor.shape:
             return np.zeros(codes.size, np.int64)
         sizes = (
-            layout.local_elements(use.shape, self._mesh) * use.itemsize
-            for layout in self._layouts(use, codes)
+            layout.local_elements(tensor.shape, self._mesh) * tensor.itemsize
+            for layout in self._layouts(tensor, codes)
         )
         return np.fromiter(sizes, np.int64, codes.size)
 
-    def _layouts(self, use: Use, codes: Int64Array) -> list[Layout]:
-        return [decode(code, len(use.shape), self._mesh) for code in codes.tolist()]
+    def _layouts(self, tensor: TensorOnEdge, codes: Int64Array) -> list[Layout]:
+        return [decode(code, len(tensor.shape), self._mesh) for code in codes.tolist()]
 
-    def _gradient(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
-        """Nanoseconds of resharding a tensor's gradient from the reader to the producer."""
-        if use.slices is None:
-            return self._times(use, sources, targets)
-        here, there = self._layouts(use, sources), self._layouts(use, targets)
-        return slices_times(use.shape, use.itemsize, use.slices, here, there, self._times_of)
+    def _gradient_times(
+        self, tensor: TensorOnEdge, sources: Int64Array, targets: Int64Array
+    ) -> Int64Array:
+        """Return the nanoseconds of resharding the gradient from the reader to the producer."""
+        if tensor.slices is None:
+            return self._times(tensor, sources, targets)
+        layouts = self._layouts(tensor, sources), self._layouts(tensor, targets)
+        return slices_times(
+            tensor.shape, tensor.itemsize, tensor.slices, *layouts, self._times_between
+        )
 
-    def _times_of(
+    def _times_between(
         self,
         shape: tuple[int, ...],
         itemsize: int,
         sources: Sequence[Layout],
         targets: Sequence[Layout],
     ) -> Int64Array:
-        codes = (np.array([encode(layout) for layout in some]) for some in (sources, targets))
+        codes = (np.array([encode(layout) for layout in layouts]) for layouts in (sources, targets))
         return self._distances.between(known_shape(shape), itemsize, *codes)
 
-    def _times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+    def _times(self, tensor: TensorOnEdge, sources: Int64Array, targets: Int64Array) -> Int64Array:
         if sources.size == 1 and np.array_equal(sources, targets):
             return np.zeros((1, 1), np.int64)
-        shape = known_shape(use.shape)
-        times = self._distances.between(shape, use.itemsize, sources, targets)
-        if not use.with_others:
+        shape = known_shape(tensor.shape)
+        times = self._distances.between(shape, tensor.itemsize, sources, targets)
+        if not tensor.with_others:
             return times
-        twice = self._distances.between(shape, 2 * use.itemsize, sources, targets)
-        added_up = only_added_up(sources, targets, len(self._mesh.axes))
-        return np.where(added_up, np.maximum(twice - times, 0), times)
+        twice = self._distances.between(shape, 2 * tensor.itemsize, sources, targets)
+        is_reduction = only_added_up(sources, targets, len(self._mesh.axes))
+        return np.where(is_reduction, np.maximum(twice - times, 0), times)
 
 
-def _spread(table: _Table) -> Int64Array:
-    """The times between slots."""
+def _by_slot(table: _TimesOfSlots) -> Int64Array:
+    """Return the times between slots, from those between distinct layouts."""
     times, rows, columns = table
-    found: Int64Array = times[np.ix_(rows, columns)]
-    return found
+    between_slots: Int64Array = times[np.ix_(rows, columns)]
+    return between_slots
 
 
 @numba.njit(cache=True, nogil=True)
@@ -247,24 +269,25 @@ def _sum(
     other_rows: Int64Array,
     other_columns: Int64Array,
 ) -> Int64Array:
-    """The times of two reshardings together, between slots."""
-    found = np.empty((one_rows.size, one_columns.size), dtype=np.int64)
+    """Return the sum of the times of two reshardings, for each pair of slots."""
+    total = np.empty((one_rows.size, one_columns.size), dtype=np.int64)
     for row in range(one_rows.size):
-        first, second, into = one[one_rows[row]], other[other_rows[row]], found[row]
-        for column in range(into.size):
-            into[column] = first[one_columns[column]] + second[other_columns[column]]
-    return found
+        first, second, total_row = one[one_rows[row]], other[other_rows[row]], total[row]
+        for column in range(total_row.size):
+            total_row[column] = first[one_columns[column]] + second[other_columns[column]]
+    return total
 
 
 def _distinct(ways: tuple[str, ...]) -> tuple[str, ...]:
-    """The choices of what is saved that slots of an edge differ in."""
+    """Return the distinct choices of kept copies, which slots of an edge are numbered by."""
     return tuple(dict.fromkeys(ways))
 
 
 def slot_numbers(slots: TensorSlots, ways: tuple[str, ...]) -> Int64Array:
-    """The slot of every configuration; numbers go by what is saved first, then by layouts."""
+    """Return the slot number of every configuration: the choice of kept copies, then the
+    layouts."""
     distinct = _distinct(ways)
     of_option = slots.of_option.slots
     base = of_option[: of_option.size // len(ways)]
-    places = [distinct.index(way) * slots.forward.codes.size for way in ways]
-    return np.concatenate([base + place for place in places])
+    offsets = [distinct.index(way) * slots.forward.codes.size for way in ways]
+    return np.concatenate([base + offset for offset in offsets])

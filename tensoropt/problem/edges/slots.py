@@ -1,4 +1,4 @@
-"""The layouts of a graph's tensors at both ends of an edge, under all configurations."""
+"""The layouts of a graph's tensors at both ends of an edge, under every configuration."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["GraphSlots", "LayoutCodes", "TensorSlots"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutCodes:
-    """The layouts of slots, as numbers (`tensoropt.parallel.assignments.encode`).
+    """The layouts of slots, as codes (`tensoropt.parallel.assignments.encode`).
 
-    Compared by identity; equal ones of a graph are one.
+    They are compared by identity: within a graph, equal ones share one object.
 
     Attributes:
         codes: int64[L], the layout of each slot.
-        distinct: int64[D], the different ones.
-        which: int64[L], which of them each slot has.
+        distinct: int64[D], the distinct layouts.
+        which: int64[L], the position in ``distinct`` of each slot's layout.
     """
 
     codes: Int64Array
@@ -40,7 +40,7 @@ class LayoutCodes:
 
     @classmethod
     def of(cls, codes: Int64Array) -> LayoutCodes:
-        """Of the layout of each slot."""
+        """Find the distinct layouts of slots."""
         distinct, which = np.unique(codes, return_inverse=True)
         return cls(codes, distinct, which.ravel())
 
@@ -60,16 +60,16 @@ class TensorSlots:
 
 
 class GraphSlots:
-    """The slots of a graph's tensors, each worked out once.
+    """The slots of a graph's tensors, each computed once.
 
     Args:
         annotated: the graph.
 
     Attributes:
-        node_of: per operator the number of its group.
-        follower: per operator how it is configured.
-        alike: per operator of a group a number, equal for those of one kind that have the same
-            options and the same layouts under each.
+        node_of: for each operator the number of its group.
+        follower: for each operator its configurations.
+        signature: a number for each operator of a group. It is equal for operators of one kind that
+            have the same options and the same layouts under each.
     """
 
     def __init__(self, annotated: AnnotatedGraph) -> None:
@@ -85,39 +85,45 @@ class GraphSlots:
         self._slots: dict[Hashable, TensorSlots] = {}
         self._codes: dict[bytes, LayoutCodes] = {}
         self._maps: dict[bytes, SlotMap] = {}
-        self.alike: dict[str, int] = {}
+        self.signature: dict[str, int] = {}
         numbers: dict[Hashable, int] = {}
         for name, kind in self._kinds.of.items():
             if name in self.node_of:
-                key = self._likeness(name, kind)
-                self.alike[name] = numbers.setdefault(key, len(numbers))
+                key = self._signature_key(name, kind)
+                self.signature[name] = numbers.setdefault(key, len(numbers))
 
-    def _likeness(self, name: str, kind: int) -> Hashable:
-        ways = self._choices[self.node_of[name]].kept(name)
-        key = kind, self.follower[name], ways
+    def _signature_key(self, name: str, kind: int) -> Hashable:
+        kept = self._choices[self.node_of[name]].kept(name)
+        key = kind, self.follower[name], kept
         tag = self._graph[name].gradient
         if tag is None:
             return key
-        # A gradient has the layout of the gradient of its x, which comes before it.
-        return key, self.alike.get(tag.x.operator), tag.x.index, tag.part == "dense" or name
+        # A gradient has the layout of x's gradient. x comes before it.
+        return key, self.signature.get(tag.x.operator), tag.x.index, tag.part == "dense" or name
 
     def made(self, tensor: TensorName, carries: bool) -> TensorSlots:
-        """The slots of a tensor at its producer; ``carries`` says whether a gradient arrives."""
+        """Return the slots of a tensor at its producer.
+
+        ``carries`` says whether a gradient of the tensor is sent back.
+        """
         tag = self._graph[tensor.operator].gradient
         if tag is not None and tag.part != "dense":
             return self._of_slices(tensor, tag)
-        of = tensor if tag is None else tag.x
-        follower, number = self.follower[of.operator], self._kinds.derivation_numbers[of.operator]
-        key = "made", number, follower, of.index, tag is None, carries
+        x = tensor if tag is None else tag.x
+        follower, number = self.follower[x.operator], self._kinds.derivation_numbers[x.operator]
+        key = "made", number, follower, x.index, tag is None, carries
         if key not in self._slots:
-            derivation = self._kinds.derivations[of.operator]
-            slots = output_codes(derivation, follower.assigned, of.index)
+            derivation = self._kinds.derivations[x.operator]
+            slots = output_codes(derivation, follower.assigned, x.index)
             slots = slots if tag is None else slots.swapped()
             self._slots[key] = self._shared(slots if carries else slots.without_gradient())
         return self._slots[key]
 
     def read(self, operator: Operator, number: int, carries: bool) -> TensorSlots:
-        """The slots of an input at its reader; ``carries`` says whether a gradient leaves."""
+        """Return the slots of an input at its reader.
+
+        ``carries`` says whether a gradient of the input is sent back.
+        """
         name, follower = operator.name, self.follower[operator.name]
         key = "read", self._kinds.derivation_numbers[name], follower, number, carries
         if key not in self._slots:
@@ -126,7 +132,7 @@ class GraphSlots:
         return self._slots[key]
 
     def map_of(self, slots: Int64Array) -> SlotMap:
-        """The slots of configurations as a map; equal ones are one."""
+        """Return the slots of configurations as a map. Equal slots share one map."""
         key = slots.tobytes()
         if key not in self._maps:
             self._maps[key] = SlotMap(slots)
@@ -146,7 +152,7 @@ class GraphSlots:
         return self._codes[key]
 
     def _of_slices(self, tensor: TensorName, tag: GradientTag) -> TensorSlots:
-        """The slots of a sparse gradient, which has no gradient of its own."""
+        """Return the slots of a sparse gradient, which is not differentiated itself."""
         key = "sparse", tensor
         if key not in self._slots:
             dense = self.made(tag.x, carries=True)

@@ -1,8 +1,10 @@
-"""Times of the resharding of a sparse gradient (equation 2): its slices move, not the table.
+"""The time to reshard a sparse gradient (TensorOpt, equation 2): its slices are sent, not the
+table.
 
-As execution does it (`tensoropt.parallel.sparse`): over axes that split the row numbers, slices and
-row numbers are gathered; over axes that split the table's rows, the slices are replicated already.
-A gradient that is dense at its end is moved so, too, where slices are no more than rows.
+The steps are those of execution (`tensoropt.parallel.sparse`). Over axes that split the row
+numbers, slices and row numbers are gathered. Over axes that split the table's rows, the slices are
+replicated already. A gradient that is dense at the producer is also sent as slices if they are at
+most as many as the rows of the table.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from tensoropt.parallel.sparse import known_shape, looks_up_rows, slice_layouts,
 
 __all__ = ["Slices", "looked_up", "slices_times"]
 
-Times = Callable[[tuple[int, ...], int, Sequence[Layout], Sequence[Layout]], Int64Array]
-"""Nanoseconds between layouts of a tensor of some shape and bytes an element, by both."""
+TimesBetween = Callable[[tuple[int, ...], int, Sequence[Layout], Sequence[Layout]], Int64Array]
+"""A function that returns nanoseconds between layouts, from a tensor's shape, the bytes of an
+element, the source layouts and the target layouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,9 @@ class Slices:
     """The sparse gradient of a table.
 
     Attributes:
-        count: number of slices; a dimension that only a run decides counts as 1.
-        number_bytes: of one row number.
-        stays: whether it is sparse at its end.
+        count: number of slices, where an open dimension counts as 1.
+        number_bytes: bytes of one row number.
+        stays: whether the gradient is sparse at the producer, too.
     """
 
     count: int
@@ -41,11 +44,11 @@ class Slices:
 
 
 def looked_up(operator: Operator, number: int, sparse: Collection[TensorName]) -> Slices | None:
-    """The gradient of an operator's input, if that is a table of which rows are looked up.
+    """Return the gradient of an operator's input if the operator looks up rows of it.
 
     Args:
-        operator: which reads the table.
-        number: of the input.
+        operator: the reader of the table.
+        number: number of the input.
         sparse: the tensors whose gradient is sparse in the script.
     """
     if not looks_up_rows(operator, number):
@@ -61,44 +64,47 @@ def slices_times(
     slices: Slices,
     sources: Sequence[Layout],
     targets: Sequence[Layout],
-    times: Times,
+    times: TimesBetween,
 ) -> Int64Array:
-    """Nanoseconds from each of the gradient's layouts at the reader to each at the producer.
+    """Return the nanoseconds from each layout at the reader to each layout at the producer.
 
     Args:
-        shape: of the table.
+        shape: shape of the table.
         itemsize: bytes of one of its elements.
         slices: its gradient.
         sources: layouts of the gradient at the reader, as if it were dense.
-        targets: and at the producer.
-        times: of a resharding.
+        targets: layouts of the gradient at the producer, as if it were dense.
+        times: gives the times of a resharding.
     """
-    found = np.zeros((len(sources), len(targets)), np.int64)
+    result = np.zeros((len(sources), len(targets)), np.int64)
     values, numbers = (slices.count, *shape[1:]), (slices.count,)
     for partial in sorted({target.partial for target in targets}):
-        places = [n for n, target in enumerate(targets) if target.partial == partial]
-        some = [targets[n] for n in places]
+        columns = [n for n, target in enumerate(targets) if target.partial == partial]
+        some = [targets[n] for n in columns]
         if not (slices.stays or travels_sparse(slices.count, shape, some[0])):
-            found[:, places] = times(tuple(shape), itemsize, sources, some)
+            result[:, columns] = times(tuple(shape), itemsize, sources, some)
             continue
-        ends, kinds = zip(*map(_unlike, (sources, some)), strict=True)
-        here = [slice_layouts(source, some[0])[0] for source in ends[0]]
-        there = [slice_layouts(sources[0], target)[1] for target in ends[1]]
-        rows = [Layout((layout.dims[0],)) for layout in here]
-        moved = times(values, itemsize, here, there)
-        moved = moved + times(numbers, slices.number_bytes, rows, [Layout(((),))])
-        found[:, places] = moved[np.ix_(*kinds)]
-    return found
+        distinct, kinds = zip(*map(_distinct_for_slices, (sources, some)), strict=True)
+        before = [slice_layouts(source, some[0])[0] for source in distinct[0]]
+        after = [slice_layouts(sources[0], target)[1] for target in distinct[1]]
+        rows = [Layout((layout.dims[0],)) for layout in before]
+        nanoseconds = times(values, itemsize, before, after)
+        nanoseconds = nanoseconds + times(numbers, slices.number_bytes, rows, [Layout(((),))])
+        result[:, columns] = nanoseconds[np.ix_(*kinds)]
+    return result
 
 
-def _unlike(layouts: Sequence[Layout]) -> tuple[list[Layout], list[int]]:
-    """The layouts that differ in more than the axes of the table's rows, which slices do not have;
-    and which of them each layout equals."""
+def _distinct_for_slices(layouts: Sequence[Layout]) -> tuple[list[Layout], list[int]]:
+    """Find the layouts that differ for the slices, which lack the axes of the table's rows.
+
+    Returns:
+        One layout of each kind, and the kind of every layout.
+    """
     first: list[Layout] = []
     kinds: list[int] = []
-    known: dict[Hashable, int] = {}
+    kind_of: dict[Hashable, int] = {}
     for layout in layouts:
-        kind = known.setdefault((layout.dims[1:], layout.partial), len(first))
+        kind = kind_of.setdefault((layout.dims[1:], layout.partial), len(first))
         if kind == len(first):
             first.append(layout)
         kinds.append(kind)

@@ -1,10 +1,16 @@
-"""Which tensors are saved for the backward pass, and which reuse of them is offered to the search.
+"""The tensors that are saved for the backward pass, and the choices of saving that are searched.
 
 TensorOpt, section 4.2: a tensor that is resharded for its reader may be saved before resharding,
-after it, or both; or it is recomputed. A tensor has one of four roles: it is ``always`` there
-(variables and what is fed); it is saved as ``made``, at its producer, whose gradient reads it, or
-several readers do; its copies are counted on the ``edge`` to its one reader; or at that ``reader``
-alone, where nothing is offered. Views share memory and role of their tensor.
+after it, or both; or it is recomputed. Each tensor that the backward pass reads has one of four
+roles:
+
+- ``always``: it is kept anyway (variables, constants and placeholders).
+- ``made``: its copy at the producer counts, because the producer's gradient or several readers read
+  it.
+- ``edge``: its copies count on the edge to its only reader.
+- ``reader``: its copy counts at its only reader, and the search has no choice.
+
+Views share the memory and the role of their tensor.
 """
 
 from __future__ import annotations
@@ -27,24 +33,25 @@ from tensoropt.tdl import Derivation
 
 __all__ = ["FRUGAL", "PAPER", "PLAIN", "SavedOnEdge", "SavedTensors", "Space"]
 
-# A weight of less than one in so many bytes of all variables is small.
 _SMALL_WEIGHT = 256
+"""A weight is small if it has less than this fraction, 1/256, of the bytes of all variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Which strategies are searched, beside those that differ in splits.
+    """The strategies that are searched, besides those that differ in splits.
 
     Attributes:
-        reuse: whether a tensor may be saved only before, or only after resharding (section 4.2).
+        reuse: whether a tensor may be saved only before or only after resharding (section 4.2).
         recompute: whether operators other than contractions may be recomputed.
-        sharded_storage: whether a weight may be stored otherwise than its operator reads it, so
-            that it can be stored in pieces and gathered (ZeRO). Else it lies as it is read, once:
-            equation 1's m_p is of an operator's own tensor maps.
+        sharded_storage: whether a weight may be stored in another layout than its reader's, so that
+            it can be stored in pieces and gathered (ZeRO). If not, it is stored as it is read,
+            since m_p of equation 1 is one of the operator's own tensor maps.
         partial_operands: whether linear operators may read partial sums.
-        smallest_share: a tensor gets choices if it has at least this share of all bytes that the
-            backward pass reads, an activation of those of activations; of smaller ones all copies
-            are saved. What an unrolled layer makes in its steps counts together.
+        smallest_share: smallest share of the bytes that the backward pass reads for which a tensor
+            has choices (for an activation, of the bytes of activations). All copies of smaller
+            tensors are saved. The copies of a tensor in the steps of an unrolled layer count
+            together.
     """
 
     reuse: bool = False
@@ -59,34 +66,33 @@ class Space:
 
 
 PLAIN = Space()
-"""Splits alone: every copy that the backward pass reads is saved."""
+"""Only splits. Every copy that the backward pass reads is saved."""
 FRUGAL = Space(reuse=True, recompute=True)
-"""Whatever may be kept or not."""
+"""Splits, and every choice of kept copies."""
 WHOLE_OPERANDS = Space(partial_operands=False)
-"""Splits alone, and no operator reads partial sums, as in the papers."""
+"""Only splits, and no operator reads partial sums, as in the papers."""
 PAPER = Space(sharded_storage=False, partial_operands=False)
-"""The paper's: splits alone, and weights lie as they are read."""
+"""The paper's space: only splits, and weights are stored as they are read."""
 
 
 class SavedTensors:
-    """The roles of a graph's tensors, and what is offered for each operator.
+    """The roles of a graph's tensors, and the choices of each operator.
 
     Args:
         graph: the graph.
-        derivations: of its operators.
-        reads: what the backward pass reads.
-        space: what is searched.
-        devices: how many there are; on one nothing is resharded.
-        same: per operator the first one that does the same in a step of an unrolled layer, where
-            steps count together.
-        only: names of the operators that may be offered something; None for all.
+        derivations: derivations of its operators.
+        reads: the tensors that the backward pass reads.
+        space: the choices that are searched.
+        devices: number of devices. On one device nothing is resharded.
+        same: for each operator its copy in the first step of an unrolled layer.
+        only: names of the operators that may have choices; None for all.
 
     Attributes:
-        made: the tensors that are saved at their producers.
-        carried: per operator the inputs whose memory is counted at it, their reader.
-        offered: per operator its choices of `tensoropt.parallel.configuration.KEPT`, where there
-            are several.
-        is_plain: whether nothing is read and nothing is offered: then all roles are empty.
+        made: the tensors with role ``made``.
+        carried: for each operator the inputs whose memory counts at it, their reader.
+        offered: the choices (`tensoropt.parallel.configuration.KEPT`) of each operator that has
+            several.
+        is_plain: whether there are no roles and no choices.
     """
 
     def __init__(
@@ -110,17 +116,17 @@ class SavedTensors:
             for number in reads.inputs.get(operator.name, ()):
                 root = self.root(operator.inputs[number])
                 self._readers.setdefault(root, []).append((operator, number))
-        self._own = {
+        self._read_outputs = {
             self.root(TensorName(name, number))
             for name, numbers in reads.outputs.items()
             for number in numbers
         }
-        self._leads = self._leading_views()
-        choosing = space.reuse or space.recompute  # else consumers are not asked for
-        self._consumers = graph.consumers() if choosing else {}
+        self._leading_views = self._find_leading_views()
+        has_choices = space.reuse or space.recompute  # otherwise consumers are not needed
+        self._consumers = graph.consumers() if has_choices else {}
         self.offered: dict[str, tuple[str, ...]] = {}
         self._offer(devices)
-        self._roles = {root: self._role_of(root) for root in {*self._readers, *self._own}}
+        self._roles = {root: self._role_of(root) for root in {*self._readers, *self._read_outputs}}
         self.made = frozenset(root for root, role in self._roles.items() if role == "made")
         carried: dict[str, list[int]] = {}
         for root, role in self._roles.items():
@@ -128,18 +134,20 @@ class SavedTensors:
                 ((operator, number),) = self._readers[root]
                 carried.setdefault(operator.name, []).append(number)
         self.carried = {name: tuple(numbers) for name, numbers in carried.items()}
-        self.is_plain = not (self._roles or self._leads or self.offered)
+        self.is_plain = not (self._roles or self._leading_views or self.offered)
 
     def role(self, tensor: TensorName) -> str:
-        """always, made, edge or reader; empty where the backward pass does not read a tensor."""
+        """Return the role of a tensor, empty if the backward pass does not read it."""
         root = self.root(tensor)
         if self._is_always(root):
             return "always"
         return self._roles.get(root, "")
 
     def is_large_weight(self, tensor: TensorName) -> bool:
-        """Whether a tensor is the value of a variable that has a share of all of them that counts;
-        biases and their like have not."""
+        """Whether a tensor is the value of a variable large enough for its memory to count.
+
+        Biases, for example, are not.
+        """
         root = self.root(tensor)
         if not self._graph[root.operator].is_variable:
             return False
@@ -150,16 +158,16 @@ class SavedTensors:
         return sum(self._bytes(TensorName(op.name, 0)) for op in self._graph if op.is_variable)
 
     def reads(self, operator: Operator, number: int) -> bool:
-        """Whether the backward pass reads an input in the layout that it has at an operator."""
+        """Whether the backward pass reads an input in the layout in which the operator reads it."""
         if operator.type in VIEWS:
-            return number == 0 and operator.name in self._leads
+            return number == 0 and operator.name in self._leading_views
         return number in self._reads.inputs.get(operator.name, ())
 
     def _role_of(self, root: TensorName) -> str:
         if self._is_always(root):
             return "always"
         readers = self._readers.get(root, [])
-        if root in self._own or len(readers) != 1 or self._recomputing(root):
+        if root in self._read_outputs or len(readers) != 1 or self._recomputing(root):
             return "made"
         ((reader, number),) = readers
         if root.operator not in self.offered:
@@ -171,7 +179,7 @@ class SavedTensors:
         return operator.is_variable or operator.is_placeholder or operator.is_constant
 
     def _recomputing(self, root: TensorName) -> list[Operator]:
-        """The readers of a tensor that may need it only to be recomputed."""
+        """Return the readers that need a tensor only if they are recomputed."""
         return [
             operator
             for operator, number in self._all_consumers(root)
@@ -180,37 +188,38 @@ class SavedTensors:
         ]
 
     def _all_consumers(self, root: TensorName) -> list[tuple[Operator, int]]:
-        """The readers of a tensor and of its views, and the numbers of their inputs."""
-        found: list[tuple[Operator, int]] = []
+        """Return the readers of a tensor and of its views, with the numbers of their inputs."""
+        consumers: list[tuple[Operator, int]] = []
         for operator, number in self._consumers.get(root, ()):
             if operator.type in VIEWS and number == 0:
-                found += self._all_consumers(TensorName(operator.name, 0))
+                consumers += self._all_consumers(TensorName(operator.name, 0))
             else:
-                found.append((operator, number))
-        return found
+                consumers.append((operator, number))
+        return consumers
 
     def root(self, tensor: TensorName) -> TensorName:
-        """The tensor that one is a view of; itself if it is none."""
+        """Return the tensor behind a view, or the tensor itself if it is no view."""
         operator = self._graph[tensor.operator]
         while operator.type in VIEWS and not operator.is_constant:
             tensor = operator.inputs[0]
             operator = self._graph[tensor.operator]
         return tensor
 
-    def _leading_views(self) -> frozenset[str]:
-        """The views between tensors and the operators that the backward pass reads them at."""
-        found = set()
+    def _find_leading_views(self) -> frozenset[str]:
+        """Return the views between a tensor and an operator where the backward pass reads it."""
+        views = set()
         for readers in self._readers.values():
             for reader, number in readers:
                 operator = self._graph[reader.inputs[number].operator]
                 while operator.type in VIEWS and not operator.is_constant:
-                    found.add(operator.name)
+                    views.add(operator.name)
                     operator = self._graph[operator.inputs[0].operator]
-        return frozenset(found)
+        return frozenset(views)
 
     def _offer(self, devices: int) -> None:
-        """Fill in `offered`, last operators first: what is recomputed needs its inputs."""
-        found, space = self.offered, self._space
+        """Fill in `offered`. Last operators come first, since recomputing needs an operator's
+        inputs."""
+        space = self._space
         if not (space.reuse or space.recompute) or differentiates_gradients(self._graph):
             return
         reuse = space.reuse and devices > 1
@@ -222,19 +231,19 @@ class SavedTensors:
             ways = self._ways(operator, reuse, large)
             if len(ways) == 1:
                 continue
-            found[operator.name] = ways
+            self.offered[operator.name] = ways
             if operator.is_variable:
                 for name, leader in variable_of.items():
                     if leader == operator.name:
-                        found[name] = ways
+                        self.offered[name] = ways
 
     def _large(self) -> frozenset[TensorName]:
-        """The tensors that have a share that counts."""
-        classes: Counter[bool] = Counter()
-        for root in {*self._readers, *self._own}:
-            classes[self._layer(root)[0]] += self._bytes(root)
+        """Return the tensors large enough to have choices."""
+        bytes_of: Counter[bool] = Counter()
+        for root in {*self._readers, *self._read_outputs}:
+            bytes_of[self._layer(root)[0]] += self._bytes(root)
         share = self._space.smallest_share
-        least = {True: share * classes.total(), False: share * classes[False]}
+        smallest = {True: share * bytes_of.total(), False: share * bytes_of[False]}
         tensors = [
             TensorName(operator.name, number)
             for operator in self._graph
@@ -246,40 +255,42 @@ class SavedTensors:
         large = {
             layer
             for layer, size in layers.items()
-            if size >= max(least[layer[0]], 1)
-            # A weight that lies as it is read is not resharded.
+            if size >= max(smallest[layer[0]], 1)
+            # A weight that is stored as it is read is not resharded.
             and (self._space.sharded_storage or not layer[0])
         }
         return frozenset(tensor for tensor in tensors if self._layer(tensor) in large)
 
     def _layer(self, root: TensorName) -> tuple[bool, str, int]:
-        """Whether a tensor is a weight, and which output of which layer it is."""
+        """Return whether a tensor is a weight, its operator in the first step, and its output
+        number."""
         name = root.operator
         return self._graph[name].is_variable, self._same.get(name, name), root.index
 
     def _ways(
-        self, operator: Operator, reuse: bool, counted: frozenset[TensorName]
+        self, operator: Operator, reuse: bool, has_choices: frozenset[TensorName]
     ) -> tuple[str, ...]:
+        """Return the choices of kept copies of an operator's outputs."""
         outputs = [TensorName(operator.name, number) for number in range(len(operator.outputs))]
         if operator.is_constant or operator.type in VIEWS or operator.gradient is not None:
             return ("both",)
-        large = [root for root in outputs if root in counted]
+        large = [root for root in outputs if root in has_choices]
         readers = [each for root in large for each in self._readers.get(root, ())]
         if not large or not all(has_plain_inputs(reader) for reader, _ in readers):
             return ("both",)
         ways = ["both"]
-        own = any(root in self._own for root in large)
+        read_by_gradient = any(root in self._read_outputs for root in large)
         if reuse and readers:
             ways.append("before")
-            if own and self._returns(operator, large):
+            if read_by_gradient and self._returns(operator, large):
                 ways.append("after")
-        needed = readers or own or any(self._recomputing(root) for root in large)
+        needed = readers or read_by_gradient or any(self._recomputing(root) for root in large)
         if self._space.recompute and needed and self._is_cheap(operator):
             ways.append("recomputed")
         return tuple(ways)
 
     def _is_cheap(self, operator: Operator) -> bool:
-        """Whether recomputing an operator is worth offering: it is no contraction."""
+        """Whether recomputing an operator is cheap: it is no contraction, and may be recomputed."""
         if not recomputable(operator) or not has_plain_inputs(operator):
             return False
         derivation = self._derivations[operator.name]
@@ -289,12 +300,13 @@ class SavedTensors:
         )
 
     def _returns(self, operator: Operator, large: list[TensorName]) -> bool:
-        """Whether an output that its own gradient reads can be resharded back from its one copy."""
+        """Whether an output that its own gradient reads can be resharded back from its only
+        copy."""
         derivation = self._derivations[operator.name]
         if len(operator.outputs) != 1 or operator.is_variable or operator.is_placeholder:
             return False
         if any(index.spelled_out or index.reducer for index in derivation.indices):
-            return False  # a rule has a gradient of its own
+            return False  # its rule computes the gradient
         consumers = self._consumers.get(large[0], ())
         return len(consumers) == 1 and self._readers.get(large[0], []) == list(consumers)
 
@@ -306,13 +318,13 @@ class SavedTensors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedOnEdge:
-    """What saving a tensor costs on an edge, for every pair of slots.
+    """The costs of saving a tensor on an edge, for every pair of slots.
 
     Attributes:
         moved: bool[L, R], whether the tensor is resharded.
-        before, after: bytes of the tensor as made, [L, 1], and as read, [1, R].
-        forward, back: int64[L, R], nanoseconds of resharding once more, and in reverse.
-        role: of the tensor.
+        before, after: bytes of the tensor at the producer, [L, 1], and at the reader, [1, R].
+        forward, back: int64[L, R], nanoseconds of resharding to the reader, and back.
+        role: the role of the tensor.
     """
 
     moved: BoolArray
@@ -323,28 +335,28 @@ class SavedOnEdge:
     role: str
 
     def costs(self, way: str, read: bool, again: bool) -> tuple[Int64Array, Int64Array]:
-        """Bytes and nanoseconds, both int64[L, R].
+        """Return bytes and nanoseconds, both int64[L, R].
 
         Args:
-            way: what is saved, of `tensoropt.parallel.configuration.KEPT`.
+            way: the kept copies of the tensor, one of `tensoropt.parallel.configuration.KEPT`.
             read: whether the backward pass reads the tensor in the layout at the reader.
-            again: whether the reader is recomputed, for which it reads all its inputs.
+            again: whether the reader is recomputed, which reads all its inputs.
         """
-        nothing = np.zeros_like(self.forward)
+        zero = np.zeros_like(self.forward)
         resharded = np.where(self.moved, self.forward, 0)
         copy = np.where(self.moved, self.after, 0)
         if not read and not again:
-            return nothing, nothing
+            return zero, zero
         if way == "recomputed":
-            return nothing, resharded
-        if read and self.role == "reader":  # counted there
-            return nothing, nothing
+            return zero, resharded
+        if read and self.role == "reader":  # counts at the reader
+            return zero, zero
         if read and self.role == "edge":
-            return (nothing, resharded) if way == "before" else (nothing + self.after, nothing)
+            return (zero, resharded) if way == "before" else (zero + self.after, zero)
         if read and way == "after":
-            return nothing + self.after, np.where(self.moved, self.back, 0)
-        # A tensor without a role is saved for the recomputed reader alone.
-        kept = nothing if self.role else nothing + self.before
+            return zero + self.after, np.where(self.moved, self.back, 0)
+        # A tensor without a role is saved only for the reader that is recomputed.
+        kept = zero if self.role else zero + self.before
         if way == "before":
             return kept, resharded
-        return (copy if self.role else nothing + self.after), nothing
+        return (copy if self.role else zero + self.after), zero

@@ -1,1 +1,1 @@
-"""What a node costs under each configuration: work, memory, and collectives inside operators."""
+"""Costs of nodes under each configuration: work, memory, and collectives inside operators."""

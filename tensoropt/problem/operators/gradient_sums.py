@@ -1,4 +1,5 @@
-"""Sums of the gradients that arrive from several readers of a tensor, and what they cost."""
+"""Sums of gradients: a tensor with several readers gets a gradient from each, and these are
+added."""
 
 from __future__ import annotations
 
@@ -15,34 +16,35 @@ from tensoropt.problem.operators.local_work import operator_work
 
 __all__ = ["gradient_sums", "sum_as_measured", "sum_operator"]
 _ADDED = ("float", "bfloat", "half", "complex")
+"""Prefixes of the dtypes of which TensorFlow adds gradients."""
 
 
 def gradient_sums(
     graph: Graph, differentiated: Mapping[str, tuple[int, ...]]
 ) -> dict[TensorName, int]:
-    """The tensors with several dense gradients, and how many.
+    """Return the tensors with several dense gradients, and the number of gradients of each.
 
     Args:
-        graph: one training step, shapes bound.
-        differentiated: per operator the inputs with a gradient.
+        graph: the graph of one training step, with known shapes.
+        differentiated: for each operator the inputs whose gradient is computed.
     """
     readers = Counter(
         graph[name].inputs[number] for name, numbers in differentiated.items() for number in numbers
     )
-    found = {}
+    counts = {}
     for tensor, count in readers.items():
         spec = graph[tensor.operator].value_spec(tensor.index)
         if count > 1 and -1 not in spec.shape and spec.dtype.startswith(_ADDED):
-            found[tensor] = count
-    return found
+            counts[tensor] = count
+    return counts
 
 
 def sum_as_measured(shape: Sequence[int], dtype: str, count: int, mesh: Mesh) -> LocalOperator:
-    """The sum of so many gradients on one device, as TensorFlow adds them.
+    """Return the sum of gradients on one device, in the form in which operators are measured.
 
     Args:
-        shape: of a device's piece.
-        dtype: of its elements.
+        shape: shape of a device's piece.
+        dtype: dtype of its elements.
         count: number of gradients.
         mesh: the devices.
     """
@@ -55,11 +57,11 @@ def sum_as_measured(shape: Sequence[int], dtype: str, count: int, mesh: Mesh) ->
 
 
 def sum_operator(shape: Sequence[int], dtype: str, count: int) -> Operator:
-    """The operator that adds up so many gradients, as TensorFlow does.
+    """Return the operator with which TensorFlow adds gradients.
 
     Args:
-        shape: of each.
-        dtype: of their elements.
+        shape: shape of each gradient.
+        dtype: dtype of their elements.
         count: number of gradients.
     """
     spec = TensorSpec(tuple(shape), dtype)

@@ -1,4 +1,4 @@
-"""Collectives inside an operator under a configuration: of its custom lowering, and halos."""
+"""Collectives inside an operator: those of its lowering rule, and exchanges of halos."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class InnerCollective:
-    """A collective, or a local copy, that an operator's rule runs.
+    """A collective or a local copy inside an operator.
 
     Attributes:
-        kind: as `tensoropt.cost.model.CostModel` names it.
-        axes: the mesh axes of the groups.
-        bytes: that a device holds.
-        times: how often, forward and backward.
-        backward: of these, how often backward.
+        kind: kind of step, as in `tensoropt.cost.model.CostModel`.
+        axes: the mesh axes of its groups.
+        bytes: bytes that a device holds.
+        times: number of times in a step, forward and backward.
+        backward: number of times backward.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class InnerCollective:
 
     @property
     def forward(self) -> int:
-        """How often when the operator is computed once."""
+        """The number of times when the operator is computed once."""
         return self.times - self.backward
 
 
@@ -53,7 +53,7 @@ def inner_collectives(
     mesh: Mesh,
     differentiated_inputs: int,
 ) -> list[InnerCollective]:
-    """The collectives of an operator of which an index is split that has a custom lowering."""
+    """Return the collectives inside an operator; none unless a split index has a lowering rule."""
     split = zip(derivation.indices, configuration.splits, strict=True)
     if not any(axes and index.spelled_out for index, axes in split):
         return []
@@ -64,21 +64,21 @@ def inner_collectives(
 def local_collectives(
     operator: Operator, derivation: Derivation, local: LocalShapes, differentiated_inputs: int
 ) -> list[InnerCollective]:
-    """The collectives inside an operator, from the local shapes of its tensors."""
+    """Return the collectives inside an operator, from the local shapes of its tensors."""
     return [
-        *_spelled_out(operator, derivation, local),
+        *_collectives_of_rule(operator, derivation, local),
         *_halos(operator, derivation, local, differentiated_inputs),
     ]
 
 
 def only_halos(operator: Operator, derivation: Derivation) -> tuple[Halo, ...]:
-    """An operator's halos, where `local_collectives` are theirs alone."""
+    """Return the halos of an operator if exchanging them is all that `local_collectives` has."""
     description = find(operator.type)
-    inner = description is not None and description.inner_collectives is not None
-    return () if inner else derivation.halos
+    has_rule = description is not None and description.inner_collectives is not None
+    return () if has_rule else derivation.halos
 
 
-def _spelled_out(
+def _collectives_of_rule(
     operator: Operator, derivation: Derivation, local: LocalShapes
 ) -> Iterator[InnerCollective]:
     split = {
@@ -86,12 +86,12 @@ def _spelled_out(
         for index, axes in zip(derivation.indices, local.splits, strict=True)
         if axes and index.has_inner_collectives
     }
-    inner = lookup(operator.type).inner_collectives if split else None
-    if inner is None:
+    rule_collectives = lookup(operator.type).inner_collectives if split else None
+    if rule_collectives is None:
         return
     axes = tuple(sorted(axis for splits in split.values() for axis in splits))
     itemsize = operator.outputs[0].itemsize
-    for each in inner(frozenset(split), local.inputs, local.outputs):
+    for each in rule_collectives(frozenset(split), local.inputs, local.outputs):
         size = each.elements * itemsize
         yield InnerCollective(each.kind, axes, size, each.times, each.backward)
 
@@ -99,10 +99,11 @@ def _spelled_out(
 def _halos(
     operator: Operator, derivation: Derivation, local: LocalShapes, differentiated_inputs: int
 ) -> Iterator[InnerCollective]:
-    """Exchanges of halos forward, and of their gradients backward, with the copy into a window.
+    """Yield the exchange of each halo and the copy of its window, forward and backward.
 
-    An input's gradient is counted where all others have one: it is that of the data, the first
-    that a script can do without.
+    The backward exchange counts if all inputs with floating-point elements have a gradient.
+    Otherwise the input without one is taken to be the data, which is the first that a script does
+    not differentiate.
     """
     for halo in derivation.halos:
         axes = local.splits[halo.index]
@@ -111,13 +112,13 @@ def _halos(
         shape = local.inputs[halo.input]
         itemsize = operator.input_specs[halo.input].itemsize
         row_bytes = prod(shape) // shape[halo.dim] * itemsize
-        others = sum(
+        other_gradients = sum(
             spec.dtype.startswith(("float", "bfloat", "half"))
             for number, spec in enumerate(operator.input_specs)
             if number != halo.input
         )
         width = halo.before + halo.after
-        times = 2 if differentiated_inputs > others else 1
+        times = 2 if differentiated_inputs > other_gradients else 1
         yield InnerCollective("exchange", axes, row_bytes * width, times, times - 1)
-        whole = row_bytes * (shape[halo.dim] + width)
-        yield InnerCollective("slice", axes, whole, times, times - 1)
+        window_bytes = row_bytes * (shape[halo.dim] + width)
+        yield InnerCollective("slice", axes, window_bytes, times, times - 1)

@@ -1,8 +1,9 @@
-"""Gradients by a matrix that several products share, as ranks make them: by one product.
+"""One product for the gradient by a matrix that several products share.
 
-Where the steps of a recurrence share weights, `tensoropt.execution.gradients.matrix_products`
-makes one product of all steps' rows, in place of a gradient as large as the weights for each step
-and their sum. So a step of training takes less than its operators, each with its own gradients.
+If the steps of a recurrence share weights, `tensoropt.execution.gradients.matrix_products` joins
+the rows of all steps and computes the gradient by the weights with one product. Otherwise each step
+would compute a gradient as large as the weights, and these would be added. So a training step takes
+less time than the sum over its operators.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from tensoropt.tdl import Derivation
 __all__ = ["MATRIX", "JoinedProduct", "joined_product", "sharing_products"]
 
 MATRIX = 1
-"""The input that is the shared matrix."""
+"""Number of the MatMul input that is shared."""
 
 
 class JoinedProduct(NamedTuple):
-    """The gradient by a matrix that products share, on one device.
+    """The joined product on one device.
 
     Attributes:
-        product: of all their rows.
-        copied_bytes: what is copied to be its factors.
+        product: the product of all rows.
+        copied_bytes: bytes that are copied to join the rows of its factors.
     """
 
     product: LocalOperator
@@ -42,23 +43,24 @@ class JoinedProduct(NamedTuple):
 def sharing_products(
     graph: Graph, differentiated: Mapping[str, tuple[int, ...]]
 ) -> dict[TensorName, list[str]]:
-    """The matrices that several products of one shape share, and these products.
+    """Return the matrices that several products of one shape share, with the names of these
+    products.
 
     Args:
-        graph: one training step, shapes bound.
-        differentiated: per operator the inputs with a gradient.
+        graph: the graph of one training step, with known shapes.
+        differentiated: for each operator the inputs whose gradient is computed.
     """
     products: dict[TensorName, list[Operator]] = {}
     for name, numbers in differentiated.items():
         if graph[name].type == "MatMul" and MATRIX in numbers:
             products.setdefault(graph[name].inputs[MATRIX], []).append(graph[name])
     return {
-        tensor: [each.name for each in own]
-        for tensor, own in products.items()
-        if len(own) > 1
-        and len({(each.input_specs[0].shape, _turned(each)) for each in own}) == 1
-        and not _turned(own[0])[0]
-        and -1 not in own[0].input_specs[0].shape
+        tensor: [product.name for product in sharing]
+        for tensor, sharing in products.items()
+        if len(sharing) > 1
+        and len({(product.input_specs[0].shape, _transposed(product)) for product in sharing}) == 1
+        and not _transposed(sharing[0])[0]
+        and -1 not in sharing[0].input_specs[0].shape
     }
 
 
@@ -69,48 +71,50 @@ def joined_product(
     mesh: Mesh,
     count: int,
 ) -> JoinedProduct | None:
-    """What makes the gradient by the matrix of so many products; None where each makes its own.
+    """Return the product that computes the gradient by a shared matrix, None if joining does not
+    pay.
 
-    That is where all their other factors are larger than the gradients that would be added up, as
-    on the ranks.
+    As in execution, products are joined unless their other factors together are larger than the
+    gradients that would be added.
 
     Args:
         operator: one of the products.
-        derivation: of it.
-        configuration: of all of them.
+        derivation: its derivation.
+        configuration: the configuration of all products.
         mesh: the devices.
-        count: how many.
+        count: number of products.
     """
     left, matrix = (
         input_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
         for n, shape in enumerate(derivation.input_shapes)
     )
-    made = output_slot(derivation, configuration, 0).gradient
-    upstream = made.local_shape(derivation.output_shapes[0], mesh)
+    gradient = output_slot(derivation, configuration, 0).gradient
+    upstream = gradient.local_shape(derivation.output_shapes[0], mesh)
     elements = count * (prod(left) + prod(upstream))
     if elements > (count - 1) * prod(matrix):
         return None
     dtype = operator.outputs[0].dtype
-    factors = (upstream, left) if _turned(operator)[1] else (left, upstream)
+    factors = (upstream, left) if _transposed(operator)[1] else (left, upstream)
     joined = Operator(
         name="product_of_gradients",
         type="MatMul",
         inputs=(TensorName("left", 0), TensorName("right", 0)),
-        input_specs=tuple(TensorSpec((count * rows, of), dtype) for rows, of in factors),
+        input_specs=tuple(TensorSpec((count * rows, columns), dtype) for rows, columns in factors),
         outputs=(TensorSpec((factors[0][1], factors[1][1]), dtype),),
         attributes={"transpose_a": True, "transpose_b": False, "T": dtype},
         synthetic=True,
     )
-    own = derivation_of(joined)
-    alone = redundant(own)
-    work = operator_work(joined, own, alone, mesh, 0)
+    joined_derivation = derivation_of(joined)
+    unsplit = redundant(joined_derivation)
+    work = operator_work(joined, joined_derivation, unsplit, mesh, 0)
     assert isinstance(work, OperatorWork), "a product computes"
     itemsize = operator.outputs[0].itemsize
-    return JoinedProduct(LocalOperator(joined, own, alone, (), work), elements * itemsize)
+    product = LocalOperator(joined, joined_derivation, unsplit, (), work)
+    return JoinedProduct(product, elements * itemsize)
 
 
-def _turned(operator: Operator) -> tuple[bool, bool]:
-    """Whether each factor is transposed."""
+def _transposed(operator: Operator) -> tuple[bool, bool]:
+    """Whether each factor of a product is transposed."""
     return bool(operator.attributes.get("transpose_a")), bool(
         operator.attributes.get("transpose_b")
     )

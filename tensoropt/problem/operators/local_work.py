@@ -1,4 +1,4 @@
-"""What one device computes of an operator under a configuration."""
+"""The part of an operator's work that one device does under a configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 NO_WORK = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
-"""Types that compute nothing: they name a value, or stand for a gradient."""
+"""Types of operators that take no time: they name a value, or stand for a gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class LocalShapes:
 
     Attributes:
         splits: the mesh axes that split each index.
-        inputs: of all inputs.
-        outputs: of all outputs.
+        inputs: shapes of all inputs.
+        outputs: shapes of all outputs.
     """
 
     splits: tuple[tuple[int, ...], ...]
@@ -51,7 +51,7 @@ class LocalShapes:
 
     @classmethod
     def of(cls, derivation: Derivation, configuration: Configuration, mesh: Mesh) -> LocalShapes:
-        """The shapes under a configuration."""
+        """Return the shapes under a configuration."""
         return cls(
             configuration.splits,
             tuple(
@@ -72,7 +72,7 @@ def operator_work(
     mesh: Mesh,
     differentiated_inputs: int,
 ) -> OperatorWork | None:
-    """What one device does of an operator; None for what only names a value."""
+    """Return the work of one device for an operator, None if the operator takes no time."""
     if not computes(operator):
         return None
     local = LocalShapes.of(derivation, configuration, mesh)
@@ -81,7 +81,7 @@ def operator_work(
 
 
 def computes(operator: Operator) -> bool:
-    """Whether an operator takes time: not what only names a value."""
+    """Whether an operator takes time."""
     return not (operator.is_variable or operator.type in NO_WORK)
 
 
@@ -92,11 +92,11 @@ def local_work(
     pieces: int,
     differentiated_inputs: int,
 ) -> OperatorWork:
-    """What one device does of an operator that computes.
+    """Return the work of one device for an operator that takes time.
 
     Args:
-        operator: which.
-        derivation: its iteration space.
+        operator: the operator.
+        derivation: its derivation.
         local: shapes of the device's shards.
         pieces: number of shards of the iteration space.
         differentiated_inputs: number of inputs whose gradient is computed.
@@ -121,16 +121,19 @@ def local_work(
         operator=operator.type,
         attributes=(
             *attributes_that_matter(operator),
-            *_spelled_out_in_parts(operator, derivation, local),
+            *_rule_attribute(operator, derivation, local),
         ),
         local_shapes=shapes,
     )
 
 
-def _spelled_out_in_parts(
+def _rule_attribute(
     operator: Operator, derivation: Derivation, local: LocalShapes
 ) -> tuple[tuple[str, str], ...]:
-    """Tells an operator with a custom lowering from TensorFlow's kernel at equal shapes."""
+    """Return an attribute for operators whose split a lowering rule emits, empty for others.
+
+    It tells their measured times from those of TensorFlow's kernel at the same shapes.
+    """
     split = [
         index.name
         for index, axes in zip(derivation.indices, local.splits, strict=True)
@@ -142,16 +145,18 @@ def _spelled_out_in_parts(
 
 
 def attributes_that_matter(operator: Operator) -> tuple[tuple[str, str], ...]:
-    """Names and printed values of the attributes that time depends on, sorted."""
+    """Return names and printed values of the attributes that the time depends on, sorted."""
     return tuple(sorted((k, repr(v)) for k, v in operator.attributes.items() if _matters(k)))
 
 
 def rows_bytes(operator: Operator, derivation: Derivation, local: LocalShapes) -> int:
-    """What is moved where a description says it (`tensoropt.tdl.registry.moves_rows`)."""
+    """Return the bytes of the rows that an operator moves, as its description says
+    (`tensoropt.tdl.registry.moves_rows`)."""
     moved = lookup(operator.type).moved
     if moved is None:
         raise DescriptionError(
-            f"only a description with moved= says how many rows move. Got {operator.type}."
+            f"only a description with moved= gives the number of rows that move. Got "
+            f"{operator.type}."
         )
     split = frozenset(
         index.name for index, axes in zip(derivation.indices, local.splits, strict=True) if axes
@@ -163,17 +168,21 @@ def rows_bytes(operator: Operator, derivation: Derivation, local: LocalShapes) -
 
 
 def _matters(attribute: str) -> bool:
-    """Whether time depends on an attribute: it does not on names and hints."""
+    """Whether the time depends on an attribute. It does not depend on names and hints."""
     return not attribute.startswith("_") and attribute not in ("container", "shared_name")
 
 
 def known(spec: TensorSpec) -> bool:
-    """Whether a tensor's shape is known before anything runs."""
+    """Whether all dimensions of a tensor are known before the step runs."""
     return all(extent >= 0 for extent in spec.shape)
 
 
 def family(derivation: Derivation) -> str:
-    """Contractions sum products over an index that several inputs share; the rest streams."""
+    """Return the cost class of an operator: "contraction" or "elementwise".
+
+    A contraction sums products over an index that several inputs have. All other operators are
+    limited by memory bandwidth, and count as elementwise.
+    """
     for number, index in enumerate(derivation.indices):
         if index.reducer == "sum" and sum(number in dims for dims in derivation.inputs) > 1:
             return "contraction"

@@ -1,4 +1,4 @@
-"""Memory of an operator on one device, by what its tensors are for (equations 1 and 2)."""
+"""Memory of an operator on one device, by the purpose of its tensors (equations 1 and 2)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
 def memory_amounts(
     operator: Operator, made: Amount, kept: Amount, inputs: Amount, recomputed: bool
 ) -> dict[str, Amount]:
-    """The `Footprint` of an operator, from bytes: of one device, or arrays of many cases.
+    """Return the arguments of a `Footprint` of an operator.
+
+    The amounts are bytes on one device, or arrays of bytes for several configurations.
 
     Args:
-        operator: which.
-        made: of its outputs.
-        kept: of those of them that the backward pass reads.
-        inputs: of its inputs that are counted here.
+        operator: the operator.
+        made: bytes of its outputs.
+        kept: bytes of the outputs that the backward pass reads.
+        inputs: bytes of the inputs that count at this operator.
         recomputed: whether the operator is recomputed, so that no output is saved.
     """
     if operator.is_variable:
@@ -40,5 +42,8 @@ def memory_amounts(
 
 
 def among_kept(operator: Operator, kept: frozenset[TensorName]) -> frozenset[TensorName] | None:
-    """Of which tensors an operator's outputs stay: of all (None) where they are fed."""
+    """Return the tensors to which the kept outputs of an operator are limited.
+
+    None stands for no limit: all outputs of a placeholder are kept.
+    """
     return None if operator.is_placeholder else kept

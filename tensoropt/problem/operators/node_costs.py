@@ -1,4 +1,4 @@
-"""What the nodes of a search problem cost: operators, and sums of gradients that arrive at them."""
+"""Costs of the nodes of a search problem: operators, and sums of gradients of their outputs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["NodeCosts"]
 
 
 class NodeCosts:
-    """Time and memory of operators under all their configurations, once for all that are alike.
+    """Time and memory of operators under all configurations, computed once for equal operators.
 
     Args:
         annotated: the graph.
-        slots: of its tensors.
+        slots: the slots of its tensors.
     """
 
     def __init__(self, annotated: AnnotatedGraph, slots: GraphSlots) -> None:
@@ -34,37 +34,37 @@ class NodeCosts:
         self._saved = annotated.saved
         self._differentiated = annotated.differentiated
         sums = gradient_sums(annotated.graph, annotated.differentiated)
-        # Slices of sparse gradients are put together, not added.
+        # Sparse gradients are concatenated, not added.
         self._counts = {tensor: n for tensor, n in sums.items() if tensor not in annotated.sparse}
         self._costs = OperatorCosts(annotated.mesh, annotated.cost)
         self._sums: dict[Hashable, ConfigurationCosts] = {}
-        self._alone: dict[Hashable, ConfigurationCosts] = {}
+        self._computing_costs: dict[Hashable, ConfigurationCosts] = {}
         self._with_sums: dict[tuple[ConfigurationCosts, ...], ConfigurationCosts] = {}
 
     def of(self, operator: Operator) -> ConfigurationCosts:
-        """Of computing an operator, and of the sums of gradients that arrive at its outputs."""
+        """Return the costs of computing an operator and of adding the gradients of its outputs."""
         key = self._key(operator)
-        alone = self._alone.get(key)
-        if alone is None:
-            alone = self._alone[key] = self._computing(operator)
+        computing = self._computing_costs.get(key)
+        if computing is None:
+            computing = self._computing_costs[key] = self._costs_of_computing(operator)
         outputs = (TensorName(operator.name, number) for number in range(len(operator.outputs)))
-        added = [tensor for tensor in outputs if tensor in self._counts]
-        parts = alone, *(self._sum(operator, tensor) for tensor in added)
+        with_sums = [tensor for tensor in outputs if tensor in self._counts]
+        parts = computing, *(self._sum(operator, tensor) for tensor in with_sums)
         if parts not in self._with_sums:
             self._with_sums[parts] = ConfigurationCosts.sum(parts)
         return self._with_sums[parts]
 
     def _key(self, operator: Operator) -> Hashable:
-        """What the costs of computing an operator depend on, as small values."""
+        """Return a key of all that the costs of computing an operator depend on."""
         name = operator.name
         differentiated = len(self._differentiated.get(name, ()))
-        key = self._slots.alike[name], differentiated, self._repeats.get(name)
+        key = self._slots.signature[name], differentiated, self._repeats.get(name)
         if self._saved.is_plain:
             return key
         outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
         return key, tuple(map(self._saved.role, outputs)), self._saved.carried.get(name, ())
 
-    def _computing(self, operator: Operator) -> ConfigurationCosts:
+    def _costs_of_computing(self, operator: Operator) -> ConfigurationCosts:
         name = operator.name
         outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
         once = self._costs.of(
@@ -80,7 +80,7 @@ class NodeCosts:
         return ConfigurationCosts(once.memory, once.time * self._repeats.get(name, 1))
 
     def _sum(self, operator: Operator, tensor: TensorName) -> ConfigurationCosts:
-        """What adding up the gradients of an output costs, which takes time alone."""
+        """Return the costs of adding the gradients of an output, which take time only."""
         spec, count = operator.value_spec(tensor.index), self._counts[tensor]
         made = self._slots.made(tensor, carries=True)
         repeats = self._repeats.get(operator.name, 1)

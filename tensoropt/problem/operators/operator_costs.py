@@ -1,6 +1,6 @@
-"""What an operator costs under each of its configurations, as arrays (equation 1).
+"""Costs of an operator under each of its configurations, as arrays (TensorOpt, equation 1).
 
-Of all configurations with equal local shapes the cost model is asked once.
+The cost model is asked once for all configurations with equal local shapes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ __all__ = ["ConfigurationCosts", "OperatorCosts"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConfigurationCosts:
-    """What each configuration costs. Compared by identity: operators that are alike share it.
+    """The costs of each configuration.
+
+    They are compared by identity: equal operators share them.
 
     Attributes:
         memory: int64[K], bytes.
@@ -53,7 +55,7 @@ class ConfigurationCosts:
 
     @classmethod
     def sum(cls, parts: Iterable[ConfigurationCosts]) -> ConfigurationCosts:
-        """What several things cost together, of which some may be the same; at least one."""
+        """Add up costs, at least one. The same object may occur several times."""
         counts = Counter(parts)
         if counts.total() == 1:
             return next(iter(counts))
@@ -63,16 +65,16 @@ class ConfigurationCosts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Alike:
-    """The configurations of an iteration space that differ in what costs depend on.
+class _ConfigurationKinds:
+    """Configurations grouped by all that costs depend on.
 
-    Costs depend on local shapes, and these on the number of shards of each index, whichever axes
-    split it; only collectives inside an operator depend on the axes.
+    Costs depend on local shapes, and so on the number of shards of each index, whichever axes split
+    it. Only collectives inside an operator depend on the axes, too.
 
     Attributes:
         assigned: int8[R, axes], the first configuration of each kind.
         pieces: int64[R, indices], the number of shards of each index.
-        spelled_out: bool[R], whether an index is split that has a custom lowering.
+        spelled_out: bool[R], whether a split index has a lowering rule.
         of_option: int64[K], the kind of every configuration.
     """
 
@@ -83,17 +85,17 @@ class _Alike:
 
 
 class OperatorCosts:
-    """Costs of operators on one mesh; prices of collectives are cached.
+    """Computes the costs of operators on one mesh. Prices of collectives are cached.
 
     Args:
         mesh: the devices.
-        cost: the prices.
+        cost: the cost model.
     """
 
     def __init__(self, mesh: Mesh, cost: CostModel) -> None:
         self._mesh = mesh
         self._cost = cost
-        self._alike: dict[Hashable, _Alike] = {}
+        self._kinds_of: dict[Hashable, _ConfigurationKinds] = {}
         self._prices: dict[tuple[str, tuple[int, ...], int], int] = {}
 
     def of(
@@ -107,63 +109,66 @@ class OperatorCosts:
         ways: Sequence[str] = ("both",),
         only_before: frozenset[TensorName] = frozenset(),
     ) -> ConfigurationCosts:
-        """Time and memory of an operator under each configuration.
+        """Return the time and memory of an operator under each configuration.
 
         Args:
-            operator: which.
-            derivation: its iteration space.
-            assigned: int8[K, axes], as `tensoropt.parallel.choices.options.Follower` has it.
+            operator: the operator.
+            derivation: its derivation.
+            assigned: int8[K, axes], as in `tensoropt.parallel.choices.options.Follower`.
             differentiated_inputs: number of inputs whose gradient is computed.
             kept: tensors that are saved at their producer.
-            carried: numbers of inputs that are saved in their layout here, and counted here.
-            ways: what may be saved, of `tensoropt.parallel.configuration.KEPT`, by which
-                configurations are numbered first.
-            only_before: tensors that are saved at their producer if only copies before resharding
-                are.
+            carried: numbers of inputs whose saved copy counts at this operator.
+            ways: the choices of kept copies (`tensoropt.parallel.configuration.KEPT`). The
+                configurations with the first choice come first.
+            only_before: tensors that are saved at their producer only under the choice "before".
         """
-        alike = self._kinds(derivation, assigned, len(assigned) // len(ways))
-        shapes = _Shapes(operator, derivation, alike)
-        plain = again = np.zeros(len(alike.pieces), np.int64)
+        kinds = self._kinds(derivation, assigned, len(assigned) // len(ways))
+        shapes = _Shapes(operator, derivation, kinds)
+        once = again = np.zeros(len(kinds.pieces), np.int64)
         if computes(operator):
-            plain = self._times(shapes, differentiated_inputs, once_more=False)
+            once = self._times(shapes, differentiated_inputs, recomputing=False)
             if "recomputed" in ways:
-                again = self._times(shapes, 0, once_more=True)
+                again = self._times(shapes, 0, recomputing=True)
         times, memories = [], []
         for way in ways:
             recomputed = way == "recomputed"
-            here: frozenset[TensorName] = frozenset() if recomputed or way == "after" else kept
-            here |= only_before if way == "before" else frozenset()
-            time = plain + again if recomputed else plain
-            times.append(time[alike.of_option])
-            memories.append(self._memory(shapes, here, carried, recomputed)[alike.of_option])
+            saved: frozenset[TensorName] = frozenset() if recomputed or way == "after" else kept
+            saved |= only_before if way == "before" else frozenset()
+            time = once + again if recomputed else once
+            times.append(time[kinds.of_option])
+            memories.append(self._memory(shapes, saved, carried, recomputed)[kinds.of_option])
         return ConfigurationCosts(np.concatenate(memories), np.concatenate(times))
 
-    def _kinds(self, derivation: Derivation, assigned: Int8Array, count: int) -> _Alike:
-        """The kinds of the first so many configurations."""
-        inside = tuple(index.spelled_out for index in derivation.indices)
+    def _kinds(
+        self, derivation: Derivation, assigned: Int8Array, count: int
+    ) -> _ConfigurationKinds:
+        """Return the kinds of the first ``count`` configurations."""
+        has_rule = tuple(index.spelled_out for index in derivation.indices)
         shares = tuple(bool(index.partial_inputs) for index in derivation.indices)
-        key = assigned.tobytes(), count, inside, shares
-        if key not in self._alike:
+        key = assigned.tobytes(), count, has_rule, shares
+        if key not in self._kinds_of:
             assigned = assigned[:count]
-            table = np.array([*inside, False])
-            pieces = index_pieces(assigned, len(inside), self._mesh)[:, :-1]
-            pieces[:, list(shares)] = 1  # they divide no work
-            differ = pieces
-            if any(inside):
-                axes = np.where(table[assigned], assigned, NO_INDEX)
-                differ = np.concatenate([pieces, axes], axis=1)
-            first, of_option = unlike_rows(differ)
-            rows = assigned[first]
-            self._alike[key] = _Alike(rows, pieces[first], table[rows].any(axis=1), of_option)
-        return self._alike[key]
+            is_split_by_rule = np.array([*has_rule, False])
+            pieces = index_pieces(assigned, len(has_rule), self._mesh)[:, :-1]
+            pieces[:, list(shares)] = 1  # a split into shares of a sum divides no work
+            rows = pieces
+            if any(has_rule):
+                axes = np.where(is_split_by_rule[assigned], assigned, NO_INDEX)
+                rows = np.concatenate([pieces, axes], axis=1)
+            first, of_option = unlike_rows(rows)
+            assigned = assigned[first]
+            self._kinds_of[key] = _ConfigurationKinds(
+                assigned, pieces[first], is_split_by_rule[assigned].any(axis=1), of_option
+            )
+        return self._kinds_of[key]
 
-    def _times(self, shapes: _Shapes, differentiated: int, once_more: bool) -> Int64Array:
-        """Nanoseconds of computing, forward and backward; or ``once_more``, forward alone."""
-        operator, derivation, alike = shapes.operator, shapes.derivation, shapes.alike
+    def _times(self, shapes: _Shapes, differentiated: int, recomputing: bool) -> Int64Array:
+        """Return the nanoseconds of computing, forward and backward, or forward if recomputing."""
+        operator, derivation, kinds = shapes.operator, shapes.derivation, shapes.kinds
 
         def priced(work: OperatorWork) -> int:
             time = self._cost.operator_nanoseconds(work)
-            return time.forward if once_more else time.total
+            return time.forward if recomputing else time.total
 
         if getattr(self._cost, "times_by_amounts", False):
             dtype = operator.outputs[0].dtype if operator.outputs else "float32"
@@ -171,10 +176,10 @@ class OperatorCosts:
             flops = (derivation.flops // count for count in shapes.pieces())
             amounts = list(zip(flops, shapes.moved_bytes(), strict=True))
             known_times = {
-                each: priced(OperatorWork(kind, dtype, *each, differentiated))
-                for each in dict.fromkeys(amounts)
+                amount: priced(OperatorWork(kind, dtype, *amount, differentiated))
+                for amount in dict.fromkeys(amounts)
             }
-            times = np.array([known_times[each] for each in amounts], np.int64)
+            times = np.array([known_times[amount] for amount in amounts], np.int64)
         else:
             cases = zip(shapes.local(), shapes.pieces(), strict=True)
             times = np.array(
@@ -184,29 +189,30 @@ class OperatorCosts:
                 ],
                 np.int64,
             )
-        rows = np.flatnonzero(alike.spelled_out)
+        rows = np.flatnonzero(kinds.spelled_out)
         if rows.size:
-            unlike, kinds = self._unlike_inside(shapes, rows)
+            distinct, kind_of_row = self._distinct_inside(shapes, rows)
             inside = [
                 sum(
-                    (each.forward if once_more else each.times) * self._price(each)
+                    (each.forward if recomputing else each.times) * self._price(each)
                     for each in local_collectives(operator, derivation, local, differentiated)
                 )
-                for local in shapes.local(rows[unlike])
+                for local in shapes.local(rows[distinct])
             ]
-            times[rows] += np.array(inside, np.int64)[kinds]
+            times[rows] += np.array(inside, np.int64)[kind_of_row]
         return times
 
-    def _unlike_inside(self, shapes: _Shapes, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """`unlike_rows` of some configurations, by what moves inside the operator."""
-        derivation, alike = shapes.derivation, shapes.alike
+    def _distinct_inside(self, shapes: _Shapes, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return `unlike_rows` of some configurations, compared by collectives inside the
+        operator."""
+        derivation, kinds = shapes.derivation, shapes.kinds
         halos = only_halos(shapes.operator, derivation)
-        if not halos:  # a rule's own collectives may differ in each
+        if not halos:  # the collectives of a rule may differ in all configurations
             return np.arange(rows.size), np.arange(rows.size)
         columns = []
-        for halo in halos:  # the axes that split its index, and the shape of its input's pieces
+        for halo in halos:  # the axes that split its index, and the shape of the input's pieces
             dims = [index for index in derivation.inputs[halo.input] if index is not None]
-            columns += [alike.assigned[rows] == halo.index, alike.pieces[rows][:, dims]]
+            columns += [kinds.assigned[rows] == halo.index, kinds.pieces[rows][:, dims]]
         return unlike_rows(np.concatenate(columns, axis=1).astype(np.int64))
 
     def _price(self, inner: InnerCollective) -> int:
@@ -219,6 +225,7 @@ class OperatorCosts:
     def _memory(
         self, shapes: _Shapes, kept: frozenset[TensorName], carried: Sequence[int], again: bool
     ) -> Int64Array:
+        """Return the bytes of an operator under each kind of configuration."""
         operator = shapes.operator
         amounts = memory_amounts(
             operator,
@@ -228,40 +235,42 @@ class OperatorCosts:
             again,
         )
         rows = list(zip(*(column.tolist() for column in amounts.values()), strict=True))
-        found = {
+        bytes_of = {
             row: self._cost.operator_memory(Footprint(**dict(zip(amounts, row, strict=True)))).kept
             for row in dict.fromkeys(rows)
         }
-        return np.array([found[row] for row in rows], np.int64)
+        return np.array([bytes_of[row] for row in rows], np.int64)
 
 
 class _Shapes:
-    """Local shapes of an operator's tensors, flops and bytes, under several configurations.
+    """Local shapes, flops and bytes of an operator's tensors under several configurations.
 
     Arrays and lists have an entry for each kind of configuration.
     """
 
-    def __init__(self, operator: Operator, derivation: Derivation, alike: _Alike) -> None:
+    def __init__(
+        self, operator: Operator, derivation: Derivation, kinds: _ConfigurationKinds
+    ) -> None:
         self.operator = operator
         self.derivation = derivation
-        self.alike = alike
+        self.kinds = kinds
 
     def pieces(self) -> list[int]:
-        """The number of shards of the iteration space."""
-        counts: list[int] = self.alike.pieces.prod(axis=1).tolist()
+        """Return the number of shards of the iteration space."""
+        counts: list[int] = self.kinds.pieces.prod(axis=1).tolist()
         return counts
 
     def moved_bytes(self) -> list[int]:
-        """Read and written by one device, forward."""
+        """Return the bytes that one device reads and writes, forward."""
         if moves_rows(self.operator.type):
             return [rows_bytes(self.operator, self.derivation, local) for local in self.local()]
-        every = range(len(self.operator.input_specs))
-        moved: list[int] = (self.input_bytes(every) + self.output_bytes(None)).tolist()
+        numbers = range(len(self.operator.input_specs))
+        moved: list[int] = (self.input_bytes(numbers) + self.output_bytes(None)).tolist()
         return moved
 
     def input_bytes(self, numbers: Sequence[int]) -> Int64Array:
-        """Of some inputs."""
-        total = np.zeros(len(self.alike.pieces), np.int64)
+        """Return the bytes of some inputs on one device."""
+        total = np.zeros(len(self.kinds.pieces), np.int64)
         for number in numbers:
             spec = self.operator.input_specs[number]
             if known(spec):
@@ -269,8 +278,8 @@ class _Shapes:
         return total
 
     def output_bytes(self, among: frozenset[TensorName] | None) -> Int64Array:
-        """Of all outputs, or of those among some tensors."""
-        total = np.zeros(len(self.alike.pieces), np.int64)
+        """Return the bytes of all outputs on one device, or of those in ``among``."""
+        total = np.zeros(len(self.kinds.pieces), np.int64)
         for number, spec in enumerate(self.operator.outputs):
             name = TensorName(self.operator.name, number)
             if known(spec) and (among is None or name in among):
@@ -279,11 +288,11 @@ class _Shapes:
         return total
 
     def local(self, rows: Int64Array | None = None) -> list[LocalShapes]:
-        """The local shapes of all tensors under each configuration, or under some."""
+        """Return the local shapes of all tensors, under each configuration or those in ``rows``."""
         some = slice(None) if rows is None else rows
         derivation = self.derivation
         tensors = [
-            map(tuple, self._local(dims, shape, self.alike.pieces[some]).tolist())
+            map(tuple, self._local(dims, shape, self.kinds.pieces[some]).tolist())
             for dims, shape in zip(
                 (*derivation.inputs, *derivation.outputs),
                 (*derivation.input_shapes, *derivation.output_shapes),
@@ -293,18 +302,18 @@ class _Shapes:
         inputs, indices = len(derivation.inputs), len(derivation.indices)
         return [
             LocalShapes(splits_of(row, indices), tuple(rest[:inputs]), tuple(rest[inputs:]))
-            for row, *rest in zip(self.alike.assigned[some].tolist(), *tensors, strict=True)
+            for row, *rest in zip(self.kinds.assigned[some].tolist(), *tensors, strict=True)
         ]
 
     def _elements(self, dims: Sequence[int | None], shape: Sequence[int]) -> Int64Array:
-        """How many elements one device has of a tensor."""
-        found: Int64Array = self._local(dims, shape, self.alike.pieces).prod(axis=1)
-        return found
+        """Return the number of elements of a tensor on one device."""
+        elements: Int64Array = self._local(dims, shape, self.kinds.pieces).prod(axis=1)
+        return elements
 
     def _local(
         self, dims: Sequence[int | None], shape: Sequence[int], pieces: Int64Array
     ) -> Int64Array:
-        """int64[R, dimensions], the local shapes of one tensor."""
+        """Return the local shapes of one tensor, as int64[R, dimensions]."""
         local = np.tile(np.array(shape, np.int64), (len(pieces), 1))
         for dim, index in enumerate(dims):
             if index is not None:

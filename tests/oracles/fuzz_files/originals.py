@@ -17,7 +17,7 @@ from tensoropt.cost.machine_profile import (
 from tensoropt.cost.measured_operator_times import MeasuredOperator
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.cost.slowdown_in_steps import MeasuredCall, MeasuredStep
-from tensoropt.parallel.resharding import Move
+from tensoropt.parallel.resharding import StepTraffic
 from tensoropt.plan import Plan
 from tensoropt.plan.validation_result import Trial, Validation
 
@@ -80,7 +80,7 @@ def _profile() -> Profile:
         )
         for family, flops, type_ in (("contraction", 65_536, "MatMul"), ("default", 1024, "Relu"))
     )
-    calls = (MeasuredCall((Move("allreduce", (0,), 4096, ""),), 3, 30_000),)
+    calls = (MeasuredCall((StepTraffic("allreduce", (0,), 4096, ""),), 3, 30_000),)
     return Profile(
         setting=Setting("a processor", 2, (2,), "2.18.1", "MPICH 5.0"),
         mesh=(2,),
