@@ -28,7 +28,7 @@ NOT_YET = (
         f"tensoropt/{package}/"
         for package in (
             *("graph", "tdl", "cost"),
-            *("search", "pipeline", "planner", "execution"),
+            *("search", "planner", "execution"),
         )
     ),
 )

@@ -1,4 +1,4 @@
-"""Time and memory of atomic components on some examples, and the graph of which blocks are made."""
+"""Time and memory of atomic components, and the graph that is partitioned into blocks."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ _ONE_DEVICE = Mesh.of(1, (1,))
 
 
 class AtomCosts:
-    """What components cost on one device, each at its part of the step's examples.
+    """The costs of components on one device, for any number of examples.
 
     Args:
         atoms: the components.
         batch_inputs: placeholders whose first dimension is the batch.
-        reads: what the backward pass reads.
-        cost: the prices.
+        reads: the tensors that the backward pass reads.
+        cost: the cost model.
 
     Attributes:
         atoms: the components.
-        growth: of the step with the batch.
-        saved: int64[atoms, 2]: bytes saved for the backward pass of what each makes, of the whole
-            batch, and of these what does not grow with it.
+        growth: how shapes and work grow with the batch.
+        differentiated: the inputs of each operator that are differentiated.
+        kept: the tensors that are kept for the backward pass.
+        saved: int64[atoms, 2]: for each component the bytes of its outputs that are saved for the
+            backward pass, for the whole batch; and those of them that do not grow with the batch.
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class AtomCosts:
         self.differentiated = differentiated_inputs(graph)
         self.kept = reads.kept(graph)
         self._sums = gradient_sums(graph, self.differentiated)
-        self._known: dict[int, tuple[Int64Array, Int64Array, Int64Array]] = {}
+        self._by_examples: dict[int, tuple[Int64Array, Int64Array, Int64Array]] = {}
         numbers: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
-        self._of = np.zeros(len(atoms), dtype=np.int64)  # of components that cost the same
-        self._first: list[str] = []
+        # Components of one class cost the same; the first of a class stands for all.
+        self._class_of = np.zeros(len(atoms), dtype=np.int64)
+        self._first_of_class: list[str] = []
         self.saved = np.zeros((len(atoms), 2), dtype=np.int64)
         for place, atom in enumerate(atoms.atoms):
             operator = graph[atom.operator]
@@ -64,61 +67,74 @@ class AtomCosts:
             sums = tuple((t.index, self._sums[t]) for t in outputs if t in self._sums)
             count = len(self.differentiated.get(operator.name, ()))
             number = numbers.setdefault((growth.alike(operator.name), count, sums), len(numbers))
-            self._of[place] = number
-            if number == len(self._first):
-                self._first.append(operator.name)
+            self._class_of[place] = number
+            if number == len(self._first_of_class):
+                self._first_of_class.append(operator.name)
             for tensor in outputs:
-                made = self._footprint(tensor, growth.examples)
-                self.saved[place] += made, 0 if growth.tensor_grows(tensor) else made
+                saved = self._saved_bytes(tensor, growth.examples)
+                self.saved[place] += saved, 0 if growth.tensor_grows(tensor) else saved
 
     def at(self, examples: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """int64[atoms] each, of so many examples: nanoseconds forward and backward, without the
-        constants, and bytes while it runs, forward or backward, besides what is saved."""
-        if examples not in self._known:
-            found = np.array([self._one(name, examples) for name in self._first], dtype=np.int64)
-            forward, backward, transient = np.ascontiguousarray(found[self._of].T)
-            self._known[examples] = forward, backward, transient
-        return self._known[examples]
+        """Return the costs of all tasks, without their constants, as int64[atoms] each.
+
+        Returns:
+            Forward nanoseconds, backward nanoseconds, and the bytes that a task needs while it runs
+            (forward or backward) besides the saved tensors.
+        """
+        if examples not in self._by_examples:
+            costs = [self._task_costs(name, examples) for name in self._first_of_class]
+            of_atoms = np.array(costs, dtype=np.int64)[self._class_of]
+            forward, backward, transient = np.ascontiguousarray(of_atoms.T)
+            self._by_examples[examples] = forward, backward, transient
+        return self._by_examples[examples]
 
     def alike(self, place: int) -> int:
-        """A number that components share whose tasks cost the same on any number of examples."""
-        return int(self._of[place])
+        """Return the class of a component. Tasks of a class cost the same at any batch."""
+        return int(self._class_of[place])
 
     def operator_time(self, name: str, examples: int) -> OperatorTime:
-        """Nanoseconds of one operator."""
+        """Return the nanoseconds of one operator."""
         count = len(self.differentiated.get(name, ()))
         work = self.growth.work(name, examples, count)
         return OperatorTime(0, 0) if work is None else self._cost.operator_nanoseconds(work)
 
     def saved_at(self, examples: int) -> Int64Array:
-        """int64[atoms]: bytes of so many examples."""
+        """Return int64[atoms]: the saved bytes of the given number of examples."""
         return self.part(self.saved[:, 0], self.saved[:, 1], examples)
 
     def part(self, whole: Int64Array, fixed: Int64Array, examples: int) -> Int64Array:
-        """Of sizes of the whole batch, with what of them does not grow, those of some examples."""
+        """Return the sizes for the given number of examples.
+
+        Args:
+            whole: sizes for the whole batch.
+            fixed: the part of them that does not grow with the batch.
+            examples: the number of examples.
+        """
         part: Int64Array = fixed + -(-(whole - fixed) * examples // self.growth.examples)
         return part
 
     def state_bytes(self, name: str) -> tuple[int, int]:
-        """Of a state: its variables and slots; its gradient, which is as large as the variable at
-        most, since the microbatches' are added up."""
+        """Return the bytes of a state's variables and slots, and those of its gradient.
+
+        The gradient is at most as large as the variable, since microbatches add theirs up.
+        """
         graph, state = self.atoms.graph, self.atoms.states[name]
-        held = [graph[each].value_spec(0).bytes for each in state.variables]
-        gradients = sum(graph[each].outputs[0].bytes for each in state.gradients)
-        return sum(held), min(gradients, graph[name].value_spec(0).bytes)
+        variables = [graph[variable].value_spec(0).bytes for variable in state.variables]
+        gradients = sum(graph[gradient].outputs[0].bytes for gradient in state.gradients)
+        return sum(variables), min(gradients, graph[name].value_spec(0).bytes)
 
     def constant_bytes(self, name: str) -> int:
-        """Of a constant that is no variable, nor a view of one."""
+        """Return the bytes of a constant's outputs: 0 of a variable and of a view."""
         operator = self.atoms.graph[name]
         if operator.is_variable or operator.type in VIEWS:
             return 0
         return sum(spec.bytes for spec in operator.outputs)
 
     def dag(self, examples: int) -> Dag:
-        """The components as what blocks are made of, each with all of its constants and states.
+        """Return the graph of components, each with all of its constants and states.
 
-        Time is forward and backward; memory that of states, with gradients and slots, and of what
-        is saved of so many examples.
+        The time of a node is that of its forward and backward pass. Its memory is that of its
+        states (variables, slots and gradients) and of its saved tensors.
         """
         forward, backward, _ = self.at(examples)
         time, memory = forward + backward, self.saved_at(examples)
@@ -136,16 +152,17 @@ class AtomCosts:
         ]
         return Dag.of_edges(time, memory, edges)
 
-    def _footprint(self, tensor: TensorName, examples: int) -> int:
-        """Bytes saved of a tensor, by the memory model; a view's are those that it is a view of."""
+    def _saved_bytes(self, tensor: TensorName, examples: int) -> int:
+        """Return the saved bytes of a tensor, by the memory model. A view has none of its own."""
         operator = self.atoms.graph[tensor.operator]
         if operator.type in VIEWS or operator.mutates:
             return 0
-        made = self.growth.tensor_bytes(tensor, examples)
-        kept = made if tensor in self.kept else 0
-        return self._cost.operator_memory(Footprint(output_bytes=made, kept_bytes=kept)).kept
+        output = self.growth.tensor_bytes(tensor, examples)
+        kept = output if tensor in self.kept else 0
+        return self._cost.operator_memory(Footprint(output_bytes=output, kept_bytes=kept)).kept
 
-    def _one(self, name: str, examples: int) -> tuple[int, int, int]:
+    def _task_costs(self, name: str, examples: int) -> tuple[int, int, int]:
+        """Return the costs of one task, as `at` has them."""
         operator, growth = self.atoms.graph[name], self.growth
         time = self.operator_time(name, examples)
         backward = time.backward
@@ -154,15 +171,16 @@ class AtomCosts:
             if tensor in self._sums:
                 shape = growth.tensor_shape(tensor, examples)
                 dtype = operator.value_spec(tensor.index).dtype
-                added = sum_as_measured(shape, dtype, self._sums[tensor], _ONE_DEVICE)
-                backward += self._cost.operator_nanoseconds(added.work).total
-        made = sum(growth.tensor_bytes(tensor, examples) for tensor in outputs)
-        kept = sum(self._footprint(tensor, examples) for tensor in outputs)
-        # Backward the gradients of its outputs arrive, and those of its inputs are made.
-        passed = sum(
+                gradient_sum = sum_as_measured(shape, dtype, self._sums[tensor], _ONE_DEVICE)
+                backward += self._cost.operator_nanoseconds(gradient_sum.work).total
+        output_bytes = sum(growth.tensor_bytes(tensor, examples) for tensor in outputs)
+        saved_bytes = sum(self._saved_bytes(tensor, examples) for tensor in outputs)
+        # The backward pass holds the gradients of the outputs and those of the inputs.
+        input_bytes = sum(
             growth.tensor_bytes(operator.inputs[n], examples)
             for n in self.differentiated.get(name, ())
             if growth.tensor_grows(operator.inputs[n])
         )
-        transient = made - kept if operator.type not in VIEWS else 0
-        return time.forward, backward, max(transient, made + passed if passed else 0)
+        forward_bytes = output_bytes - saved_bytes if operator.type not in VIEWS else 0
+        backward_bytes = output_bytes + input_bytes if input_bytes else 0
+        return time.forward, backward, max(forward_bytes, backward_bytes)

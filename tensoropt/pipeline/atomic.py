@@ -1,12 +1,13 @@
-"""Atomic components: the finest parts that stages are made of (RaNNC, section III-A).
+"""Atomic components: the smallest parts of which stages are made (RaNNC, section III-A).
 
-Of a training step the forward pass is cut into stages: the operators that a differentiated tensor
-depends on; in a step without gradients all of them. What the backward pass computes is not in the
-graph, as gradients are cut where the script asked for them; an operator's gradient runs where the
-operator does. What changes state follows: a variable, its optimizer's slots, its gradient and
-their updates are one `State`, held by every component that reads the variable. State that nothing
-of the forward pass reads (moving averages) is with the last component that its update depends on.
-What belongs to no component (counters, a norm over all gradients) is listed apart.
+The forward pass of a training step is cut into stages. It consists of the operators on which a
+differentiated tensor depends; in a step without gradients, of all operators. The graph does not
+hold the operators of the backward pass: the gradient of an operator runs where the operator runs.
+
+A variable, its optimizer's slots, its gradient and their updates are one `State`. Every component
+that reads the variable holds the state. If the forward pass does not read a variable (a moving
+average), the last component on which its update depends holds the state. Operators of no component
+(counters, a norm over all gradients) are listed in `Atoms.rest`.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ __all__ = ["Atom", "Atoms", "State", "atomic_components"]
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """One task that depends on the batch, and the constants that it needs, cloned for it.
+    """One operator that depends on the batch (the task), and the constants that it needs.
 
     Attributes:
-        operator: the task.
-        constants: operators that depend on the batch in no way, in topological order: constants,
-            reads of variables, what is computed of them. Another atom may have them, too.
-        states: the variables, by the name of their `State`.
-        fed: placeholders that it reads, by itself or by its constants.
+        operator: the name of the task.
+        constants: operators that do not depend on the batch, in topological order: constants, reads
+            of variables, and operators that compute with these. Atoms that need the same constant
+            have a copy each.
+        states: the variables among the constants, by the name of their `State`.
+        fed: the placeholders that the task or its constants read.
     """
 
     operator: str
@@ -42,13 +44,13 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A variable with what is updated with it.
+    """A variable with its slots, its gradient and their updates.
 
     Attributes:
-        variables: it and its optimizer's slots, in the graph's order.
-        gradients: operators that stand for its gradient.
-        updates: operators that follow the forward pass and are tied to it.
-        atoms: numbers of the components that hold it; several share it (tied weights).
+        variables: the variable and its optimizer's slots, in the graph's order.
+        gradients: the operators that stand for the gradient.
+        updates: the operators after the forward pass that update the variables.
+        atoms: the numbers of the components that hold the state. Tied weights have several.
     """
 
     variables: tuple[str, ...]
@@ -58,7 +60,7 @@ class State:
 
     @property
     def shared(self) -> bool:
-        """Whether several components hold it, which may be in several stages."""
+        """Whether several components hold the state. They may be in different stages."""
         return len(self.atoms) > 1
 
 
@@ -69,10 +71,10 @@ class Atoms:
     Attributes:
         graph: the step.
         atoms: the components.
-        edges: producer, reader and tensor, of tensors between components; without a tensor where
-            one only waits for the other.
-        states: by name, that of the first variable.
-        rest: operators of no component.
+        edges: producer, reader and tensor of every read between components. The tensor is None if
+            the reader only waits for the producer.
+        states: the states by name, which is that of the first variable.
+        rest: the operators of no component.
     """
 
     graph: Graph
@@ -86,11 +88,12 @@ class Atoms:
 
 
 def atomic_components(graph: Graph, batch_inputs: Collection[str]) -> Atoms:
-    """Cut the forward pass of a step into components of one task each that depends on the batch.
+    """Cut the forward pass of a step into components, each with one task.
 
-    As section III-A does it: forward from what is fed to find the non-constant tasks, then each
-    with the constant ones that it needs. What is fed is no task: each stage is fed what it reads.
-    Random numbers count as non-constant, since a clone would draw others.
+    As in section III-A, a pass forward from the placeholders finds the tasks that depend on the
+    batch. Then each task gets the constants that it needs. A placeholder is no task: every stage is
+    fed the placeholders that it reads. Random operators are tasks, since a copy would draw other
+    numbers.
 
     Args:
         graph: one training step, shapes bound.
@@ -103,6 +106,8 @@ def atomic_components(graph: Graph, batch_inputs: Collection[str]) -> Atoms:
 
 
 class _Cut:
+    """The work of `atomic_components`, on one graph."""
+
     def __init__(self, graph: Graph, batch_inputs: frozenset[str]) -> None:
         self._graph = graph
         self._leader_of = leaders(graph)
@@ -120,27 +125,29 @@ class _Cut:
                 self._number[operator.name] = len(self._number)
         if not self._number:
             raise GraphError(
-                "a step that becomes a pipeline computes something of its batch. Got a graph of "
-                f"{len(graph)} operators of which none depends on {sorted(batch_inputs)}; check "
-                "which placeholders feed the batch."
+                "a step that becomes a pipeline has operators that depend on its batch. Got a "
+                f"graph of {len(graph)} operators, none of which depends on "
+                f"{sorted(batch_inputs)}; check which placeholders feed the batch."
             )
 
     def atoms(self) -> Atoms:
-        found, edges = [], []
+        """Return the components, their edges and their states."""
+        atoms, edges = [], []
         readers: dict[str, list[int]] = {}
         for name, number in self._number.items():
             operator = self._graph[name]
             atom = self._atom(operator)
-            found.append(atom)
+            atoms.append(atom)
             for state in atom.states:
                 readers.setdefault(state, []).append(number)
-            for each in (name, *atom.constants):
-                edges += self._arriving(self._graph[each], number)
+            for member in (name, *atom.constants):
+                edges += self._edges_into(self._graph[member], number)
         states, rest = self._states(readers)
         edges = list(dict.fromkeys(edges))
-        return Atoms(self._graph, tuple(found), tuple(edges), states, rest)
+        return Atoms(self._graph, tuple(atoms), tuple(edges), states, rest)
 
     def _atom(self, operator: Operator) -> Atom:
+        """Return the component of a task, with its constants."""
         constants, fed = set(), set()
         waiting = list(operator.predecessors)
         while waiting:
@@ -163,38 +170,47 @@ class _Cut:
             tuple(sorted(fed, key=self._places.__getitem__)),
         )
 
-    def _arriving(
+    def _edges_into(
         self, operator: Operator, number: int
     ) -> list[tuple[int, int, TensorName | None]]:
-        """Edges into a component, from what its task or its constants read or wait for."""
-        made: list[tuple[int, int, TensorName | None]] = [
+        """Return the edges into a component that one of its operators causes.
+
+        Args:
+            operator: the task of the component, or one of its constants.
+            number: the component.
+        """
+        edges: list[tuple[int, int, TensorName | None]] = [
             (self._number[tensor.operator], number, tensor)
             for tensor in operator.inputs
             if tensor.operator in self._number
         ]
-        made += [
+        edges += [
             (self._number[name], number, None)
             for name in operator.control_inputs
             if name in self._number
         ]
-        return made
+        return edges
 
     def _states(self, readers: Mapping[str, list[int]]) -> tuple[dict[str, State], tuple[str, ...]]:
-        """States by the leader of their variables, and what belongs to no component."""
+        """Return the states by the leader of their variables, and the operators of no component.
+
+        Args:
+            readers: the components that read the variables of each leader.
+        """
         tied: dict[str, list[Operator]] = {}
         for operator in self._graph:
             leader = self._leader_of[operator.name]
             if self._graph[leader].is_variable:
                 tied.setdefault(leader, []).append(operator)
         last, owners = self._last_needed(), self._owners()
-        parts: dict[str, list[str]] = {}
+        owned: dict[str, list[str]] = {}
         for name, owner in owners.items():
-            parts.setdefault(owner, []).append(name)
+            owned.setdefault(owner, []).append(name)
         states: dict[str, State] = {}
         held = {*self._forward, *self._number}
         for leader, operators in tied.items():
             updates = [o.name for o in operators if self._is_update(o)]
-            updates = sorted({*updates, *parts.get(leader, ())}, key=self._places.__getitem__)
+            updates = sorted({*updates, *owned.get(leader, ())}, key=self._places.__getitem__)
             atoms = readers.get(leader) or [max((last.get(n, -1) for n in updates), default=-1)]
             if atoms == [-1]:
                 continue
@@ -208,32 +224,35 @@ class _Cut:
         return states, tuple(o.name for o in self._graph if o.name not in held)
 
     def _is_update(self, operator: Operator) -> bool:
-        """Whether it follows the forward pass and computes something."""
-        followed = operator.name not in self._forward and operator.gradient is None
-        return followed and not operator.is_variable
+        """Whether an operator follows the forward pass, and is neither variable nor gradient."""
+        follows = operator.name not in self._forward and operator.gradient is None
+        return follows and not operator.is_variable
 
     def _owners(self) -> dict[str, str]:
-        """Of what follows the forward pass and is tied to no state, the only one that it is for."""
+        """Return the state that each update works for, of updates that work for a single state.
+
+        Updates that share the leader of a variable are left out: their state is known.
+        """
         owners: dict[str, set[str]] = {}
-        found: dict[str, str] = {}
+        single: dict[str, str] = {}
         for operator in reversed(list(self._graph)):
             name = operator.name
             leader = self._leader_of[name]
             if self._graph[leader].is_variable:
-                own = {leader}
+                states = {leader}
             else:
-                own = owners.get(name, set())
-                if len(own) == 1 and self._is_update(operator):
-                    (found[name],) = own
+                states = owners.get(name, set())
+                if len(states) == 1 and self._is_update(operator):
+                    (single[name],) = states
             if self._is_update(operator):
                 for needed in operator.predecessors:
-                    # Two owners are as good as many, and are not worth carrying around.
+                    # Two owners suffice to show that there is no single one.
                     if len(owners.setdefault(needed, set())) < 2:
-                        owners[needed] |= own if len(own) < 2 else set(sorted(own)[:2])
-        return found
+                        owners[needed] |= states if len(states) < 2 else set(sorted(states)[:2])
+        return single
 
     def _last_needed(self) -> dict[str, int]:
-        """The last component that each operator depends on, other than by gradients."""
+        """Return the last component that each operator depends on, except through gradients."""
         last = dict(self._number)
         for operator in self._graph:
             if operator.name in last or operator.gradient is not None:
@@ -245,14 +264,14 @@ class _Cut:
 
 
 def _forward(graph: Graph) -> frozenset[str]:
-    """What is cut into stages."""
-    ys = [y.operator for o in graph if o.gradient is not None for y in o.gradient.ys]
-    if not ys:
+    """Return the operators of the forward pass."""
+    waiting = [y.operator for o in graph if o.gradient is not None for y in o.gradient.ys]
+    if not waiting:
         return frozenset(graph.operators)
-    found: set[str] = set()
-    while ys:
-        name = ys.pop()
-        if name not in found and name in graph:
-            found.add(name)
-            ys += graph[name].predecessors
-    return frozenset(found)
+    forward: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in forward and name in graph:
+            forward.add(name)
+            waiting += graph[name].predecessors
+    return frozenset(forward)

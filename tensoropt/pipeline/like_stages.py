@@ -1,4 +1,4 @@
-"""Stages that are alike, as those of a model's layers are: priced once."""
+"""Equal stages, such as those of a model's layers, are priced once."""
 
 from __future__ import annotations
 
@@ -14,41 +14,43 @@ __all__ = ["LikeStages", "profile_like_stages"]
 
 
 def profile_like_stages(profile: Profile, like: Callable[[int, int], Hashable]) -> Profile:
-    """A profile that asks another once for all stages that are alike.
+    """Return a profile that prices equal stages once.
 
     Args:
-        profile: asked.
-        like: equal for ranges of blocks, first and last, that cost the same; a `LikeStages`.
+        profile: gives the prices.
+        like: maps a range of blocks (first and last) to a value that is equal for ranges that cost
+            the same; for example a `LikeStages`.
     """
-    known: dict[Hashable, StagePoints | None] = {}
+    priced: dict[Hashable, StagePoints | None] = {}
 
-    def asked(
+    def profile_once(
         first: int, last: int, devices: int, microbatch: int, copies: int
     ) -> StagePoints | None:
         key = like(first, last), devices, microbatch, copies
-        if key not in known:
-            known[key] = profile(first, last, devices, microbatch, copies)
-        return known[key]
+        if key not in priced:
+            priced[key] = profile(first, last, devices, microbatch, copies)
+        return priced[key]
 
-    return asked
+    return profile_once
 
 
 class LikeStages:
-    """Numbers of ranges of blocks: equal where the same is computed of the same.
+    """Numbers ranges of blocks. Ranges have the same number if they cost the same as stages.
 
-    Components, in their order, are alike and read each other alike; what they read of earlier
-    blocks, and hold as states, is shared among them alike; and as much is sent, and passes them.
+    Two ranges have the same number if their components, in order, cost the same and read each other
+    at the same places; if they share tensors of earlier blocks, and states, in the same way; and if
+    they send the same amounts, and the same amounts pass them.
 
     Args:
-        costs: of the components.
-        block: int64[atoms], the block of each, blocks in topological order.
+        costs: the components.
+        block: int64[atoms], the block of each component; blocks are in topological order.
     """
 
     def __init__(self, costs: AtomCosts, block: Int64Array) -> None:
         atoms, self._numbers = costs.atoms, dict[Hashable, int]()
         self._sent = sent(costs, block)
         blocks = int(block.max()) + 1
-        places: list[tuple[int, int]] = []  # of each component its block, and its number there
+        places: list[tuple[int, int]] = []  # for each component its block and its place there
         counts = [0] * blocks
         for number in block.tolist():
             places.append((number, counts[number]))
@@ -75,24 +77,24 @@ class LikeStages:
         for maker, reader, tensor in atoms.edges:
             here, place = places[reader]
             self._reads[here].append((place, tensor, *places[maker]))
-        self._inside = [self._number(tuple(each)) for each in inside]
+        self._inside = [self._number(tuple(components)) for components in inside]
 
     def __call__(self, first: int, last: int) -> int:
-        """The number of a range, both ends included."""
+        """Return the number of a range of blocks, both ends included."""
         tensors: dict[Hashable, int] = {}
         states: dict[str, int] = {}
         key: list[Hashable] = [self._sent[:, :, first, last].tobytes()]
         for number in range(first, last + 1):
             key.append(self._inside[number])
-            for place, tensor, maker, there in self._reads[number]:
+            for place, tensor, maker, maker_place in self._reads[number]:
                 index = -1 if tensor is None else tensor.index
                 if first <= maker:
-                    key.append((place, maker - first, there, index))
+                    key.append((place, maker - first, maker_place, index))
                 else:
-                    made = tensor or (maker, there)
-                    key.append((place, tensors.setdefault(made, len(tensors)), index))
+                    source = tensor or (maker, maker_place)
+                    key.append((place, tensors.setdefault(source, len(tensors)), index))
             for name in self._states[number]:
-                beyond = any(not first <= other <= last for other in self._holders[name])
+                beyond = any(not first <= holder <= last for holder in self._holders[name])
                 key.append((states.setdefault(name, len(states)), beyond))
         return self._number(tuple(key))
 

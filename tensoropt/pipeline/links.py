@@ -1,4 +1,4 @@
-"""What stages of a pipeline send each other, and sums of gradients among replicas, in time."""
+"""Times of messages between stages, and of sums of gradients among replicas."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from tensoropt.cost.collective_time import Span, collective_seconds, whole_nanos
 
 __all__ = ["Links"]
 
-_MANY = 2**40  # bytes, of which the time follows a link's bandwidth
+_MANY = 2**40  # bytes of a message whose time is that of the bandwidth alone
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links of machines that are alike, with some devices each.
+    """The links of a cluster of equal machines.
 
     Attributes:
-        machine: devices of one.
-        within: links between its devices.
-        across: links between machines; those within where there is one machine.
-        overhead_seconds: of starting one collective.
-        message_seconds: of starting one message, which waits for nobody but its data.
+        machine: the number of devices of a machine.
+        within: the links between devices of a machine.
+        across: the links between machines; equal to ``within`` on one machine.
+        overhead_seconds: the time to start a collective.
+        message_seconds: the time to start a message. A message waits for its data alone, not for
+            other ranks.
     """
 
     machine: int
@@ -35,7 +36,7 @@ class Links:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Links:
-        """Of a cluster: its innermost level is a machine, the outermost is between machines."""
+        """The links of a cluster: its innermost level is a machine, its outermost the network."""
         inner = cluster.levels[-1]
         machine = inner.count or 1
         return cls(
@@ -47,14 +48,13 @@ class Links:
         )
 
     def send_nanoseconds(self, bytes_: int, devices: int, across: bool, tensors: int) -> int:
-        """Of what each of a stage's devices sends to the next or the last stage, one message for
-        each tensor.
+        """Return the time in which every device of a stage sends its tensors to a neighbour stage.
 
         Args:
-            bytes_: of one device; nothing is sent of 0.
-            devices: of the stage; those of a machine share its link to others.
-            across: whether the other stage is on another machine.
-            tensors: how many.
+            bytes_: the bytes that one device sends. With 0 bytes, no message is sent.
+            devices: the devices of the stage. Devices of one machine share its link to the network.
+            across: whether the neighbour is on another machine.
+            tensors: the number of tensors; each is a message of its own.
         """
         if bytes_ == 0:
             return 0
@@ -65,12 +65,14 @@ class Links:
         return whole_nanoseconds(starting + moving)
 
     def allreduce_nanoseconds(self, bytes_: int, devices: int, copies: int) -> int:
-        """Of a sum over replicas, while all other stages' replicas do the same.
+        """Return the time of an allreduce over the replicas of a stage.
+
+        All other stages sum at the same time and share the links between machines.
 
         Args:
-            bytes_: that each device holds; of 0 nothing is summed.
-            devices: side by side that hold the same.
-            copies: of them, on other machines.
+            bytes_: the bytes that each device adds. With 0 bytes, nothing is summed.
+            devices: the neighbouring devices that hold the same variables.
+            copies: how many groups of these devices there are, on different machines.
         """
         inside = min(devices, self.machine)
         outside = copies * -(-devices // self.machine)
@@ -79,26 +81,26 @@ class Links:
         return whole_nanoseconds(self._sum_seconds(bytes_, inside, outside))
 
     def sums_nanoseconds(self, bytes_: Int64Array, inside: int, outside: int) -> Int64Array:
-        """Of sums of several sizes, each among some devices of each of some machines.
+        """Return the times of allreduces of several sizes, int64 in the shape of ``bytes_``.
 
         Args:
-            bytes_: int64[any], that each device holds; of 0 nothing is summed.
-            inside: devices of a machine that hold the same.
-            outside: machines, or copies of these devices.
+            bytes_: int64[any], the bytes that each device adds. With 0 bytes, nothing is summed.
+            inside: the devices of one machine that take part.
+            outside: the machines that take part, with ``inside`` devices each.
         """
         if inside * outside == 1:
             return np.zeros_like(bytes_)
         start = self._sum_seconds(0, inside, outside)
         rate = (self._sum_seconds(_MANY, inside, outside) - start) / _MANY
-        taken = np.maximum(np.rint((start + rate * bytes_) * 1e9), 1).astype(np.int64)
-        return np.where(bytes_ == 0, 0, taken)
+        nanoseconds = np.maximum(np.rint((start + rate * bytes_) * 1e9), 1).astype(np.int64)
+        return np.where(bytes_ == 0, 0, nanoseconds)
 
     def _sum_seconds(self, bytes_: int, inside: int, outside: int) -> float:
-        """Linear in bytes."""
+        """Return the time of one allreduce. It is a linear function of the bytes."""
         link = self.within
         spans = [Span(inside, 1, link.latency_seconds, *(2 * [link.bandwidth_bytes_per_second]))]
         link = self.across
         share = link.bandwidth_bytes_per_second / (self.machine if link.shared_by_group else 1)
         spans.append(Span(outside, inside, link.latency_seconds, share, share))
-        crossed = [span for span in spans if span.members > 1]
-        return self.overhead_seconds + collective_seconds("allreduce", crossed, bytes_)
+        used = [span for span in spans if span.members > 1]
+        return self.overhead_seconds + collective_seconds("allreduce", used, bytes_)

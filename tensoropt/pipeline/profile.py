@@ -1,7 +1,7 @@
-"""What a stage of replicated blocks costs, from the costs of its operators: RaNNC's ``profile``.
+"""The cost of a stage of replicated blocks, from the costs of its operators: RaNNC's ``profile``.
 
-RaNNC runs each candidate; here its operators' times are added, and what several of them hold in
-common (a tied table, a tensor that is received) counts once in a stage.
+RaNNC runs every possible stage. TensorOpt adds up the times of the stage's operators instead. A
+tied weight or a received tensor counts once in a stage, also where several operators read it.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ __all__ = ["ReplicatedProfile"]
 
 
 class ReplicatedProfile:
-    """The profile of blocks that each of a stage's devices has whole, with its examples.
+    """The profile of replicated stages: every device runs all blocks on its share of the examples.
 
-    A microbatch that the devices do not divide takes as long as the device with most examples.
-    States that other stages have too (tied weights) are summed over these as well, priced as twice
-    as many copies.
+    If the number of devices does not divide the microbatch, the stage takes as long as the device
+    with the most examples. The gradient of a tied weight is summed over all stages that hold the
+    weight. Its price is that of a sum over twice as many copies of the pipeline.
 
     Args:
-        costs: of the components.
-        block: int64[atoms], the block of each, blocks in topological order.
-        cost: the prices.
-        links: between stages and among replicas.
+        costs: times and memory of the components.
+        block: int64[atoms], the block of each component; blocks are in topological order.
+        cost: the cost model.
+        links: the links between stages and among replicas.
     """
 
     def __init__(self, costs: AtomCosts, block: Int64Array, cost: CostModel, links: Links) -> None:
         self._costs, self._cost, self._links = costs, cost, links
         self._block = block
         self._blocks = int(block.max()) + 1
-        self._at: dict[int, tuple[Int64Array, ...]] = {}
+        self._by_examples: dict[int, tuple[Int64Array, ...]] = {}
         atoms, growth = costs.atoms, costs.growth
         whole = growth.examples
         holders = {name: self._blocks_of(state.atoms) for name, state in atoms.states.items()}
@@ -58,7 +58,7 @@ class ReplicatedProfile:
         alone = held_alone(self._blocks, ((holders[n], held[n][1]) for n in holders))
         self._shared = self._gradients - alone
         updates = {
-            name: sum(costs.operator_time(each, whole).forward for each in state.updates)
+            name: sum(costs.operator_time(update, whole).forward for update in state.updates)
             for name, state in atoms.states.items()
         }
         self._updates = self._held_by((holders[n], updates[n]) for n in holders)
@@ -72,14 +72,14 @@ class ReplicatedProfile:
         if microbatch < devices:
             return None
         examples = -(-microbatch // devices)
-        if examples not in self._at:
-            self._at[examples] = self._ranges_at(examples)
-        *ranges, sent_bytes = self._at[examples]
-        forward, backward, saved, inputs, workspace = (int(each[first, last]) for each in ranges)
-        (on, passed), (back, returned) = sent_bytes[:, :, first, last].tolist()
+        if examples not in self._by_examples:
+            self._by_examples[examples] = self._ranges_at(examples)
+        *ranges, sent_bytes = self._by_examples[examples]
+        forward, backward, saved, inputs, workspace = (int(table[first, last]) for table in ranges)
+        (values, passed), (gradients_back, returned) = sent_bytes[:, :, first, last].tolist()
         tensors = self._sent[:, :, first, last, 2].tolist()
         gradients, shared = int(self._gradients[first, last]), int(self._shared[first, last])
-        if microbatch * copies < self._costs.growth.examples:  # gradients are accumulated
+        if microbatch * copies < self._costs.growth.examples:  # several microbatches: add gradients
             work = OperatorWork("elementwise", "float32", gradients // 4, 3 * gradients)
             backward += self._cost.operator_nanoseconds(work).forward
         links = self._links
@@ -93,8 +93,8 @@ class ReplicatedProfile:
             fixed=int(self._fixed[first, last]) + workspace,
             saved=saved + inputs,
             inputs=inputs,
-            sent=on,
-            received=back,
+            sent=values,
+            received=gradients_back,
             sent_tensors=tensors[0][0],
             received_tensors=tensors[1][0],
             passed=passed,
@@ -104,18 +104,23 @@ class ReplicatedProfile:
         )
 
     def _ranges_at(self, examples: int) -> tuple[Int64Array, ...]:
-        """int64[blocks, blocks] of first and last block, for so many examples on a device: times
-        forward and backward, saved bytes made and received, workspace. And the
-        bytes of `sent`."""
+        """Return the costs of all stages with the given number of examples on a device.
+
+        Returns:
+            Forward nanoseconds, backward nanoseconds, bytes of saved tensors that the stage makes,
+            bytes of saved tensors that it receives, and bytes of workspace; each is
+            int64[blocks, blocks] by first and last block. Last the bytes of `sent`, int64[2, 2,
+            blocks, blocks].
+        """
         costs = self._costs
-        forward, backward, transient = costs.at(examples)
-        times = range_sums(np.stack([forward, backward], 1), self._block, self._blocks)
+        *passes, transient = costs.at(examples)
+        times = range_sums(np.stack(passes, 1), self._block, self._blocks)
         constants = {name: costs.operator_time(name, examples) for name in self._constants}
-        taken = self._held_by((self._constants[n], t.forward) for n, t in constants.items())
-        back = self._held_by((self._constants[n], t.backward) for n, t in constants.items())
+        forward = self._held_by((self._constants[n], t.forward) for n, t in constants.items())
+        backward = self._held_by((self._constants[n], t.backward) for n, t in constants.items())
         return (
-            times[..., 0] + taken,
-            times[..., 1] + back,
+            times[..., 0] + forward,
+            times[..., 1] + backward,
             costs.part(self._saved[..., 0], self._saved[..., 1], examples),
             costs.part(self._inputs[0], self._inputs[1], examples),
             range_most(transient, self._block, self._blocks),
@@ -123,7 +128,7 @@ class ReplicatedProfile:
         )
 
     def _tensors(self) -> None:
-        """What stages receive, and what crosses every boundary, of the whole batch."""
+        """Set the bytes that every stage receives and sends, for the whole batch."""
         costs = self._costs
         readers: dict[TensorName, set[int]] = {}
         makers: dict[TensorName, int] = {}
@@ -134,18 +139,18 @@ class ReplicatedProfile:
                 readers.setdefault(tensor, set()).add(there)
         sizes = [costs.growth.tensor_bytes(t, costs.growth.examples) for t in readers]
         grows = [costs.growth.tensor_grows(t) for t in readers]
-        fixed = [0 if each else size for each, size in zip(grows, sizes, strict=True)]
-        used = [tuple(sorted(each)) for each in readers.values()]
-        made = [makers[tensor] for tensor in readers]
+        fixed = [0 if growing else size for growing, size in zip(grows, sizes, strict=True)]
+        used_in = [tuple(sorted(blocks)) for blocks in readers.values()]
+        made_in = [makers[tensor] for tensor in readers]
         self._inputs = tuple(
-            self._held_by(zip(used, weights, strict=True), made) for weights in (sizes, fixed)
+            self._held_by(zip(used_in, weights, strict=True), made_in) for weights in (sizes, fixed)
         )
         self._sent = sent(costs, self._block)
 
     def _held_by(
-        self, items: Iterable[tuple[tuple[int, ...], int]], made: Iterable[int] | None = None
+        self, items: Iterable[tuple[tuple[int, ...], int]], made_in: Iterable[int] | None = None
     ) -> Int64Array:
-        return held_by(self._blocks, items, made)
+        return held_by(self._blocks, items, made_in)
 
     def _blocks_of(self, places: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted({int(self._block[place]) for place in places}))

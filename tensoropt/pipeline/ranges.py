@@ -1,4 +1,7 @@
-"""Sums and greatest values over ranges of consecutive blocks, for all ranges at once."""
+"""Sums and maxima over all ranges of consecutive blocks at once.
+
+The results are arrays by the first and the last block of a range, both included.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ __all__ = ["held_alone", "held_by", "range_most", "range_sums"]
 
 
 def range_sums(weights: Int64Array, block: Int64Array, blocks: int) -> Int64Array:
-    """int64[blocks, blocks, ...], by first and last block: sums of weights of the items between.
+    """Return int64[blocks, blocks, ...]: the sum of the weights of all items in a range.
 
     Args:
-        weights: int64[items, ...].
-        block: int64[items], of each.
-        blocks: how many.
+        weights: int64[items, ...], the weight of each item.
+        block: int64[items], the block of each item.
+        blocks: the number of blocks.
     """
     sums = np.zeros((blocks + 1, *weights.shape[1:]), dtype=np.int64)
     np.add.at(sums, block + 1, weights)
@@ -26,46 +29,52 @@ def range_sums(weights: Int64Array, block: Int64Array, blocks: int) -> Int64Arra
 
 
 def range_most(weights: Int64Array, block: Int64Array, blocks: int) -> Int64Array:
-    """int64[blocks, blocks, ...]: of the weights between, at least 0, the greatest."""
-    most = np.zeros((blocks, *weights.shape[1:]), dtype=np.int64)
-    np.maximum.at(most, block, weights)
-    found = np.zeros((blocks, *most.shape), dtype=np.int64)
+    """Return int64[blocks, blocks, ...]: the greatest weight of the items in a range, at least 0.
+
+    The arguments are those of `range_sums`.
+    """
+    of_block = np.zeros((blocks, *weights.shape[1:]), dtype=np.int64)
+    np.maximum.at(of_block, block, weights)
+    most = np.zeros((blocks, *of_block.shape), dtype=np.int64)
     for first in range(blocks):
-        found[first, first:] = np.maximum.accumulate(most[first:], axis=0)
-    return found
+        most[first, first:] = np.maximum.accumulate(of_block[first:], axis=0)
+    return most
 
 
 def held_by(
     blocks: int,
     items: Iterable[tuple[tuple[int, ...], int | Int64Array]],
-    made: Iterable[int] | None = None,
-    each: tuple[int, ...] = (),
+    made_in: Iterable[int] | None = None,
+    shape: tuple[int, ...] = (),
 ) -> Int64Array:
-    """int64[blocks, blocks, *each]: the sum of weights of the items that some block between uses.
+    """Return int64[blocks, blocks, *shape]: the sum of the weights of items used in a range.
+
+    An item counts once, however many blocks of the range use it.
 
     Args:
-        blocks: how many.
-        items: blocks that use each, ascending, and its weight.
-        made: in which block each is made; then only those count that are made before the first.
-        each: shape of a weight.
+        blocks: the number of blocks.
+        items: for each item the blocks that use it, ascending, and its weight.
+        made_in: for each item the block that makes it. With it, an item counts only in ranges that
+            begin after that block.
+        shape: the shape of a weight.
     """
-    found = np.zeros((blocks, blocks, *each), dtype=np.int64)
-    origins = iter(made) if made is not None else None
+    first_used = np.zeros((blocks, blocks, *shape), dtype=np.int64)
+    makers = iter(made_in) if made_in is not None else None
     for users, weight in items:
-        before = next(origins) if origins is not None else -1
-        for block in users:  # the first block from which on this is the first user
-            found[before + 1 : block + 1, block] += weight
-            before = max(before, block)
-    return np.cumsum(found, axis=1)
+        before = next(makers) if makers is not None else -1
+        for user in users:  # the first user in ranges that begin in before + 1 .. user
+            first_used[before + 1 : user + 1, user] += weight
+            before = max(before, user)
+    return np.cumsum(first_used, axis=1)
 
 
 def held_alone(
     blocks: int,
     items: Iterable[tuple[tuple[int, ...], int | Int64Array]],
-    each: tuple[int, ...] = (),
+    shape: tuple[int, ...] = (),
 ) -> Int64Array:
-    """The same of the items that no other block uses."""
-    found = np.zeros((blocks, blocks, *each), dtype=np.int64)
+    """Return int64[blocks, blocks, *shape]: like `held_by`, of items used in no other block."""
+    held = np.zeros((blocks, blocks, *shape), dtype=np.int64)
     for users, weight in items:
-        found[: users[0] + 1, users[-1] :] += weight
-    return found
+        held[: users[0] + 1, users[-1] :] += weight
+    return held

@@ -1,4 +1,4 @@
-"""What stages of consecutive blocks send each other."""
+"""The tensors that stages of consecutive blocks send each other, in bytes and messages."""
 
 from __future__ import annotations
 
@@ -16,42 +16,47 @@ __all__ = ["crossing", "sent"]
 
 
 def sent(costs: AtomCosts, block: Int64Array) -> Int64Array:
-    """Of each stage what it sends to later ones, and which gradients to earlier ones: a tensor once
-    for each stage that reads it.
+    """Return the amounts that every stage sends: values to later stages, gradients to earlier ones.
 
-    A value is sent by the stage that makes it to the next that reads it, and from there on, as it
-    is priced: what a stage sends so follows from its own blocks. As execution sends all from the
-    stage that makes it, the sums over stages are the same.
+    A tensor is sent once to each stage that reads it. For the price, the stage that makes a value
+    sends it to its next reader, and that reader sends it to the one after. So the amount that a
+    stage sends follows from its own blocks alone. In execution the maker sends to all readers;
+    the sum over all stages is the same.
 
     Args:
-        costs: of the components.
-        block: int64[atoms], the block of each, blocks in topological order.
+        costs: the components.
+        block: int64[atoms], the block of each component; blocks are in topological order.
 
     Returns:
-        int64[2, 2, blocks, blocks, 3]: of values that go on and of gradients that come back; what
-        the stage sends, and what else crosses its end, or for gradients its beginning, between
-        stages before and behind it; by first and last block; bytes of the whole batch, of these
-        what does not grow with the batch, and how many tensors they are.
+        int64[2, 2, blocks, blocks, 3], with these axes:
+
+        - 0: values that go to later stages; 1: gradients that come back;
+        - 0: amounts that the stage itself sends; 1: amounts that earlier and later stages send
+          each other past it: values past its end, gradients past its beginning;
+        - the first, and the last block of the stage;
+        - bytes of the whole batch; those bytes that do not grow with the batch; number of tensors.
     """
     blocks = int(block.max()) + 1
     made, readers, back = _users(costs, block)
     weights = [_weight(costs, tensor) for tensor in made]
-    on = np.zeros((blocks, blocks, 3), dtype=np.int64)
+    values = np.zeros((blocks, blocks, 3), dtype=np.int64)
     for users, weight, maker in zip(readers, weights, made.values(), strict=True):
         ends = [maker, *(user for user in users if user > maker)]
         for here, after in pairwise(ends):
-            on[here, here:after] += weight
-    on = np.cumsum(on[::-1], axis=0)[::-1]
-    gradients = held_by(blocks, zip(back, weights, strict=True), made.values(), each=(3,))
+            values[here, here:after] += weight
+    values = np.cumsum(values[::-1], axis=0)[::-1]
+    gradients = held_by(blocks, zip(back, weights, strict=True), made.values(), shape=(3,))
     crossed = _crossed(blocks, made.values(), (readers, back), weights)
-    passed = crossed[0, None, 1 : blocks + 1] - on, crossed[1, :blocks, None] - gradients
-    return np.stack([[on, passed[0]], [gradients, passed[1]]])
+    passed = crossed[0, None, 1 : blocks + 1] - values, crossed[1, :blocks, None] - gradients
+    return np.stack([[values, passed[0]], [gradients, passed[1]]])
 
 
 def crossing(costs: AtomCosts, block: Int64Array) -> Int64Array:
-    """int64[2, blocks + 2, 3]: before each block, what crosses the boundary, of values that go on
-    and of gradients that come back, in the amounts of `sent`. A value crosses all boundaries up to
-    its last reader."""
+    """Return int64[2, blocks + 2, 3]: the amounts that cross the boundary before each block.
+
+    The first row is that of values, the second that of gradients; the amounts are those of `sent`.
+    A value crosses all boundaries up to its last reader.
+    """
     made, *ends = _users(costs, block)
     weights = [_weight(costs, tensor) for tensor in made]
     return _crossed(int(block.max()) + 1, made.values(), ends, weights)
@@ -63,20 +68,22 @@ def _crossed(
     ends: Sequence[Sequence[tuple[int, ...]]],
     weights: Sequence[Int64Array],
 ) -> Int64Array:
-    """`crossing`, of tensors by the blocks that make and use them, and their amounts."""
-    found = np.zeros((2, blocks + 2, 3), dtype=np.int64)
+    """Return `crossing`, for tensors given by their maker, their users and their amounts."""
+    changes = np.zeros((2, blocks + 2, 3), dtype=np.int64)
     for kind, users in enumerate(ends):
-        for maker, own, weight in zip(makers, users, weights, strict=True):
-            found[kind, maker + 1] += weight
-            found[kind, max((maker, *own)) + 1] -= weight
-    return np.cumsum(found, axis=1)
+        for maker, tensor_users, weight in zip(makers, users, weights, strict=True):
+            changes[kind, maker + 1] += weight
+            changes[kind, max((maker, *tensor_users)) + 1] -= weight
+    return np.cumsum(changes, axis=1)
 
 
 def _users(
     costs: AtomCosts, block: Int64Array
 ) -> tuple[dict[TensorName, int], list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Of each tensor that components hand on the block that makes it; the blocks that read it, and
-    of these those whose gradient comes back, ascending."""
+    """Return, for each tensor between components, its maker, its readers and its differentiators.
+
+    All are blocks. The readers are ascending. The last are the readers that send a gradient back.
+    """
     graph, atoms = costs.atoms.graph, costs.atoms.atoms
     made: dict[TensorName, int] = {}
     readers: dict[TensorName, set[int]] = {}
@@ -86,15 +93,18 @@ def _users(
             continue
         made[tensor] = int(block[maker])
         readers.setdefault(tensor, set()).add(int(block[reader]))
-        own = back.setdefault(tensor, set())
+        differentiators = back.setdefault(tensor, set())
         operator = graph[atoms[reader].operator]
-        through = costs.differentiated.get(operator.name, ())
-        if any(operator.inputs[number] == tensor for number in through):
-            own.add(int(block[reader]))
-    read_in, back_from = ([tuple(sorted(n)) for n in of.values()] for of in (readers, back))
+        numbers = costs.differentiated.get(operator.name, ())
+        if any(operator.inputs[number] == tensor for number in numbers):
+            differentiators.add(int(block[reader]))
+    read_in, back_from = (
+        [tuple(sorted(blocks)) for blocks in users.values()] for users in (readers, back)
+    )
     return made, read_in, back_from
 
 
 def _weight(costs: AtomCosts, tensor: TensorName) -> Int64Array:
+    """Return int64[3]: the amounts of one tensor, as `sent` has them."""
     size = costs.growth.tensor_bytes(tensor, costs.growth.examples)
     return np.array([size, 0 if costs.growth.tensor_grows(tensor) else size, 1], dtype=np.int64)

@@ -104,7 +104,7 @@ def test_errors_say_what_does_not_fit() -> None:
     dag = Dag.of_edges([1, 1, 1], [5, 9, 5], [(0, 1, 1), (1, 2, 1)])
     with pytest.raises(InfeasibleError, match="Got 9 bytes for number 1"):
         partition(dag, 8)
-    with pytest.raises(InfeasibleError, match="1 blocks hold the model"):
+    with pytest.raises(InfeasibleError, match="1 blocks of at most 12 bytes"):
         partition(dag, 12, 1)
     with pytest.raises(OptionError, match="at least one block"):
         partition(dag, 12, 0)

@@ -10,7 +10,7 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
-from tensoropt.pipeline.stages.table import StageTable
+from tensoropt.pipeline.stages.table import StageTable, stage_of
 from tensoropt.transformations.staged.schedule import Schedule, in_flight
 
 __all__ = ["Solve", "Tables", "form_stage", "form_stage_dp"]
@@ -119,7 +119,8 @@ def form_stage_dp(
     for stage in range(stages, 0, -1):
         before, device_before, row = came[stage, block, device]
         place = int(before), int(block) - 1, int(device - device_before)
-        found.append(table.stage(problem, place, int(row), int(device_before), held[stage - 1]))
+        values = table.values[int(row)]
+        found.append(stage_of(problem, values, place, int(device_before), held[stage - 1]))
         block, device = before, device_before
     return Pipeline.of(found[::-1], copies, microbatches, schedule)
 

@@ -1,4 +1,4 @@
-"""Coarsening: small groups merge with small neighbours, round after round (section III-B)."""
+"""Coarsening: in each round, small groups merge with small neighbours (RaNNC, section III-B)."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ __all__ = ["coarsen"]
 
 
 def coarsen(dag: Dag, fewest: int, memory_limit: int) -> list[Int64Array]:
-    """The group of every node in each round, from every node alone to the coarsest.
+    """Return the group of every node in each round, from single nodes to the coarsest groups.
 
-    In a round groups are taken in ascending order of time. Each merges with that neighbour of
-    least time which has not merged in this round, with which it fits the memory, and with which it
-    is convex. Convexity is asked of the groups as they are by then: no path leads from one to the
-    other through a third. So not only has each group no path that leaves and re-enters, which two
-    groups that need each other may have as well, but all groups together have an order.
+    A round takes the groups in ascending order of time. Each group merges with its shortest
+    neighbour that has not merged in this round, fits the memory together with it, and is convex
+    together with it: no path leads from one to the other through a third group. This test is made
+    on the graph of the current groups. So the groups always have a topological order. (Two groups
+    of nodes can be convex, each by itself, and still depend on each other.)
 
     Args:
         dag: the nodes.
-        fewest: groups at which to stop.
-        memory_limit: bytes of a group at most.
+        fewest: the number of groups at which to stop.
+        memory_limit: the most bytes of a group.
 
     Returns:
-        int64[nodes] for every round, groups numbered from 0 without gaps.
+        int64[nodes] for every round; groups are numbered from 0 without gaps.
     """
     nodes = np.arange(len(dag), dtype=np.int64)
     rounds = [nodes]
     state = (
-        nodes.copy(),  # the group of each node
-        nodes.copy(),  # of each group its topological position
-        nodes.copy(),  # of each position its group; -1 where there is none any more
-        nodes.copy(),  # of each group its last member
-        np.full(len(dag), -1, np.int64),  # of each node the next member of its group
-        dag.time.copy(),
-        dag.memory.copy(),
+        nodes.copy(),  # by node: its group
+        nodes.copy(),  # by group: its topological position
+        nodes.copy(),  # by position: the group there; -1 where a group was merged away
+        nodes.copy(),  # by group: its last member
+        np.full(len(dag), -1, np.int64),  # by node: the next member of its group
+        dag.time.copy(),  # by group
+        dag.memory.copy(),  # by group
     )
     edges = (
         dag.outgoing,
@@ -47,10 +47,10 @@ def coarsen(dag: Dag, fewest: int, memory_limit: int) -> list[Int64Array]:
     )
     count = len(dag)
     while count > fewest:
-        left = _round(state, edges, fewest, count, memory_limit)
-        if left == count:
+        count_after = _round(state, edges, fewest, count, memory_limit)
+        if count_after == count:
             break
-        count = left
+        count = count_after
         rounds.append(np.unique(state[0], return_inverse=True)[1].astype(np.int64))
     return rounds
 
@@ -61,17 +61,16 @@ _Edges = tuple[Int64Array, Int64Array, Int64Array, Int64Array]
 
 @numba.njit(cache=True, nogil=True)
 def _round(state: _State, edges: _Edges, fewest: int, count: int, memory_limit: int) -> int:
-    """Merge pairs of groups in place; returns how many groups are left.
+    """Merge pairs of groups in place, and return the number of groups that remain.
 
-    A group has the number of its first member; those behind it are a linked list.
+    A group has the number of its first member. Its members are a linked list.
     """
-    group, position, _order, _last, following, time, memory = state
-    outgoing, target, incoming, source = edges
+    group, position, _order, _last, _following, time, memory = state
     size = group.size
     alive = np.array([node for node in range(size) if group[node] == node])
     by_time = alive[np.argsort(time[alive], kind="mergesort")]
     merged = np.zeros(size, np.bool_)
-    seen = np.zeros(size, np.int64)  # by which search
+    seen = np.zeros(size, np.int64)  # by group: the last search that reached it
     search = 0
     stack = np.empty(size, np.int64)
     for chosen in by_time:
@@ -80,41 +79,51 @@ def _round(state: _State, edges: _Edges, fewest: int, count: int, memory_limit: 
         if merged[chosen]:
             continue
         search += 1
-        seen[chosen] = search
-        near = [np.int64(0) for _ in range(0)]
-        member = chosen
-        while member >= 0:
-            for edge in range(outgoing[member], outgoing[member + 1]):
-                other = group[target[edge]]
-                if seen[other] != search:
-                    seen[other] = search
-                    near.append(other)
-            for edge in range(incoming[member], incoming[member + 1]):
-                other = group[source[edge]]
-                if seen[other] != search:
-                    seen[other] = search
-                    near.append(other)
-            member = following[member]
+        near = _neighbours(state, edges, chosen, seen, search)
         neighbours = np.array([n for n in near if not merged[n]], np.int64)
-        for other in neighbours[np.argsort(time[neighbours], kind="mergesort")]:
-            if memory[chosen] + memory[other] > memory_limit:
+        for neighbour in neighbours[np.argsort(time[neighbours], kind="mergesort")]:
+            if memory[chosen] + memory[neighbour] > memory_limit:
                 continue
-            early, late = chosen, other
+            early, late = chosen, neighbour
             if position[early] > position[late]:
                 early, late = late, early
             search += 1
-            reached = _reached(state, edges, early, late, seen, search, stack)
-            if not reached:
+            if not _convex_together(state, edges, early, late, seen, search, stack):
                 continue
             _merge(state, early, late, seen, search)
-            merged[chosen] = merged[other] = True
+            merged[chosen] = merged[neighbour] = True
             count -= 1
             break
     return count
 
 
 @numba.njit(cache=True, nogil=True)
-def _reached(
+def _neighbours(
+    state: _State, edges: _Edges, chosen: int, seen: Int64Array, search: int
+) -> list[np.int64]:
+    """Return the groups that an edge links to the chosen one, each once."""
+    group, following = state[0], state[4]
+    outgoing, target, incoming, source = edges
+    seen[chosen] = search
+    neighbours = [np.int64(0) for _ in range(0)]
+    member = chosen
+    while member >= 0:
+        for edge in range(outgoing[member], outgoing[member + 1]):
+            neighbour = group[target[edge]]
+            if seen[neighbour] != search:
+                seen[neighbour] = search
+                neighbours.append(neighbour)
+        for edge in range(incoming[member], incoming[member + 1]):
+            neighbour = group[source[edge]]
+            if seen[neighbour] != search:
+                seen[neighbour] = search
+                neighbours.append(neighbour)
+        member = following[member]
+    return neighbours
+
+
+@numba.njit(cache=True, nogil=True)
+def _convex_together(
     state: _State,
     edges: _Edges,
     early: int,
@@ -123,7 +132,11 @@ def _reached(
     search: int,
     stack: Int64Array,
 ) -> bool:
-    """Mark the groups before ``late`` that ``early`` leads to; False if one leads to ``late``."""
+    """Whether no path leads from ``early`` to ``late`` through a third group.
+
+    Groups that a path from ``early`` reaches, and that are ordered before ``late``, have ``search``
+    in ``seen`` afterwards.
+    """
     group, position, _, _, following, _, _ = state
     outgoing, target, _, _ = edges
     end = position[late]
@@ -149,21 +162,24 @@ def _reached(
 
 @numba.njit(cache=True, nogil=True)
 def _merge(state: _State, early: int, late: int, seen: Int64Array, search: int) -> None:
-    """Make two groups one; between them in the order comes first what ``early`` does not lead to,
-    then they, then the rest."""
+    """Merge two groups, and order the groups between them anew.
+
+    The groups between them that no path from ``early`` reaches come first, then the merged group,
+    then the reached groups (those with ``search`` in ``seen``).
+    """
     group, position, order, last, following, time, memory = state
     begin, end = position[early], position[late]
-    behind = [np.int64(0) for _ in range(0)]
+    reached = [np.int64(0) for _ in range(0)]
     place = begin
     for slot in range(begin + 1, end):
-        other = order[slot]
-        if other < 0:
+        between = order[slot]
+        if between < 0:
             continue
-        if seen[other] == search:
-            behind.append(other)
+        if seen[between] == search:
+            reached.append(between)
         else:
-            order[place] = other
-            position[other] = place
+            order[place] = between
+            position[between] = place
             place += 1
     first, second = min(early, late), max(early, late)
     member = second
@@ -176,9 +192,9 @@ def _merge(state: _State, early: int, late: int, seen: Int64Array, search: int) 
     memory[first] += memory[second]
     order[place] = first
     position[first] = place
-    for other in behind:
+    for between in reached:
         place += 1
-        order[place] = other
-        position[other] = place
+        order[place] = between
+        position[between] = place
     for slot in range(place + 1, end + 1):
         order[slot] = -1

@@ -1,4 +1,4 @@
-"""Compaction: neighbours in topological order merge where coarsening could not (section III-B)."""
+"""Compaction: neighbours in topological order merge after coarsening (RaNNC, section III-B)."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ __all__ = ["compact"]
 
 
 def compact(dag: Dag, group: Int64Array, blocks: int, memory_limit: int) -> Int64Array | None:
-    """Merge groups until there are as many as blocks are wanted.
+    """Merge groups until their number is that of the wanted blocks.
 
-    In ascending order of time each group merges with that of its two neighbours in topological
-    order that takes less time, where both fit the memory, else with the other. Neighbours in a
-    topological order are convex together.
+    The shortest group merges with the shorter of its two neighbours in topological order. If the
+    two do not fit the memory, it merges with the longer neighbour; if these do not fit either, the
+    next group is tried. Neighbours in a topological order are convex together.
 
     Args:
         dag: the nodes.
-        group: int64[nodes], of groups that have a topological order.
-        blocks: how many are wanted.
-        memory_limit: bytes of a group at most.
+        group: int64[nodes], the group of each node; the groups have a topological order.
+        blocks: the wanted number of blocks.
+        memory_limit: the most bytes of a block.
 
     Returns:
-        int64[nodes], the block of every node; None where no two neighbours fit together any more.
+        int64[nodes], the block of every node; None if no two neighbours fit the memory any more.
     """
     count = int(group.max()) + 1
     order = quotient_order(dag, group, count)
     assert order is not None, "coarsening keeps an order of its groups"
     time = np.bincount(group, weights=dag.time, minlength=count)[order]
     memory = np.bincount(group, weights=dag.memory, minlength=count)[order]
-    runs = [[place] for place in range(count)]  # of places in the order, each to become a block
+    runs = [[place] for place in range(count)]  # the places in the order of each block
     times, memories = time.tolist(), memory.tolist()
     while len(runs) > blocks:
         pair = _pair(times, memories, memory_limit)
@@ -47,10 +47,10 @@ def compact(dag: Dag, group: Int64Array, blocks: int, memory_limit: int) -> Int6
 
 
 def _pair(times: list[float], memories: list[float], memory_limit: int) -> int | None:
-    """The first of two neighbours to merge: the smallest group with the smaller that fits."""
+    """Return the first place of the two neighbours that merge next; None if no two fit."""
     for place in sorted(range(len(times)), key=times.__getitem__):
-        beside = [other for other in (place - 1, place + 1) if 0 <= other < len(times)]
-        for other in sorted(beside, key=times.__getitem__):
-            if memories[place] + memories[other] <= memory_limit:
-                return min(place, other)
+        neighbours = [n for n in (place - 1, place + 1) if 0 <= n < len(times)]
+        for neighbour in sorted(neighbours, key=times.__getitem__):
+            if memories[place] + memories[neighbour] <= memory_limit:
+                return min(place, neighbour)
     return None

@@ -1,4 +1,4 @@
-"""Weighted directed acyclic graphs: what is partitioned into blocks."""
+"""Weighted directed acyclic graphs, which are partitioned into blocks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ __all__ = ["Dag", "is_convex", "quotient_order"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dag:
-    """Nodes in topological order, and what they send each other.
+    """Nodes in topological order, and the edges between them.
 
     Attributes:
         time: int64[nodes], nanoseconds.
-        memory: int64[nodes], bytes; that of a group is the sum.
+        memory: int64[nodes], bytes; the memory of a group is the sum.
         source, target: int64[edges], source < target; sorted by source, then by target.
-        bytes: int64[edges] that the source makes for the target. Of the edges of one node into one
-            group the largest counts: what it makes is sent once.
-        outgoing: int64[nodes + 1], where the edges of each source begin.
-        incoming, incoming_edges: the same by target: offsets, and the numbers of the edges.
+        bytes: int64[edges], the bytes that the source sends to the target. If a node has several
+            edges into a group, the largest counts alone: the node sends its output once.
+        outgoing: int64[nodes + 1], the number of the first edge of each source.
+        incoming: int64[nodes + 1], where the edges of each target begin in ``incoming_edges``.
+        incoming_edges: int64[edges], the numbers of the edges, sorted by target.
 
     Raises:
-        GraphError: if arrays do not fit each other, something is negative or an edge goes back.
+        GraphError: if the sizes of arrays differ, a number is negative or an edge goes back.
     """
 
     time: Int64Array
@@ -43,14 +44,14 @@ class Dag:
 
     def __post_init__(self) -> None:
         values = {name: np.array(getattr(self, name), dtype=np.int64) for name in _GIVEN}
-        sizes = [each.size for each in values.values()]
+        sizes = [array.size for array in values.values()]
         if sizes[0] != sizes[1] or len(set(sizes[2:])) != 1:
             raise GraphError(
                 "a graph has a time and a memory for each node, and source, target and bytes for "
                 f"each edge. Got arrays of {', '.join(map(str, sizes))} elements."
             )
         source, target = values["source"], values["target"]
-        if any((each < 0).any() for each in values.values()) or (
+        if any((array < 0).any() for array in values.values()) or (
             source.size and ((source >= target).any() or target.max() >= sizes[0])
         ):
             raise GraphError(
@@ -75,7 +76,7 @@ class Dag:
         memory: Sequence[int] | Int64Array,
         edges: Sequence[tuple[int, int, int]],
     ) -> Dag:
-        """A graph by (source, target, bytes) of its edges."""
+        """Return the graph with the given edges, each (source, target, bytes)."""
         columns = np.array(edges, dtype=np.int64).reshape(-1, 3).T
         return cls(np.asarray(time), np.asarray(memory), *columns)
 
@@ -87,39 +88,39 @@ _GIVEN = ("time", "memory", "source", "target", "bytes")
 
 
 def quotient_order(dag: Dag, group: Int64Array, groups: int) -> Int64Array | None:
-    """int64[groups]: a topological order of groups of nodes, as near to the nodes' as can be.
+    """Return int64[groups]: a topological order of groups of nodes; None if they form a cycle.
 
-    None where groups depend on each other in a circle: then no order of stages can run them.
+    Among the groups that can come next, the one with the earliest node comes first.
     """
-    found = _order(group, groups, dag.source, dag.target)
-    return found if found.size == groups else None
+    order = _order(group, groups, dag.source, dag.target)
+    return order if order.size == groups else None
 
 
 def is_convex(dag: Dag, members: npt.NDArray[np.bool_]) -> bool:
-    """Whether no path leaves a set of nodes, bool[nodes], and comes back (section III-B)."""
+    """Whether no path leaves a set of nodes, bool[nodes], and returns to it (section III-B)."""
     return bool(_convex(members, dag.source, dag.target))
 
 
 @numba.njit(cache=True, nogil=True)
 def _convex(members: npt.NDArray[np.bool_], source: Int64Array, target: Int64Array) -> bool:
-    """Edges are sorted by source, so what reaches a node is known before its own are looked at."""
-    left = np.zeros(members.size, np.bool_)
+    """See `is_convex`. Edges are sorted by source, so one pass in their order suffices."""
+    outside = np.zeros(members.size, np.bool_)  # nodes on a path that has left the set
     for edge in range(source.size):
         here, there = source[edge], target[edge]
-        if left[here] or (members[here] and not members[there]):
+        if outside[here] or (members[here] and not members[there]):
             if members[there]:
                 return False
-            left[there] = True
+            outside[there] = True
     return True
 
 
 @numba.njit(cache=True, nogil=True)
 def _order(group: Int64Array, groups: int, source: Int64Array, target: Int64Array) -> Int64Array:
-    """Kahn's algorithm; of the groups that can be next that with the first node."""
+    """Return `quotient_order` by Kahn's algorithm; the result is shorter if there is a cycle."""
     first = np.full(groups, group.size, np.int64)
     for node in range(group.size - 1, -1, -1):
         first[group[node]] = node
-    missing = np.zeros(groups, np.int64)
+    missing = np.zeros(groups, np.int64)  # by group: edges from groups that are not yet ordered
     begin = np.zeros(groups + 1, np.int64)
     for edge in range(source.size):
         if group[source[edge]] != group[target[edge]]:
@@ -128,26 +129,26 @@ def _order(group: Int64Array, groups: int, source: Int64Array, target: Int64Arra
     for number in range(groups):
         begin[number + 1] += begin[number]
     place = begin[:-1].copy()
-    into = np.empty(begin[-1], np.int64)
+    targets = np.empty(begin[-1], np.int64)
     for edge in range(source.size):
         here, there = group[source[edge]], group[target[edge]]
         if here != there:
-            into[place[here]] = there
+            targets[place[here]] = there
             place[here] += 1
-    found = np.empty(groups, np.int64)
+    order = np.empty(groups, np.int64)
     size = 0
     ready = [(first[number], number) for number in range(groups) if missing[number] == 0]
     heap = sorted(ready)
     while len(heap) > 0:
         _, here = heap.pop(0)
-        found[size] = here
+        order[size] = here
         size += 1
         for slot in range(begin[here], begin[here + 1]):
-            there = into[slot]
+            there = targets[slot]
             missing[there] -= 1
             if missing[there] == 0:
                 low = 0
                 while low < len(heap) and heap[low][0] < first[there]:
                     low += 1
                 heap.insert(low, (first[there], there))
-    return found[:size]
+    return order[:size]

@@ -1,4 +1,4 @@
-"""K-way multilevel partitioning of a graph into blocks (section III-B)."""
+"""K-way multilevel partitioning of a graph into blocks (RaNNC, section III-B)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tensoropt.pipeline.blocks.uncoarsening import uncoarsen
 __all__ = ["BLOCKS", "Blocks", "partition"]
 
 BLOCKS = 32
-"""RaNNC's k: what it thinks "balances the quality of model partitioning results and the search
-space" (section IV-A)."""
+"""RaNNC's k, which "balances the quality of model partitioning results and the search space"
+(section IV-A)."""
 
-_BALANCE = 1.1
-_FULL = 0.95  # of what a block may take
+_BALANCE = 1.1  # the most time of a block, as a multiple of the mean
+_FULL = 0.95  # the share of a block's most time that one node may fill
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,8 +29,8 @@ class Blocks:
     """Groups of nodes in topological order.
 
     Attributes:
-        of: int64[nodes], the number of every node's block.
-        time, memory: int64[blocks], sums of the nodes'.
+        of: int64[nodes], the block of every node.
+        time, memory: int64[blocks], sums over the nodes of each block.
     """
 
     of: Int64Array
@@ -42,7 +42,7 @@ class Blocks:
 
     @property
     def imbalance(self) -> float:
-        """The longest time over the mean."""
+        """The longest time of a block, divided by the mean."""
         return float(self.time.max() / max(self.time.mean(), 1e-9))
 
 
@@ -51,19 +51,19 @@ def partition(
 ) -> Blocks:
     """Group the nodes of a graph into blocks of about equal time that send each other little.
 
-    Every block is convex, and all have a topological order, in which they are numbered. Compaction
-    comes before uncoarsening here, so that the boundaries of what it joins move, too.
+    Every block is convex, and blocks are numbered in a topological order. In contrast to RaNNC,
+    compaction comes before uncoarsening, so that the boundaries of compacted blocks move, too.
 
     Args:
         dag: the nodes.
-        memory_limit: bytes of a block at most.
-        blocks: how many; as many as there are nodes, if these are fewer.
-        balance: how much of the blocks' mean time a block takes at most, where it can be so. A node
-            that alone takes more has a block with next to nothing beside it.
+        memory_limit: the most bytes of a block.
+        blocks: the number of blocks; at most the number of nodes is made.
+        balance: the most time of a block, as a multiple of the mean. It is exceeded if it has to
+            be. A node that alone takes longer gets a block with almost no other work.
 
     Raises:
-        InfeasibleError: if a node does not fit the memory, or not so few blocks do.
-        OptionError: if there is to be no block, or less than the mean is allowed.
+        InfeasibleError: if a node does not fit the memory, or the blocks do not hold all nodes.
+        OptionError: if there are no nodes, no blocks, or ``balance`` is below 1.
     """
     if blocks < 1 or balance < 1 or not len(dag):
         raise OptionError(
@@ -81,16 +81,16 @@ def partition(
     rounds = coarsen(dag, blocks, memory_limit)
     cap = int(balance * dag.time.sum() / blocks)
     coarsest = compact(dag, rounds[-1], blocks, memory_limit)
-    # A node that alone is too long fills a block, but for little beside it.
+    # A node that alone is too long counts as almost a full block.
     even = replace(dag, time=np.minimum(dag.time, int(_FULL * cap)))
     if coarsest is None:
         rounds = rounds[:1]
         coarsest = recut(even, rounds[0], blocks, memory_limit, cap)
     if coarsest is None:
         raise InfeasibleError(
-            f"{blocks} blocks hold the model, each within {memory_limit} bytes. Got "
-            f"{int(dag.memory.sum())} bytes, which they found no room for; use more blocks, "
-            "smaller microbatches or devices with more memory."
+            f"{blocks} blocks of at most {memory_limit} bytes hold the model. Got a model of "
+            f"{int(dag.memory.sum())} bytes, which does not fit; use more blocks, smaller "
+            "microbatches or devices with more memory."
         )
     block = _ordered(dag, uncoarsen(even, rounds, coarsest, memory_limit, cap), blocks)
     if np.bincount(block, weights=even.time, minlength=blocks).max() > cap:
@@ -106,7 +106,7 @@ def partition(
 
 
 def _ordered(dag: Dag, block: Int64Array, blocks: int) -> Int64Array:
-    """Blocks numbered in topological order."""
+    """Return the block of each node, with blocks renumbered in topological order."""
     order = quotient_order(dag, block, blocks)
     assert order is not None, "uncoarsening keeps an order of its blocks"
     place = np.empty(blocks, dtype=np.int64)

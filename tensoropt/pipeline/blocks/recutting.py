@@ -1,4 +1,4 @@
-"""Blocks cut anew along their order, where moving parts has left one too long."""
+"""Blocks cut anew along their order, if uncoarsening has left one too long."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["recut"]
 def recut(
     dag: Dag, order: Int64Array, blocks: int, memory_limit: int, cap: int
 ) -> Int64Array | None:
-    """Runs of a topological order as blocks: of those within the cap the ones that send least.
+    """Cut a topological order into runs within the cap that send each other the fewest bytes.
 
-    Every run of a topological order is convex. Where none has only runs within the cap, the least
-    cap is taken with which one has: at most a node's time above the mean. What a cut sends is what
-    was made before it and is read after it.
+    Every run of a topological order is convex. If no division keeps all runs within the cap, the
+    least cap is taken that one keeps, which is at most one node's time above the mean. The bytes
+    sent over a cut are those made before it and read after it.
 
     Args:
         dag: the nodes.
         order: int64[nodes], a topological order.
-        blocks: how many runs.
-        memory_limit: bytes of a run at most.
-        cap: nanoseconds of a run at most.
+        blocks: the number of runs.
+        memory_limit: the most bytes of a run.
+        cap: the most nanoseconds of a run.
 
     Returns:
-        int64[nodes], the run of every node; None where so many runs do not fit the memory.
+        int64[nodes], the run of every node; None if this number of runs does not fit the memory.
     """
     time = np.concatenate([[0], np.cumsum(dag.time[order])])
     memory = np.concatenate([[0], np.cumsum(dag.memory[order])])
@@ -51,7 +51,7 @@ def recut(
 
 @numba.njit(cache=True, nogil=True)
 def _runs(time: Int64Array, memory: Int64Array, cap: int, memory_limit: int) -> int:
-    """The fewest runs within two limits; more than there are nodes where there are none."""
+    """Return the fewest runs within both limits; more than the nodes if a node exceeds a limit."""
     runs, begin = 1, 0
     for end in range(1, time.size):
         if time[end] - time[begin] > cap or memory[end] - memory[begin] > memory_limit:
@@ -66,7 +66,7 @@ def _runs(time: Int64Array, memory: Int64Array, cap: int, memory_limit: int) -> 
 def _crossing(
     place: Int64Array, outgoing: Int64Array, target: Int64Array, bytes_: Int64Array
 ) -> Int64Array:
-    """For a cut before each place of the order, the bytes that cross it; a value counts once."""
+    """Return the bytes that cross a cut before each place of the order. A value counts once."""
     change = np.zeros(place.size + 1, np.int64)
     for node in range(place.size):
         last, most = place[node], np.int64(0)
@@ -87,13 +87,17 @@ def _cuts(
     cap: int,
     memory_limit: int,
 ) -> Int64Array:
-    """int64[blocks - 1], ascending: where runs begin. The least sum of what crosses, by dynamic
-    programming over the number of runs; the least of a window is at the head of a queue."""
+    """Return int64[blocks - 1], ascending: the beginnings of all runs but the first.
+
+    They minimise the sum of the crossing bytes, by dynamic programming over the number of runs. The
+    beginnings that the limits allow for an end are a sliding window, whose minimum is at the head
+    of a queue.
+    """
     nodes = crossing.size
     most = np.iinfo(np.int64).max
-    best = np.full(nodes + 1, most, np.int64)  # of so many first nodes in so many runs
+    best = np.full(nodes + 1, most, np.int64)  # by end: the least sum of the runs up to there
     best[0] = 0
-    came = np.zeros((blocks + 1, nodes + 1), np.int64)
+    came = np.zeros((blocks + 1, nodes + 1), np.int64)  # by run and end: where the run begins
     queue = np.empty(nodes + 1, np.int64)
     for run in range(1, blocks + 1):
         following = np.full(nodes + 1, most, np.int64)
@@ -123,5 +127,6 @@ def _cuts(
 
 @numba.njit(cache=True, nogil=True)
 def _cost(best: Int64Array, crossing: Int64Array, begin: int) -> np.int64:
+    """Return the least sum if the next run begins at ``begin``."""
     cost: np.int64 = best[begin] + (crossing[begin] if begin > 0 else 0)
     return cost

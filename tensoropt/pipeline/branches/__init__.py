@@ -1,1 +1,1 @@
-"""Branches of a step side by side, on devices of their own (Unity, section 5.2)."""
+"""Branches of a step run at the same time, on devices of their own (Unity, section 5.2)."""

@@ -1,11 +1,13 @@
-"""A graph as operators in sequence and branches in parallel (Unity, section 5.2).
+"""The decomposition of a graph into operators in sequence and branches in parallel.
 
-Unity splits a graph at the operators that every path passes, and in parallel where the graph falls
-apart. Here every path passes an operator if it comes before or after each other operator, so a
-graph may have several sources and ends. A graph in one piece without such an operator is split at a
-join: an operator that is the first to read two parts. The join and all that depends on it follow
-the parts that the others fall into. The join with most operators beside the largest part counts.
-Reachability is kept as bits: O(n^2 / 64) for each level of nesting.
+Unity (section 5.2) splits a graph at operators that every path passes, and in parallel where the
+graph consists of unconnected pieces. Here a graph may have several sources and ends: an operator
+counts as passed by every path if it comes before or after each other operator.
+
+A connected graph without such an operator is split at a join, an operator that is the first to read
+two pieces. The join and all operators that depend on it come after the pieces into which the
+remaining operators fall. Among several joins, the one with the most operators outside the largest
+piece is taken. Reachability is stored in bits: O(n^2 / 64) for each level of nesting.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class Whole:
     """Operators that are not divided.
 
     Attributes:
-        places: their numbers, ascending.
+        places: the numbers of the operators, ascending.
     """
 
     places: tuple[int, ...]
@@ -31,10 +33,10 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Parts one after the other, at least two.
+    """At least two parts, one after the other.
 
     Attributes:
-        parts: each needs parts before it alone.
+        parts: a part depends on parts before it alone.
     """
 
     parts: tuple[Tree, ...]
@@ -42,10 +44,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Branches that need nothing of each other, at least two.
+    """At least two branches that do not depend on each other.
 
     Attributes:
-        branches: by their first operator.
+        branches: in the order of their first operators.
     """
 
     branches: tuple[Tree, ...]
@@ -53,22 +55,23 @@ class Parallel:
 
 Tree = Whole | Series | Parallel
 _JOINS = 8
-"""Joins that are looked at in a graph in one piece: enough for the models of `benchmarks`."""
+"""The most joins that are tried in a connected graph. It suffices for the models of
+`benchmarks`."""
 _DEEPEST = 64
-"""Levels of nesting, below which parts stay whole: branches of fewer operators are seldom worth
-devices of their own."""
+"""The most levels of nesting. Deeper branches have few operators, which are seldom worth devices of
+their own."""
 _DEEPEST_JOINS = 2
-"""The same of splits at joins, of which each takes a pass over the part for each join."""
+"""The most nested splits at joins. A split takes one pass over the graph for each join tried."""
 _SMALL = 0.01
-"""Share of all work up to which an operator is with its reader."""
+"""Operators with at most this share of all work stay with their reader."""
 
 
 def decomposed(places: Sequence[int], edges: Sequence[tuple[int, int]]) -> Tree:
-    """Split some operators of a graph as far as they can be split.
+    """Split a graph, or a part of one, as far as it can be split.
 
     Args:
-        places: numbers of the operators, at least one, in topological order.
-        edges: (from, to) between operators; edges that leave ``places`` do not count.
+        places: the numbers of the operators, at least one, in topological order.
+        edges: (from, to) between operators. Edges from or to other operators are ignored.
     """
     sources: dict[int, list[int]] = {place: [] for place in places}
     for source, target in edges:
@@ -78,11 +81,13 @@ def decomposed(places: Sequence[int], edges: Sequence[tuple[int, int]]) -> Tree:
 
 
 def decomposed_by_work(work: Sequence[float], edges: Sequence[tuple[int, int]]) -> Tree:
-    """`decomposed`, of all operators. Small ones that need nothing and that one operator reads
-    (a cast of labels, a mask of dropout) are with their reader: each would nest all before it.
+    """Split all operators of a graph, with small sources joined to their reader.
+
+    A small source has no inputs, one reader and little work (a cast of labels, a dropout mask). On
+    its own, it would be a branch beside all operators before its reader.
 
     Args:
-        work: of each operator, in topological order.
+        work: the work of each operator, in topological order.
         edges: (from, to) between operators.
     """
     readers: list[set[int]] = [set() for _ in work]
@@ -102,16 +107,16 @@ def decomposed_by_work(work: Sequence[float], edges: Sequence[tuple[int, int]]) 
 
 
 def _expanded(tree: Tree, held: Mapping[int, Sequence[int]]) -> Tree:
-    """A tree with what each operator holds in its place."""
+    """Return a tree in which each operator is replaced by the operators that it holds."""
     if isinstance(tree, Whole):
-        return Whole(tuple(sorted(place for each in tree.places for place in held[each])))
+        return Whole(tuple(sorted(place for holder in tree.places for place in held[holder])))
     if isinstance(tree, Series):
         return Series(tuple(_expanded(part, held) for part in tree.parts))
     return Parallel(tuple(_expanded(branch, held) for branch in tree.branches))
 
 
 def places_of(tree: Tree) -> list[int]:
-    """The operators of a tree, ascending."""
+    """Return the operators of a tree, ascending."""
     return sorted(_walk(tree))
 
 
@@ -124,19 +129,20 @@ def _walk(tree: Tree) -> Iterator[int]:
 
 
 def _split(places: list[int], sources: dict[int, list[int]], deepest: int, joins: int) -> Tree:
+    """Split operators, with at most ``deepest`` levels of nesting and ``joins`` splits at joins."""
     if not deepest:
         return Whole(tuple(places))
-    apart = _apart(places, sources)
-    if len(apart) > 1:
-        return Parallel(tuple(_split(piece, sources, deepest - 1, joins) for piece in apart))
+    pieces = _pieces(places, sources)
+    if len(pieces) > 1:
+        return Parallel(tuple(_split(piece, sources, deepest - 1, joins) for piece in pieces))
     passed = _passed_by_all(places, sources)
     parts: list[Tree] = []
     if not passed:
-        ahead, behind = _at_a_join(places, sources) if joins else (places, [])
-        if not behind:
+        before, after = _split_at_join(places, sources) if joins else (places, [])
+        if not after:
             return Whole(tuple(places))
-        for each in (ahead, behind):
-            _append(parts, _split(each, sources, deepest - 1, joins - 1))
+        for half in (before, after):
+            _append(parts, _split(half, sources, deepest - 1, joins - 1))
         return Series(tuple(parts))
     between: list[int] = []
     for place in places:
@@ -152,8 +158,8 @@ def _split(places: list[int], sources: dict[int, list[int]], deepest: int, joins
     return parts[0] if len(parts) == 1 else Series(tuple(parts))
 
 
-def _apart(places: list[int], sources: dict[int, list[int]]) -> list[list[int]]:
-    """The pieces that nothing links."""
+def _pieces(places: list[int], sources: dict[int, list[int]]) -> list[list[int]]:
+    """Return the connected pieces of a graph."""
     inside = DisjointSet(places)
     for place in places:
         for source in sources[place]:
@@ -163,51 +169,56 @@ def _apart(places: list[int], sources: dict[int, list[int]]) -> list[list[int]]:
 
 
 def _append(parts: list[Tree], part: Tree) -> None:
-    """Append to a sequence, in which undivided operators that follow each other are one part."""
-    for each in part.parts if isinstance(part, Series) else (part,):
+    """Append a part to a sequence. Undivided operators that follow each other become one part."""
+    for new in part.parts if isinstance(part, Series) else (part,):
         last = parts[-1] if parts else None
-        if isinstance(last, Whole) and isinstance(each, Whole):
-            parts[-1] = Whole(last.places + each.places)
+        if isinstance(last, Whole) and isinstance(new, Whole):
+            parts[-1] = Whole(last.places + new.places)
         else:
-            parts.append(each)
+            parts.append(new)
 
 
-def _at_a_join(places: list[int], sources: dict[int, list[int]]) -> tuple[list[int], list[int]]:
-    """What falls apart ahead of a join, and the join with all that depends on it; the latter is
-    empty where no join has parts ahead."""
-    best, found = 0, (places, list[int]())
+def _split_at_join(places: list[int], sources: dict[int, list[int]]) -> tuple[list[int], list[int]]:
+    """Return the operators before the best join, and the join with all that depends on it.
+
+    The second list is empty if the operators before every join are one piece.
+    """
+    most_beside, halves = 0, (places, list[int]())
     for join in _joins(places, sources):
         dependent = {join}
         for place in places[places.index(join) + 1 :]:
             if not dependent.isdisjoint(sources[place]):
                 dependent.add(place)
-        ahead = [place for place in places if place not in dependent]
-        apart = _apart(ahead, sources)
-        beside = len(ahead) - max(map(len, apart), default=0)
-        if beside > best:
-            best, found = beside, (ahead, sorted(dependent))
-    return found
+        before = [place for place in places if place not in dependent]
+        pieces = _pieces(before, sources)
+        beside = len(before) - max(map(len, pieces), default=0)
+        if beside > most_beside:
+            most_beside, halves = beside, (before, sorted(dependent))
+    return halves
 
 
 def _joins(places: list[int], sources: dict[int, list[int]]) -> list[int]:
-    """The first readers of two parts, at most `_JOINS`, those that join most operators first."""
-    parts, size = DisjointSet(places), dict.fromkeys(places, 1)
-    found = []
+    """Return the operators that are the first to read two pieces, at most `_JOINS` of them.
+
+    Joins with the most operators outside the largest joined piece come first.
+    """
+    pieces, size = DisjointSet(places), dict.fromkeys(places, 1)
+    joins = []
     for place in places:
-        joined = sorted({parts[source] for source in sources[place] if source in size})
-        sizes = [size[each] for each in joined]
+        joined = sorted({pieces[source] for source in sources[place] if source in size})
+        sizes = [size[piece] for piece in joined]
         if len(joined) > 1:
-            found.append((sum(sizes) - max(sizes), place))
-        for each in joined:
-            parts.merge(each, place)
-        size[parts[place]] = 1 + sum(sizes)
-    return [place for _, place in sorted(found, reverse=True)[:_JOINS]]
+            joins.append((sum(sizes) - max(sizes), place))
+        for piece in joined:
+            pieces.merge(piece, place)
+        size[pieces[place]] = 1 + sum(sizes)
+    return [place for _, place in sorted(joins, reverse=True)[:_JOINS]]
 
 
 def _passed_by_all(places: list[int], sources: dict[int, list[int]]) -> set[int]:
-    """Operators that come before or after each other one."""
+    """Return the operators that come before or after each other operator."""
     number = {place: bit for bit, place in enumerate(places)}
-    before = [0] * len(places)
+    before = [0] * len(places)  # by operator: the bits of all operators that come before it
     behind = [0] * len(places)
     for bit, place in enumerate(places):
         for source in sources[place]:

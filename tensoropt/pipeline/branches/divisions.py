@@ -1,21 +1,26 @@
-"""Devices divided among branches (Unity, section 5.2): which sides run which branches.
+"""Divisions of devices among branches (Unity, section 5.2): which devices run which branches.
 
-Unity gives two halves of a graph that need nothing of each other any quantities of devices, and
-divides the halves again. Here a fork's branches become any number of sides. For each multiset of
-numbers of devices with the sum of all, branches are placed by descending work, each where it is
-finished first. A side that has one branch alone is divided again where that branch forks. What
-follows a fork (the rest) runs on the largest of its sides, what comes before (the stem) on the
-largest other one, or the reverse where the stem has more work.
+Unity divides the devices between two independent halves of a graph, and divides each half again.
+Here the devices are divided into any number of sides at once:
 
-A bound orders divisions: devices of a side share all work but the start of kernels, without sums or
-resharding. State of the recursion: a fork and a number of devices, with the divisions that no other
-beats in the bound and in the devices of the largest side.
+1. A division begins with a multiset of numbers of devices whose sum is the number of all devices;
+   each number is a side.
+2. The branches of the fork, by descending work, each go to the side that finishes them first.
+3. If a side runs a single branch, and that branch forks, the side may be divided again.
+4. The rest of the fork, which follows the branches, runs on the largest side. The stem, which comes
+   before them, runs on the second largest. If the stem has more work, the two are exchanged.
+
+A lower bound of the time orders divisions. It assumes that the devices of a side share all work but
+the start of kernels, and that summing and resharding are free. State of the recursion: a fork and a
+number of devices. It keeps the divisions that no other beats in both the bound and the size of the
+largest side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -25,18 +30,18 @@ from tensoropt.pipeline.branches.forks import Fork, sharing_together
 __all__ = ["Division", "Divisions", "Side", "Work"]
 
 _MOST_SIDES = 6
-"""Sides of one fork; those of nested forks come on top."""
+"""The most sides of one fork, without those of nested forks."""
 _MOST_MULTISETS = 2000
-"""Multisets of numbers of devices of one fork, those with the fewest sides first."""
+"""The most multisets that are tried for one fork. Those with the fewest sides are tried first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Devices and what they run.
+    """Some of the devices, and the components that they run.
 
     Attributes:
-        devices: how many.
-        pieces: components of each piece, in the order in which pieces run.
+        devices: the number of devices.
+        pieces: the components of each piece; pieces run one after the other.
     """
 
     devices: int
@@ -48,8 +53,8 @@ class Division:
     """Sides that run a fork.
 
     Attributes:
-        bound: nanoseconds that they take at least.
-        sides: in no order.
+        bound: a lower bound of the time, in nanoseconds.
+        sides: in no particular order.
     """
 
     bound: float
@@ -62,96 +67,103 @@ class Division:
 
 
 class Work:
-    """Nanoseconds of components, of which devices share all but the start of kernels.
+    """The times of components on several devices, which share all work but the start of kernels.
 
     Args:
-        starting: float64[components], of kernels.
-        shared: float64[components], on one device.
+        starting: float64[components], nanoseconds to start the kernels.
+        shared: float64[components], nanoseconds of the remaining work on one device.
     """
 
     def __init__(self, starting: Float64Array, shared: Float64Array) -> None:
         self._starting, self._shared = starting, shared
 
     def on(self, devices: int) -> Float64Array:
-        """float64[components], on so many devices."""
+        """Return float64[components]: the nanoseconds of each on the given number of devices."""
         return self._starting + self._shared / devices
 
     def of(self, places: Sequence[int], devices: int) -> float:
-        """Of some components, one after the other."""
-        own = list(places)
-        return float(self._starting[own].sum() + self._shared[own].sum() / devices)
+        """Return the nanoseconds of the given components, one after the other."""
+        chosen = list(places)
+        return float(self._starting[chosen].sum() + self._shared[chosen].sum() / devices)
 
 
 class Divisions:
     """Divisions of devices among the branches of forks.
 
     Args:
-        work: of the components.
-        sizes: numbers of devices that a side may have, ascending.
-        states: the components that hold each state. Branches that share one are placed together,
-            too.
+        work: the work of the components.
+        sizes: the numbers of devices that a side may have, ascending.
+        states: the components that hold each state. Branches that share a state are tried both
+            apart and together on one side.
     """
 
     def __init__(
         self, work: Work, sizes: Sequence[int], states: Sequence[Collection[int]] = ()
     ) -> None:
         self._work, self._sizes, self._states = work, sizes, states
-        self._known: dict[tuple[tuple[int, ...], int], list[Division]] = {}
+        self._kept: dict[tuple[tuple[int, ...], int], list[Division]] = {}
 
     def of(self, fork: Fork, devices: int) -> list[Division]:
-        """All divisions into two and more sides, by their bounds."""
-        found: dict[tuple[Side, ...], Division] = {}
+        """Return all divisions into at least two sides, in the order of their bounds."""
+        divisions: dict[tuple[Side, ...], Division] = {}
         together = sharing_together(fork, self._states)
-        for each in (fork,) if together is None else (fork, together):
-            for sizes in self._multisets(devices, min(_MOST_SIDES, len(each.branches))):
-                for division in self._placed(each, sizes):
-                    found.setdefault(division.sides, division)
-        return sorted(found.values(), key=lambda each: (each.bound, len(each.sides)))
+        for grouped in (fork,) if together is None else (fork, together):
+            for sizes in self._multisets(devices, min(_MOST_SIDES, len(grouped.branches))):
+                for division in self._divisions(grouped, sizes):
+                    divisions.setdefault(division.sides, division)
+        return sorted(divisions.values(), key=lambda each: (each.bound, len(each.sides)))
 
     def _best(self, fork: Fork, devices: int) -> list[Division]:
-        """What no other beats, undivided or not."""
+        """Return the divisions that no other beats in both bound and largest side.
+
+        The undivided fork, on one side, is among the candidates. The first division has the least
+        bound, the last has the largest side.
+        """
         key = fork.places, devices
-        if key not in self._known:
-            alone = Side(devices, (fork.places,))
-            every = [Division(self._work.of(fork.places, devices), (alone,))]
+        if key not in self._kept:
+            undivided = Side(devices, (fork.places,))
+            divisions = [Division(self._work.of(fork.places, devices), (undivided,))]
             if fork.branches and devices > 1:
-                every += self.of(fork, devices)
-            every.sort(key=lambda each: (each.bound, -each.largest))
+                divisions += self.of(fork, devices)
+            divisions.sort(key=lambda each: (each.bound, -each.largest))
             kept: list[Division] = []
-            for each in every:
-                if not kept or each.largest > kept[-1].largest:
-                    kept.append(each)
-            self._known[key] = kept
-        return self._known[key]
+            for division in divisions:
+                if not kept or division.largest > kept[-1].largest:
+                    kept.append(division)
+            self._kept[key] = kept
+        return self._kept[key]
 
     def _multisets(self, devices: int, most: int) -> Iterator[tuple[int, ...]]:
-        """Descending numbers of devices of two sides, then of three and so on."""
-        left = _MOST_MULTISETS
-        for count in range(2, most + 1):
-            for each in self._summing(devices, count, devices):
-                if not left:
-                    return
-                left -= 1
-                yield each
+        """Yield the sizes of two sides, then of three, up to ``most``. Each tuple descends."""
+        multisets = (
+            sizes
+            for count in range(2, most + 1)
+            for sizes in self._summing(devices, count, devices)
+        )
+        return islice(multisets, _MOST_MULTISETS)
 
     def _summing(self, devices: int, count: int, most: int) -> Iterator[tuple[int, ...]]:
+        """Yield descending tuples of ``count`` sizes, each at most ``most``, with a given sum."""
         if count == 1:
             if devices in self._sizes and devices <= most:
                 yield (devices,)
             return
         for size in reversed(self._sizes):
             if size <= min(most, devices - count + 1) and size * count >= devices:
-                for others in self._summing(devices - size, count - 1, size):
-                    yield (size, *others)
+                for smaller in self._summing(devices - size, count - 1, size):
+                    yield (size, *smaller)
 
-    def _placed(self, fork: Fork, sizes: Sequence[int]) -> Iterator[Division]:
-        """The branches on sides of these sizes: sides as finely divided as is fastest, the largest
-        one undivided, and all of them; none where a side has no branch."""
-        placed = self._by_sides(fork, sizes)
-        if not all(placed):
+    def _divisions(self, fork: Fork, sizes: Sequence[int]) -> Iterator[Division]:
+        """Yield the divisions of a fork into sides of the given sizes.
+
+        The three divisions differ in which sides are divided again: each side if that is faster,
+        each but the first (largest), or none. There is no division if a side would run no branch.
+        """
+        branches_of_side = self._by_sides(fork, sizes)
+        if not all(branches_of_side):
             return
         fastest, whole = [], []
-        for branches, size in zip(placed, sizes, strict=True):
+        for branches, size in zip(branches_of_side, sizes, strict=True):
             if len(branches) == 1:
                 best = self._best(branches[0], size)
             else:
@@ -159,11 +171,11 @@ class Divisions:
                 best = [Division(self._work.of(places, size), (Side(size, (places,)),))]
             fastest.append(best[0])
             whole.append(best[-1])
-        for each in (fastest, [*whole[:1], *fastest[1:]], whole):
-            yield self._joined(fork, each)
+        for parts in (fastest, [*whole[:1], *fastest[1:]], whole):
+            yield self._joined(fork, parts)
 
     def _by_sides(self, fork: Fork, sizes: Sequence[int]) -> list[list[Fork]]:
-        """The branches of each side."""
+        """Return the branches that each side runs."""
         placed: list[list[Fork]] = [[] for _ in sizes]
         busy = [0.0] * len(sizes)
         branches = sorted(fork.branches, key=lambda branch: -self._work.of(branch.places, 1))
@@ -177,7 +189,7 @@ class Divisions:
         return placed
 
     def _joined(self, fork: Fork, parts: Sequence[Division]) -> Division:
-        """The sides of all branches, with the stem and the rest."""
+        """Return the sides of all parts as one division, with the stem and the rest of the fork."""
         sides = [side for part in parts for side in part.sides]
         bound = max(part.bound for part in parts)
         order = sorted(range(len(sides)), key=lambda side: -sides[side].devices)

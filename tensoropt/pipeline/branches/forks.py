@@ -1,8 +1,8 @@
-"""Where a step has branches that need nothing of each other (Unity, section 5.2).
+"""Forks: the branches of a step that do not depend on each other (Unity, section 5.2).
 
-Among parts in sequence the one in parallel with most work beside its largest branch is a *fork*;
-the parts before are its *stem*, those behind and its small branches its *rest*. Branches may fork
-in turn.
+A decomposed step is a sequence of parts. The parallel part with the most work outside its largest
+branch becomes a *fork*. The parts before it are its *stem*. The parts after it, and its branches
+with little work, are its *rest*. A branch of a fork may fork again.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tensoropt.pipeline.branches.decomposition import Parallel, Series, Tree, Wh
 __all__ = ["Fork", "forked", "sharing_together"]
 
 _SMALL = 0.01
-"""Share of a fork's work below which a branch needs no devices of its own."""
+"""A branch with at most this share of its fork's work gets no devices of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Components of a step, of which branches can run at once.
+    """Components of a step, with branches that can run at the same time.
 
     Attributes:
-        places: the components, ascending.
-        stem: those that branches read, before all of them.
+        places: all components, ascending.
+        stem: the components before the branches.
         branches: at least two, by descending work; or none.
-        rest: those after the branches, and branches that are not worth devices of their own.
+        rest: the components after the branches, and those of branches with little work.
     """
 
     places: tuple[int, ...]
@@ -39,44 +39,49 @@ class Fork:
 
 
 def forked(tree: Tree, work: Sequence[float]) -> Fork:
-    """The fork with most work beside its largest branch, and those in its branches.
+    """Return the fork with the most work outside its largest branch, with its nested forks.
 
     Args:
-        tree: the components.
-        work: of each.
+        tree: the decomposed components.
+        work: the work of each component.
     """
     return _Forks(work).of(tree)
 
 
 def sharing_together(fork: Fork, states: Iterable[Collection[int]]) -> Fork | None:
-    """The fork with branches that share a state as one branch, which forks into these in turn.
+    """Return the fork in which branches that share a state are one branch, which forks again.
 
-    On devices of their own such branches add up their gradients over all of these. None where no
-    branches share any, or all do.
+    If branches that share a state are on different devices, their gradients have to be summed over
+    all these devices.
 
     Args:
-        fork: at least two branches.
-        states: the components that hold each.
+        fork: a fork with at least two branches.
+        states: the components that hold each state.
+
+    Returns:
+        The fork; None if no branches share a state, or if all branches would be one.
     """
     number = {place: n for n, branch in enumerate(fork.branches) for place in branch.places}
     together = DisjointSet(range(len(fork.branches)))
     for holders in states:
-        own = [number[place] for place in holders if place in number]
-        for first, second in pairwise(own):
+        holding_branches = [number[place] for place in holders if place in number]
+        for first, second in pairwise(holding_branches):
             together.merge(first, second)
     groups = [sorted(group) for group in together.subsets()]
     if len(groups) in (1, len(fork.branches)):
         return None
     branches = []
     for group in sorted(groups):
-        own_branches = tuple(fork.branches[n] for n in group)
-        places = tuple(sorted(place for branch in own_branches for place in branch.places))
-        joined = Fork(places, branches=own_branches)
-        branches.append(joined if len(group) > 1 else own_branches[0])
+        members = tuple(fork.branches[n] for n in group)
+        places = tuple(sorted(place for branch in members for place in branch.places))
+        joined = Fork(places, branches=members)
+        branches.append(joined if len(group) > 1 else members[0])
     return Fork(fork.places, fork.stem, tuple(branches), fork.rest)
 
 
 class _Forks:
+    """The recursion of `forked`."""
+
     def __init__(self, work: Sequence[float]) -> None:
         self._work = work
 
@@ -90,7 +95,7 @@ class _Forks:
         stem = [place for part in parts[:chosen] for place in places_of(part)]
         rest = [place for part in parts[chosen + 1 :] for place in places_of(part)]
         part = parts[chosen]
-        assert isinstance(part, Parallel), "others have nothing beside another"
+        assert isinstance(part, Parallel), "only parallel parts have work outside a largest branch"
         large, small = self._by_size(part)
         rest += [place for branch in small for place in places_of(branch)]
         if len(large) == 1:
@@ -101,7 +106,7 @@ class _Forks:
         return Fork(places, tuple(stem), branches, tuple(sorted(rest)))
 
     def _beside(self, tree: Tree) -> float:
-        """Work beside the largest branch, of the fork that `of` takes."""
+        """Return the work outside the largest branch, of the fork that `of` returns."""
         if isinstance(tree, Whole):
             return 0.0
         if isinstance(tree, Series):
@@ -112,8 +117,10 @@ class _Forks:
         return sum(map(self._sum, large[1:]))
 
     def _by_size(self, tree: Parallel) -> tuple[list[Tree], list[Tree]]:
-        """Branches by descending work: those that may have devices of their own, at least one, and
-        those that run with the rest."""
+        """Return the branches that may get devices of their own, and those with little work.
+
+        Both lists are by descending work; the first has at least one branch.
+        """
         branches = sorted(tree.branches, key=lambda branch: -self._sum(branch))
         least = _SMALL * sum(map(self._sum, branches))
         count = max(1, sum(self._sum(branch) > least for branch in branches))

@@ -1,6 +1,6 @@
-"""A division of devices among branches as a pipeline of stages that run at once.
+"""A division of devices among branches, as a pipeline whose stages run at the same time.
 
-Each side is a stage, and each of its pieces a block. There is one microbatch.
+Each side of the division is a stage, and each piece of a side is a block. There is one microbatch.
 """
 
 from __future__ import annotations
@@ -23,36 +23,44 @@ __all__ = ["blocks_of", "in_order", "pipelines_side_by_side"]
 def in_order(
     sides: Sequence[Side], edges: Sequence[tuple[int, int]], machine: int
 ) -> tuple[Side, ...] | None:
-    """The sides as stages, each of which reads earlier ones alone and lies within a machine or has
-    whole ones; None where no such order is found.
+    """Return the sides in an order in which each side reads from earlier sides alone.
+
+    In this order every side also lies within a machine or has whole machines. The search for an
+    order is greedy: it takes the largest side that can come next.
 
     Args:
-        sides: in any order.
+        sides: the sides of a division, in any order.
         edges: (from, to) between components.
-        machine: devices of one.
+        machine: the devices of a machine.
+
+    Returns:
+        The ordered sides; None if the greedy search finds no order.
     """
     side_of = {
-        place: number for number, side in enumerate(sides) for own in side.pieces for place in own
+        place: number
+        for number, side in enumerate(sides)
+        for piece in side.pieces
+        for place in piece
     }
     needed: list[set[int]] = [set() for _ in sides]
     for source, target in edges:
         if side_of[source] != side_of[target]:
             needed[side_of[target]].add(side_of[source])
-    waiting, found, offset = list(range(len(sides))), list[int](), 0
+    waiting, order, offset = list(range(len(sides))), list[int](), 0
     waiting.sort(key=lambda number: -sides[number].devices)
     while waiting:
-        ready = [each for each in waiting if needed[each] <= set(found)]
-        aligned = [each for each in ready if _fits(offset, sides[each].devices, machine)]
+        ready = [side for side in waiting if needed[side] <= set(order)]
+        aligned = [side for side in ready if _is_aligned(offset, sides[side].devices, machine)]
         if not aligned:
             return None
-        found.append(aligned[0])
+        order.append(aligned[0])
         waiting.remove(aligned[0])
         offset += sides[aligned[0]].devices
-    return tuple(sides[number] for number in found)
+    return tuple(sides[number] for number in order)
 
 
 def blocks_of(sides: Sequence[Side], components: int) -> Int64Array:
-    """int64[components]: the block of each, by sides in order and their pieces."""
+    """Return int64[components]: the block of each component. Blocks are the pieces, in order."""
     block = np.zeros(components, np.int64)
     pieces = [piece for side in sides for piece in side.pieces]
     for number, piece in enumerate(pieces):
@@ -66,41 +74,41 @@ def pipelines_side_by_side(
     sides: Sequence[Side],
     edges: Sequence[tuple[int, int]],
 ) -> list[Pipeline]:
-    """Pipelines that no other beats in time and memory, by ascending memory.
+    """Return the pipelines that no other beats in time and memory, by ascending memory.
 
-    For each amount of memory that a stage may take, all stages take their fastest points within.
+    For each memory that a point of a stage needs, a pipeline takes the fastest points of all stages
+    within this memory.
 
     Args:
-        problem: of blocks that are the pieces.
-        profile: of these.
-        sides: `in_order`.
+        problem: its blocks are the pieces of the sides.
+        profile: gives the costs of these blocks.
+        sides: in the order of `in_order`.
         edges: (from, to) between blocks.
     """
-    places: list[tuple[int, int, int]] = []
-    ways: list[list[Stage]] = []
+    variants: list[list[Stage]] = []
     offset = first = 0
     for side in sides:
         last = first + len(side.pieces) - 1
-        places.append((first, last, side.devices))
-        ways.append(_ways(problem, profile, places[-1], offset))
+        variants.append(_variants(problem, profile, (first, last, side.devices), offset))
         first, offset = last + 1, offset + side.devices
-    if not all(ways):
+    if not all(variants):
         return []
     numbers = [(stage, n) for stage, side in enumerate(sides) for n in range(len(side.pieces))]
     crossing = [(a, b) for a, b in edges if numbers[a][0] != numbers[b][0]]
-    every = []
-    for memory in sorted({each.memory for own in ways for each in own}):
-        fitting = [[each for each in own if each.memory <= memory] for own in ways]
+    pipelines = []
+    for memory in sorted({stage.memory for stages in variants for stage in stages}):
+        fitting = [[stage for stage in stages if stage.memory <= memory] for stages in variants]
         if all(fitting):
-            stages = [min(own, key=_time) for own in fitting]
-            parts = [_parts(problem, profile, stage, numbers, crossing) for stage in stages]
-            every.append(Pipeline.side_by_side(stages, parts))
-    memories = np.array([each.memory for each in every], np.int64)
-    times = np.array([each.time for each in every], np.int64)
-    return [every[place] for place in reduce_points(memories, times).tolist()]
+            fastest = [min(stages, key=_time) for stages in fitting]
+            parts = [_parts(problem, profile, stage, numbers, crossing) for stage in fastest]
+            pipelines.append(Pipeline.side_by_side(fastest, parts))
+    memories = np.array([pipeline.memory for pipeline in pipelines], np.int64)
+    times = np.array([pipeline.time for pipeline in pipelines], np.int64)
+    return [pipelines[place] for place in reduce_points(memories, times).tolist()]
 
 
-def _fits(offset: int, devices: int, machine: int) -> bool:
+def _is_aligned(offset: int, devices: int, machine: int) -> bool:
+    """Whether devices lie within a machine or are whole machines."""
     if devices >= machine:
         return offset % machine == 0
     return offset // machine == (offset + devices - 1) // machine
@@ -117,8 +125,19 @@ def _parts(
     numbers: Sequence[tuple[int, int]],
     crossing: Sequence[tuple[int, int]],
 ) -> list[Part]:
-    """The parts of a stage. Values are sent behind the first part that others read, and gradients
-    behind the last that reads others, which goes back first."""
+    """Return the parts of a stage, one for each of its blocks.
+
+    The time to send values is counted with the first part that another stage reads. The time to
+    send gradients is counted with the last part that reads another stage, whose backward pass comes
+    first.
+
+    Args:
+        problem: the blocks and devices.
+        profile: gives the costs of blocks.
+        stage: the stage at one of its points.
+        numbers: for each block its stage, and its place in the stage.
+        crossing: the edges between blocks of different stages.
+    """
     blocks = range(stage.first, stage.last + 1)
     times = [
         profile.part(
@@ -141,11 +160,17 @@ def _parts(
     ]
 
 
-def _ways(
+def _variants(
     problem: PipelineProblem, profile: SplitProfile, place: tuple[int, int, int], offset: int
 ) -> list[Stage]:
-    """A stage at each of its points: its first and last block and number of devices, and how many
-    devices are before it."""
+    """Return a stage at each of its points.
+
+    Args:
+        problem: the blocks and devices.
+        profile: gives the points.
+        place: the first block, the last block and the number of devices.
+        offset: the number of devices before the stage.
+    """
     points = profile(*place, problem.batch, 1)
     if points is None:
         return []

@@ -1,1 +1,1 @@
-"""Stages that are split over their devices by frontier tracking."""
+"""Stages whose operators frontier tracking splits over the devices of the stage."""

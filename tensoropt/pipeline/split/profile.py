@@ -1,4 +1,4 @@
-"""What a stage costs that frontier tracking splits over its devices."""
+"""The costs of stages whose operators frontier tracking splits over the devices of the stage."""
 
 from __future__ import annotations
 
@@ -35,24 +35,27 @@ from tensoropt.search.pareto.reduce import reduce_points
 __all__ = ["Search", "SplitProfile", "tracked"]
 
 Search = Callable[[Problem, AnnotatedGraph], Frontier]
-"""Finds strategies of a problem of a graph."""
+"""Returns the frontier of a problem of a graph."""
 
-EPSILON = 0.05
-_MEMORIES = 12  # of a search's frontier, of which strategies are taken
-_APART = 1.1  # points of a stage differ by so much in memory
+EPSILON = 0.05  # the most that a search's frontier may be away from the exact one
+_MEMORIES = 12  # strategies that are taken from a search's frontier, at evenly spaced memories
+_APART = 1.1  # the least factor between the memories of two points of a stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ranges:
-    """All stages under each strategy, int64[blocks, blocks, S] by first and last block.
+    """The costs of all stages under each strategy, int64[blocks, blocks, S] by first, last block.
 
     Attributes:
-        forward, backward, saved, inputs, fixed, late: as `StagePoints.of` has them; ``fixed`` with
-            workspace, ``late`` without sums of gradients.
-        gradient: bytes of gradients on a device.
-        summed: more bytes where gradients of several microbatches are summed.
-        sums, shared: bytes of gradients that several devices add up, by how many; ``shared`` is
-            what other stages hold, too.
+        forward, backward, inputs: those of `StagePoints.of`.
+        saved: the saved bytes without those of inputs.
+        fixed: the fixed bytes, with workspace.
+        late: nanoseconds once per step, without sums of gradients.
+        gradient: the bytes of gradients on a device.
+        summed: more bytes if gradients of several microbatches are summed.
+        sums: the bytes of gradients that a device sums with others, by the number of devices that
+            take part.
+        shared: the bytes among them of states that other stages hold, too.
     """
 
     forward: Int64Array
@@ -68,40 +71,40 @@ class _Ranges:
 
 
 class SplitProfile:
-    """The profile of blocks that frontier tracking splits over the devices of their stage.
+    """The profile of stages whose operators are split over the devices of the stage.
 
-    For each number of devices and of examples one problem is searched, of the whole step with few
-    of the layers that repeat (`Sample`), and its strategies are those of all stages: blocks, and
-    layers, that are alike are solved once. A stage of several machines is as many replicas of a
-    stage of one, each with its share of the examples. The points of the replicated profile are
-    among those of every stage.
+    For each number of devices and of examples, one problem is searched: that of the sample of the
+    whole step (`Sample`). Its strategies are those of every stage. A stage of several machines is a
+    replica, on each machine, of a stage of one machine. The point of the replicated profile is
+    among the points of every stage.
 
-    What crosses a boundary arrives in the layout that its producer gives it, in one message for
-    each tensor and device.
+    A tensor that another stage makes arrives in the layout of its producer, in one message for each
+    tensor and device.
 
     Args:
-        costs: of the components.
-        reads: what the backward pass reads.
-        batched: placeholders of the batch.
-        block: int64[atoms], the block of each, blocks in topological order.
-        priced: the prices and the mesh of a number of devices of a machine.
-        links: between stages and among replicas.
-        devices: of all machines.
-        replicated: the profile of the same blocks.
-        search: of one problem.
-        points: at most so many of a stage, besides the replicated one.
-        replicas: whether a stage of several devices has the replicated profile's point, too, whose
-            examples need not divide; without, each of its points is a strategy (`strategy`), and
-            stages of several machines, and copies, have examples that divide.
-        known: strategies that stand for searches, int64[S, nodes] as `strategies_for` has them, by
-            the devices of a machine and the examples.
-        space: what is searched.
-        plain: the profile of stages that keep all for the backward pass, where these may keep less:
-            a stage has its strategies, too.
+        costs: the costs of the components.
+        reads: the tensors that the backward pass reads.
+        batched: the placeholders of the batch.
+        block: int64[atoms], the block of each component; blocks are in topological order.
+        priced: returns the cost model and the mesh of a number of devices of a machine.
+        links: the links between stages and among replicas.
+        devices: the number of devices of all machines.
+        replicated: the profile of the same blocks, replicated.
+        search: finds the frontier of a problem; by default `tracked`.
+        points: the most points of a stage that recompute, and the most that do not, besides the
+            replicated one.
+        replicas: whether a stage also has the point of the replicated profile, which allows numbers
+            of examples that the machines do not divide. If False, each point is a strategy (see
+            `strategy`), and machines and copies divide the examples.
+        known: strategies that replace searches, by the devices of a machine and the examples;
+            int64[S, nodes], as `strategies_for` returns them.
+        space: which configurations are searched.
+        plain: the profile of stages that keep all tensors for the backward pass, if ``space`` lets
+            stages keep fewer. Its strategies are added to every stage.
 
     Attributes:
-        sample: of the step, for which strategies are searched.
-        replicated: the profile of the same blocks.
+        sample: the sample of the step, whose strategies are searched.
+        replicated: the profile of the same blocks, replicated.
     """
 
     def __init__(
@@ -129,36 +132,36 @@ class SplitProfile:
         self._space, self._plain = space, plain
         self._keeps_less = space.reuse or space.recompute
         self.sample = Sample.of(costs, reads)
-        self._found: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
+        self._searches: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
         self._strategies_priced: dict[tuple[int, int], PricedStrategies] = {}
-        self._of_blocks()
+        self._set_blocks()
 
     def of_blocks(self, block: Int64Array, replicated: ReplicatedProfile) -> SplitProfile:
-        """The profile of other blocks of the step, with the same searches.
+        """Return the profile of other blocks of the step. It shares the searches of this one.
 
         Args:
-            block: int64[atoms], as the profile's.
-            replicated: the profile of the same blocks.
+            block: int64[atoms], the block of each component.
+            replicated: the profile of the same blocks, replicated.
         """
         other = copy(self)
         other._block, other._blocks = block, int(block.max()) + 1
         other.replicated = replicated
-        other._of_blocks()
+        other._set_blocks()
         return other
 
-    def _of_blocks(self) -> None:
-        """Begin with the blocks."""
+    def _set_blocks(self) -> None:
+        """Set everything that depends on the blocks."""
         self._sent = sent(self._costs, self._block)
         self._ranges: dict[tuple[int, int], _Ranges] = {}
         self._stages: dict[tuple[int, int, int], Int64Array] = {}
         self._accumulating: dict[int, int] = {}
-        self._received()
+        self._set_users()
 
     def __call__(
         self, first: int, last: int, devices: int, microbatch: int, copies: int
     ) -> StagePoints | None:
-        """See `tensoropt.pipeline.stages.points.Profile`."""
-        whole = self.replicated(first, last, devices, microbatch, copies)
+        """Return the points of a stage; see `tensoropt.pipeline.stages.points.Profile`."""
+        replicated = self.replicated(first, last, devices, microbatch, copies)
         machine = self._links.machine
         group, groups = min(devices, machine), -(-devices // machine)
         searched = self._is_searched(group) and group * groups == devices and microbatch >= groups
@@ -168,41 +171,42 @@ class SplitProfile:
             examples = self._costs.growth.examples
             if examples % (microbatch * copies) or microbatch % groups:
                 return None
-            whole = None if self._is_searched(group) else whole
+            replicated = None if self._is_searched(group) else replicated
         if not searched:
-            return whole
+            return replicated
         values = self._values(devices, microbatch, copies)[first, last]
-        chosen = self._chosen(values, devices, microbatch, copies)
-        found = [values[chosen]] if whole is None else [whole.values, values[chosen]]
-        return StagePoints(np.concatenate(found))
+        split = values[self._chosen(values, devices, microbatch, copies)]
+        points = [split] if replicated is None else [replicated.values, split]
+        return StagePoints(np.concatenate(points))
 
     def part(
         self, stage: tuple[int, int], part: tuple[int, int], devices: int, microbatch: int
     ) -> StagePoints:
-        """What some of a stage's blocks cost under each of its points.
+        """Return the costs of some of a stage's blocks, under each point of the stage.
 
         Args:
-            stage: its first and last block.
-            part: the first and last of them.
-            devices, microbatch: of the stage, which runs so.
+            stage: the first and the last block of the stage.
+            part: the first and the last of the blocks to price.
+            devices: the devices of the stage.
+            microbatch: the examples of a microbatch.
         """
         if not self._is_searched(min(devices, self._links.machine)):
-            found = self.replicated(*part, devices, microbatch, 1)
-            assert found is not None, "the stage runs so"
-            return found
+            points = self.replicated(*part, devices, microbatch, 1)
+            assert points is not None, "the stage runs on these devices"
+            return points
         values = self._values(devices, microbatch, 1)
         return StagePoints(values[part][self._chosen(values[stage], devices, microbatch, 1)])
 
     def strategy(
         self, stage: Stage, microbatch: int, copies: int = 1
     ) -> tuple[SampleCosts, Int64Array]:
-        """What the point of a stage is, in a profile without replicas.
+        """Return the strategy of a stage's point, in a profile without replicas.
 
         Returns:
-            The costs of the sample for a microbatch on the devices that the stage has of a machine,
-            and int64[nodes], the number of each node's configuration.
+            The costs of the sample for a microbatch on the stage's devices of one machine, and
+            int64[nodes], the number of each node's configuration.
         """
-        assert not self._replicas, "points may be replicated"
+        assert not self._replicas, "a replicated point has no strategy"
         searched = self.searched_for(stage, microbatch)
         if searched is None:
             cost, mesh = self._priced(1)
@@ -211,26 +215,31 @@ class SplitProfile:
             return priced, np.zeros(len(priced.annotated.choices), np.int64)
         values = self._values(stage.devices, microbatch, copies)[stage.first, stage.last]
         chosen = self._chosen(values, stage.devices, microbatch, copies)
-        priced, every = self._searched(*searched)
-        return priced, every[chosen[stage.point]]
+        priced, strategies = self._searched(*searched)
+        return priced, strategies[chosen[stage.point]]
 
     def searched_for(self, stage: Stage, microbatch: int) -> tuple[int, int] | None:
-        """The devices of a machine and the examples of a stage's search; None where nothing is
-        searched."""
+        """Return the devices of a machine and the examples of a stage's search.
+
+        The result is None if the stage needs no search.
+        """
         group = min(stage.devices, self._links.machine)
         groups = -(-stage.devices // group)
         return (group, -(-microbatch // groups)) if self._is_searched(group) else None
 
     def _is_searched(self, group: int) -> bool:
-        """Whether stages of so many devices of a machine differ: one device splits nothing."""
+        """Whether stages with ``group`` devices of a machine have different strategies.
+
+        A single device has a single strategy, unless operators may keep fewer tensors.
+        """
         return group > 1 or self._keeps_less
 
     def strategies_for(self, searched: tuple[int, int]) -> Int64Array:
-        """int64[S, nodes]: the strategies of a search, by `searched_for`."""
+        """Return int64[S, nodes]: the strategies of a search, given as by `searched_for`."""
         return self._searched(*searched)[1]
 
     def _values(self, devices: int, microbatch: int, copies: int) -> Int64Array:
-        """`_all_stages` on so many devices, found once."""
+        """Return `_all_stages` for a number of devices. It is computed once."""
         key = devices, microbatch, copies
         if key not in self._stages:
             group = min(devices, self._links.machine)
@@ -238,26 +247,42 @@ class SplitProfile:
         return self._stages[key]
 
     def _chosen(self, values: Int64Array, devices: int, microbatch: int, copies: int) -> Int64Array:
-        """Which strategies are worth a stage's while, with and without recomputation, where the
-        stages before and behind it have as many devices."""
+        """Return the numbers of the strategies that become points of a stage.
+
+        They are the best with and the best without recomputation, if all stages of the pipeline
+        have the same number of devices.
+
+        Args:
+            values: int64[S, 14], `StagePoints.values` of the stage under all strategies.
+            devices: the devices of the stage.
+            microbatch: the examples of a microbatch.
+            copies: the copies of the pipeline.
+        """
         microbatches = max(1, self._costs.growth.examples // copies // microbatch)
         held = max(1, min(microbatches, self._devices // copies // devices))
         column = {name: values[:, number] for number, name in enumerate(COLUMNS)}
         time = (column["forward"] + column["backward"]) * microbatches + column["once"]
-        found: list[int] = []
-        for again in (False, True):
-            stays = column["inputs"] if again else column["saved"]
-            memory = column["fixed"] + held * stays + (column["saved"] if again else 0)
-            took = time + (column["forward"] * microbatches if again else 0)
-            best = reduce_points(memory, took)[::-1]
-            found += _apart(best, memory[best], _APART)[: self._points]
-            if self._keeps_less:  # memories are further apart in all
+        chosen: list[int] = []
+        for recompute in (False, True):
+            in_flight = column["inputs"] if recompute else column["saved"]
+            memory = column["fixed"] + held * in_flight + (column["saved"] if recompute else 0)
+            step_time = time + (column["forward"] * microbatches if recompute else 0)
+            best = reduce_points(memory, step_time)[::-1]
+            chosen += _apart(best, memory[best], _APART)[: self._points]
+            if self._keeps_less:  # the memories have a wider range: take points from all of it
                 apart = (memory[best[0]] / max(1, memory[best[-1]])) ** (1 / self._points)
-                found += _apart(best, memory[best], max(_APART, apart))
-        return np.array(sorted(set(found)), dtype=np.int64)
+                chosen += _apart(best, memory[best], max(_APART, apart))
+        return np.array(sorted(set(chosen)), dtype=np.int64)
 
     def _all_stages(self, group: int, groups: int, microbatch: int, copies: int) -> Int64Array:
-        """int64[blocks, blocks, S, 14]: `StagePoints.values` of all stages."""
+        """Return int64[blocks, blocks, S, 14]: `StagePoints.values` of all stages.
+
+        Args:
+            group: the devices of a stage on each machine.
+            groups: the number of machines, or of replicas, of a stage.
+            microbatch: the examples of a microbatch.
+            copies: the copies of the pipeline.
+        """
         costs, links = self._costs, self._links
         examples = -(-microbatch // groups)
         if (group, examples) not in self._ranges:
@@ -273,7 +298,7 @@ class SplitProfile:
             once += links.sums_nanoseconds(bytes_ - shared, members, groups * copies)
             once += links.sums_nanoseconds(shared, members, 2 * groups * copies)
         bytes_ = -(-costs.part(self._sent[..., 0], self._sent[..., 1], examples) // group)
-        moved = [
+        sent_columns = [
             np.broadcast_to(amounts[way, kind, ..., None], ranges.forward.shape)
             for kind in range(2)
             for amounts in (bytes_, self._sent[..., 2])
@@ -286,12 +311,16 @@ class SplitProfile:
             fixed,
             ranges.saved + ranges.inputs,
             ranges.inputs,
-            *moved,
+            *sent_columns,
         )
         return np.stack(columns, axis=-1)
 
     def _accumulated(self, gradients: Int64Array) -> Int64Array:
-        """Nanoseconds of adding a microbatch's gradients to those of the ones before."""
+        """Return the nanoseconds to add a microbatch's gradients to those of earlier ones.
+
+        Args:
+            gradients: int64[any], bytes on a device.
+        """
         cost, _ = self._priced(1)
         sizes, which = np.unique(gradients, return_inverse=True)
         for size in sizes.tolist():
@@ -302,131 +331,150 @@ class SplitProfile:
         return times[which].reshape(gradients.shape)
 
     def _searched(self, group: int, examples: int) -> tuple[SampleCosts, Int64Array]:
-        """The strategies of stages on some devices of a machine, found once, and their costs."""
+        """Return the costs and the strategies of a search. It is made once.
+
+        Args:
+            group: the devices of a machine.
+            examples: the examples of a microbatch on them.
+        """
         key = group, examples
-        if key not in self._found:
+        if key not in self._searches:
             cost, mesh = self._priced(group)
             priced = SampleCosts(self.sample, examples, cost, mesh, self._batched, self._space)
-            every = self._known.get(key)
-            if every is None:
-                every = self._strategies(priced, group, examples)
+            strategies = self._known.get(key)
+            if strategies is None:
+                strategies = self._strategies(priced, group, examples)
                 if self._plain is not None:
-                    # Numbers of configurations that keep all are the same in both spaces.
-                    every = np.concatenate([self._plain.strategies_for(key), every])
-            self._found[key] = priced, every
-        return self._found[key]
+                    # Configurations that keep all tensors have the same numbers in both spaces.
+                    strategies = np.concatenate([self._plain.strategies_for(key), strategies])
+            self._searches[key] = priced, strategies
+        return self._searches[key]
 
     def _strategies(self, priced: SampleCosts, group: int, examples: int) -> Int64Array:
-        """int64[S, nodes]: a search's strategies."""
+        """Return int64[S, nodes]: the strategies that a search finds."""
         microbatches = max(1, self._costs.growth.examples // examples)
-        # Half as many in flight as the first of equal stages holds.
+        # Half of the microbatches in flight in the first of equal stages.
         held = max(1, min(microbatches, self._devices // group // 2))
         problem = priced.problem(microbatches, held)
-        found = _few(self._search(problem, priced.annotated))
+        strategies = _few(self._search(problem, priced.annotated)).tolist()
         choices = priced.annotated.choices
-        return np.array([simplest(problem, choices, each) for each in found.tolist()], np.int64)
+        return np.array([simplest(problem, choices, each) for each in strategies], np.int64)
+
+    def _priced_strategies(self, group: int, examples: int) -> PricedStrategies:
+        """Return the strategies of a search with the costs of their operators, priced once."""
+        key = group, examples
+        if key not in self._strategies_priced:
+            priced, strategies = self._searched(group, examples)
+            cost, _ = self._priced(group)
+            self._strategies_priced[key] = PricedStrategies(self.sample, priced, cost, strategies)
+        return self._strategies_priced[key]
 
     def _summed(self, group: int, examples: int) -> _Ranges:
-        """What all stages cost under each strategy."""
+        """Return the costs of all stages under each strategy of a search."""
         costs, sample, blocks = self._costs, self.sample, self._blocks
-        own, every = self._searched(group, examples)
-        key, count = (group, examples), len(every)
-        if key not in self._strategies_priced:
-            cost, _ = self._priced(group)
-            self._strategies_priced[key] = PricedStrategies(sample, own, cost, every)
-        priced = self._strategies_priced[key]
+        priced = self._priced_strategies(group, examples)
+        count = len(self._searched(group, examples)[1])
         names = [sample.stands_for(atom.operator) for atom in costs.atoms.atoms]
         passes = np.stack([priced.passes[name] for name in names])
         forward, backward, saved = np.moveaxis(range_sums(passes[:, :3], self._block, blocks), 2, 0)
-        fixed = range_most(passes[:, 3], self._block, blocks)
-        constants = self._constants(priced, count)
-        more = held_by(blocks, constants, each=(3, count))
-        received = held_by(blocks, self._arriving(priced), self._made_in, each=(count,))
+        workspace = range_most(passes[:, 3], self._block, blocks)
+        constants = held_by(blocks, self._constants(priced, count), shape=(3, count))
+        received = held_by(blocks, self._received(priced), self._made_in, shape=(count,))
         states = dict(priced.states())
-        members = sorted({each for state in states.values() for each in state.sums})
-        holding = [
+        members = sorted({number for state in states.values() for number in state.sums})
+        holders = [
             (users, _stacked(states[sample.stands_for(name)], members, count))
             for name, users in self._holders.items()
         ]
-        several = [item for item in holding if len(item[0]) > 1]
-        each = 4 + len(members), count
-        held = held_by(blocks, holding, each=each)
-        shared = held_by(blocks, several, each=each) - held_alone(blocks, several, each=each)
+        several = [item for item in holders if len(item[0]) > 1]
+        shape = 4 + len(members), count
+        held = held_by(blocks, holders, shape=shape)
+        shared = held_by(blocks, several, shape=shape) - held_alone(blocks, several, shape=shape)
         return _Ranges(
-            forward + more[:, :, 0],
-            backward + more[:, :, 1],
-            saved,
-            received,
-            fixed + held[:, :, 0] + more[:, :, 2],
-            held[:, :, 2],
-            held[:, :, 1],
-            held[:, :, 3],
-            {number: held[:, :, 4 + place] for place, number in enumerate(members)},
-            {number: shared[:, :, 4 + place] for place, number in enumerate(members)},
+            forward=forward + constants[:, :, 0],
+            backward=backward + constants[:, :, 1],
+            saved=saved,
+            inputs=received,
+            fixed=workspace + held[:, :, 0] + constants[:, :, 2],
+            late=held[:, :, 2],
+            gradient=held[:, :, 1],
+            summed=held[:, :, 3],
+            sums={number: held[:, :, 4 + place] for place, number in enumerate(members)},
+            shared={number: shared[:, :, 4 + place] for place, number in enumerate(members)},
         )
 
     def _constants(
         self, priced: PricedStrategies, count: int
     ) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
-        """Forward and backward nanoseconds and bytes of what depends on no batch, by blocks."""
+        """Yield each constant's users and its costs: forward and backward nanoseconds, bytes.
+
+        Constants are operators that do not depend on the batch; users are blocks.
+        """
         for name, users in self._users.items():
             passes = priced.passes.get(self.sample.stands_for(name), np.zeros((2, count), int))
             bytes_ = self._costs.constant_bytes(name)
             if bytes_ or passes[:2].any():
                 yield users, np.stack([*passes[:2], np.full(count, bytes_)])
 
-    def _arriving(self, priced: PricedStrategies) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
-        """What other blocks read of a tensor, by blocks."""
+    def _received(self, priced: PricedStrategies) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
+        """Yield, for each tensor between blocks, the blocks that read it, and its bytes."""
         for tensor, users in self._read_in.items():
-            stands = TensorName(self.sample.stands_for(tensor.operator), tensor.index)
-            yield users, priced.made_bytes(stands)
+            stand_in = TensorName(self.sample.stands_for(tensor.operator), tensor.index)
+            yield users, priced.made_bytes(stand_in)
 
-    def _received(self) -> None:
-        """Who holds and reads what."""
+    def _set_users(self) -> None:
+        """Set the blocks that hold each state, use each constant, and read and make each tensor."""
         atoms = self._costs.atoms
-        self._holders = {name: self._at(state.atoms) for name, state in atoms.states.items()}
+        self._holders = {name: self._blocks_of(state.atoms) for name, state in atoms.states.items()}
         users: dict[str, list[int]] = {}
         for place, atom in enumerate(atoms.atoms):
             for name in atom.constants:
                 users.setdefault(name, []).append(place)
-        self._users = {name: self._at(places) for name, places in users.items()}
+        self._users = {name: self._blocks_of(places) for name, places in users.items()}
         readers: dict[TensorName, list[int]] = {}
         makers: dict[TensorName, int] = {}
         for maker, reader, tensor in atoms.edges:
             if tensor is not None and self._block[maker] != self._block[reader]:
                 makers[tensor] = int(self._block[maker])
                 readers.setdefault(tensor, []).append(reader)
-        self._read_in = {tensor: self._at(places) for tensor, places in readers.items()}
+        self._read_in = {tensor: self._blocks_of(places) for tensor, places in readers.items()}
         self._made_in = [makers[tensor] for tensor in readers]
 
-    def _at(self, places: tuple[int, ...] | list[int]) -> tuple[int, ...]:
+    def _blocks_of(self, places: tuple[int, ...] | list[int]) -> tuple[int, ...]:
         return tuple(sorted({int(self._block[place]) for place in places}))
 
 
 def _apart(places: Int64Array, memory: Int64Array, factor: float) -> list[int]:
-    """Places, the first among them, whose memories, which descend, are apart by a factor."""
-    below, found = np.inf, []
+    """Return the first place, and further ones whose memory is smaller by at least a factor.
+
+    Args:
+        places: the places to choose from.
+        memory: int64[places], their memories, which descend.
+        factor: between the memories of two chosen places.
+    """
+    smallest, chosen = np.inf, []
     for place, size in zip(places.tolist(), memory.tolist(), strict=True):
-        if size * factor < below:
-            found.append(place)
-            below = size
-    return found
+        if size * factor < smallest:
+            chosen.append(place)
+            smallest = size
+    return chosen
 
 
 def tracked(problem: Problem, _: AnnotatedGraph) -> Frontier:
-    """Frontier tracking, to within `EPSILON`."""
+    """Return the frontier of a problem within `EPSILON`, by frontier tracking."""
     return frontier_tracking(problem, epsilon=EPSILON)
 
 
 def _few(frontier: Frontier) -> Int32Array:
-    """The fastest strategies of memories that are evenly apart."""
+    """Return the fastest strategies within `_MEMORIES` evenly spaced limits of memory."""
     memory = np.linspace(frontier.memory[0], frontier.memory[-1], _MEMORIES)
     chosen = np.unique(np.searchsorted(frontier.memory, memory, side="right") - 1)
-    found: Int32Array = frontier.strategies[chosen]
-    return found
+    strategies: Int32Array = frontier.strategies[chosen]
+    return strategies
 
 
 def _stacked(state: PricedState, members: list[int], count: int) -> Int64Array:
+    """Return the costs of a state as rows, with a row of sums for each number of devices."""
     zeros = np.zeros(count, np.int64)
     sums = [state.sums.get(number, zeros) for number in members]
     return np.stack([state.fixed, state.gradient, state.late, state.summed, *sums])

@@ -1,4 +1,4 @@
-"""A step with few of the layers that repeat, at any number of examples, for a search."""
+"""A sample of a step for a search: the step with three of its repeated layers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ __all__ = ["Sample"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """Of layers that repeat three, the second of which stands for all between.
+    """A step without most of its repeated layers: the first, the second and the last are kept.
+
+    The second layer stands for all layers that are left out.
 
     Attributes:
-        costs: of the step's components.
-        repeats: the layers.
-        graph: of the sample, with the step's examples; names are those of the step.
-        reads: what its backward pass reads.
-        stand_in: of operators that are left out, which stand for them.
-        times: how many stand for operators of the second layer.
-        leader_of: per operator the one that it shares its configuration with. Layers are alike.
-        layer: of operators of layers, which.
-        tied: operators that share their configuration with others in the step, too.
+        costs: the costs of the step's components.
+        repeats: the repeated layers.
+        graph: the graph of the sample, at the step's number of examples. Operators have the names
+            that they have in the step.
+        reads: the tensors that the backward pass of the sample reads.
+        stand_in: for each operator that is left out, the operator that stands for it.
+        leader_of: for each operator the one whose configuration it shares. An operator of a later
+            layer shares that of the corresponding operator of the first layer.
+        layer: for each operator of a layer, the number of the layer.
+        tied: the operators that share a configuration in the step itself.
     """
 
     costs: AtomCosts
@@ -44,87 +47,96 @@ class Sample:
 
     @classmethod
     def of(cls, costs: AtomCosts, reads: BackwardReads) -> Sample:
-        """Of the components of a step, and of what its backward pass reads."""
-        found = repeats(costs)
-        stand_in, like, layer = _layers(costs, found)
+        """Return the sample of a step.
+
+        Args:
+            costs: the costs of the step's components.
+            reads: the tensors that the step's backward pass reads.
+        """
+        repeated = repeats(costs)
+        stand_in, first_like, layer = _layers(costs, repeated)
         graph = _without(costs.atoms.graph, stand_in)
-        if graph is None:  # what is kept of one layer needs another layer's operators
-            found, stand_in, like, layer = Repeats(0, 1, 0), {}, {}, {}
+        if graph is None:  # a kept operator needs one that is left out
+            repeated, stand_in, first_like, layer = Repeats(0, 1, 0), {}, {}, {}
             graph = costs.atoms.graph
         leader_of = leaders(graph)
         members = Counter(leader_of.values())
-        tied = frozenset(name for name, own in leader_of.items() if members[own] > 1)
-        leader_of = {name: like.get(own, own) for name, own in leader_of.items()}
+        tied = frozenset(name for name, leader in leader_of.items() if members[leader] > 1)
+        leader_of = {name: first_like.get(leader, leader) for name, leader in leader_of.items()}
         inputs, outputs = (
-            {name: numbers for name, numbers in each.items() if name in graph}
-            for each in (reads.inputs, reads.outputs)
+            {name: numbers for name, numbers in numbers_of.items() if name in graph}
+            for numbers_of in (reads.inputs, reads.outputs)
         )
         kept_reads = BackwardReads(inputs, outputs)
-        return cls(costs, found, graph, kept_reads, stand_in, leader_of, layer, tied)
+        return cls(costs, repeated, graph, kept_reads, stand_in, leader_of, layer, tied)
 
     def stands_for(self, name: str) -> str:
-        """The operator of the sample for one of the step."""
+        """Return the operator of the sample that stands for one of the step."""
         return self.stand_in.get(name, name)
 
     def times(self, name: str) -> int:
-        """For how many operators of the step one of the sample stands."""
+        """Return the number of the step's operators for which one of the sample stands."""
         return self.repeats.count - 2 if self.layer.get(name) == 1 else 1
 
     def at(self, examples: int) -> Graph:
-        """The graph at a number of examples."""
+        """Return the graph of the sample at a number of examples."""
         growth = self.costs.growth
         if examples == growth.examples:
             return self.graph
         step, specs = self.costs.atoms.graph, dict[TensorName, TensorSpec]()
 
-        def spec(tensor: TensorName, known: TensorSpec) -> TensorSpec:
+        def resized_spec(tensor: TensorName, spec: TensorSpec) -> TensorSpec:
             if not growth.tensor_grows(tensor):
-                return known
+                return spec
             if tensor not in specs:
                 shape = growth.tensor_shape(tensor, examples)
-                specs[tensor] = TensorSpec(shape, known.dtype)
+                specs[tensor] = TensorSpec(shape, spec.dtype)
             return specs[tensor]
 
         def resized(operator: Operator) -> Operator:
-            read = step[operator.name].inputs
-            arriving = map(spec, read, operator.input_specs)
-            made = (
-                spec(TensorName(operator.name, number), each)
-                for number, each in enumerate(operator.outputs)
+            inputs = step[operator.name].inputs
+            input_specs = map(resized_spec, inputs, operator.input_specs)
+            outputs = (
+                resized_spec(TensorName(operator.name, number), spec)
+                for number, spec in enumerate(operator.outputs)
             )
-            return replace(operator, input_specs=tuple(arriving), outputs=tuple(made))
+            return replace(operator, input_specs=tuple(input_specs), outputs=tuple(outputs))
 
         return Graph({operator.name: resized(operator) for operator in self.graph})
 
 
 def _layers(
-    costs: AtomCosts, found: Repeats
+    costs: AtomCosts, repeated: Repeats
 ) -> tuple[dict[str, str], dict[str, str], dict[str, int]]:
-    """Operators of layers: of those left out the one that stands for them, of all but the first
-    layer's their like in that, and of all the number of the layer."""
+    """Return three mappings of the operators of repeated layers.
+
+    They are: the stand-in of each operator that is left out; the corresponding operator of the
+    first layer, for each operator of a later one; and the number of each operator's layer.
+    """
     stand_in: dict[str, str] = {}
-    like: dict[str, str] = {}
+    first_like: dict[str, str] = {}
     layer: dict[str, int] = {}
     for place in range(len(costs.atoms)):
-        number = found.layer(place)
+        number = repeated.layer(place)
         if number is None:
             continue
-        own = list(_names(costs, place))
-        first = dict(zip(own, _names(costs, found.like(place)), strict=True))
-        like.update({name: other for name, other in first.items() if name != other})
-        layer.update({name: number for name, other in first.items() if name != other})
+        names = list(_names(costs, place))
+        first = dict(zip(names, _names(costs, repeated.like(place)), strict=True))
+        first_like.update({name: like for name, like in first.items() if name != like})
+        layer.update({name: number for name, like in first.items() if name != like})
         if number == 0:
-            layer.update(dict.fromkeys(own, 0))
-        kept = zip(own, _names(costs, found.stand_in(place)), strict=True)
-        stand_in.update({name: other for name, other in kept if name != other})
-    return stand_in, like, layer
+            layer.update(dict.fromkeys(names, 0))
+        kept = zip(names, _names(costs, repeated.stand_in(place)), strict=True)
+        stand_in.update({name: like for name, like in kept if name != like})
+    return stand_in, first_like, layer
 
 
 def _without(graph: Graph, stand_in: Mapping[str, str]) -> Graph | None:
-    """A graph without the operators that others stand for; None where its order has a cycle.
+    """Return a graph without the operators that have a stand-in; None if it would have a cycle.
 
-    An operator that is kept may read one that is left out, as an optimizer does that adds up slices
-    of a gradient. Its stand-in may come later in the step, so the rest is put in order again.
+    A kept operator that reads one of them reads its stand-in instead. For example, an optimizer
+    adds up the slices of a gradient. The stand-in may come later in the step, so the operators are
+    ordered anew.
     """
     kept = {
         operator.name: _renamed(operator, stand_in)
@@ -135,9 +147,10 @@ def _without(graph: Graph, stand_in: Mapping[str, str]) -> Graph | None:
 
 
 def _names(costs: AtomCosts, place: int) -> Iterator[str]:
-    """A component's own operators, in an order that is the same for all that are alike.
+    """Yield the operators of a component and of its states.
 
-    Those that others have, too, are the same in each, or have their like.
+    For corresponding components of two layers, the order is the same. An operator of several
+    components is yielded for each of them.
     """
     atoms = costs.atoms
     atom = atoms.atoms[place]
@@ -146,12 +159,12 @@ def _names(costs: AtomCosts, place: int) -> Iterator[str]:
     for name in atom.states:
         if name in atoms.states:
             state = atoms.states[name]
-            for part in (state.variables, state.gradients, state.updates):
-                yield from part
+            for names in (state.variables, state.gradients, state.updates):
+                yield from names
 
 
 def _renamed(operator: Operator, stand_in: Mapping[str, str]) -> Operator:
-    """An operator that reads what is in the sample."""
+    """Return an operator that reads stand-ins in place of operators that are left out."""
     if not any(tensor.operator in stand_in for tensor in operator.inputs) and not any(
         name in stand_in for name in operator.control_inputs
     ):

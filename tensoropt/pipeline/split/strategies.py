@@ -1,4 +1,4 @@
-"""What strategies of a sample cost, operator by operator, as stages need it."""
+"""The costs of a sample's operators under given strategies, as stages need them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ __all__ = ["PricedState", "PricedStrategies"]
 
 @dataclass(frozen=True, slots=True)
 class PricedState:
-    """A state under each strategy, int64[S] each.
+    """The costs of a state under each strategy, int64[S] each.
 
     Attributes:
-        fixed: bytes of its variables and of its gradient on a device.
-        gradient: of these, of its gradient.
-        late: nanoseconds of its updates, and of moving it to its readers and its gradients back.
-        summed: more bytes where gradients of several microbatches are summed.
-        sums: bytes that a device adds up with others after the last microbatch, by how many
-            devices hold parts of the same sum.
+        fixed: the bytes of its variables and its gradient on a device.
+        gradient: the bytes of its gradient alone.
+        late: the nanoseconds of its updates, of moving it to its readers, and of moving gradients
+            back.
+        summed: more bytes if the gradients of several microbatches are summed.
+        sums: the bytes of the gradient that a device sums with other devices after the last
+            microbatch, by the number of these devices.
     """
 
     fixed: Int64Array
@@ -44,18 +45,19 @@ class PricedState:
 
 
 class PricedStrategies:
-    """Strategies of a sample on one mesh.
+    """The costs of a sample's operators on one mesh, under each strategy.
 
     Args:
-        sample: of a step.
-        costs: of its operators.
-        cost: the prices.
+        sample: the sample of a step.
+        costs: the costs of its operators.
+        cost: the cost model.
         strategies: int64[S, nodes], configuration numbers.
 
     Attributes:
-        passes: per operator int64[4, S]: nanoseconds forward and backward, with what is moved for
-            it; bytes saved of what it makes, and of copies that it reads; bytes while it runs,
-            forward or backward, besides what is saved.
+        passes: for each operator of the forward pass int64[4, S]: the nanoseconds of its forward
+            and of its backward pass, both with resharding of its inputs; the bytes that are saved
+            of its outputs and of copies that it reads; and the bytes that it needs while it runs
+            (forward or backward) besides the saved ones.
     """
 
     def __init__(
@@ -67,8 +69,8 @@ class PricedStrategies:
         self._elements = cache(self._counted)
         self._kept = cache(self._bytes_kept)
         parts = {
-            name: own[:, strategies[:, self._slots.node_of[name]]].copy()
-            for name, own in costs.own.items()
+            name: of_options[:, strategies[:, self._slots.node_of[name]]].copy()
+            for name, of_options in costs.own.items()
         }
         for moved in costs.moved:
             source, target = moved.cells(strategies)
@@ -83,71 +85,79 @@ class PricedStrategies:
         }
         self._count_at_makers()
         self.passes: dict[str, Int64Array] = {}
-        for name, own in parts.items():
+        for name, operator_parts in parts.items():
             operator = self._annotated.graph[name]
             if name in costs.forward and not operator.is_variable:
-                rows = [own[PARTS.index(part)] for part in ("forward", "backward", "saved")]
+                rows = [
+                    operator_parts[PARTS.index(part)] for part in ("forward", "backward", "saved")
+                ]
                 self.passes[name] = np.stack([*rows, self._transient(operator)])
 
     def made_bytes(self, tensor: TensorName) -> Int64Array:
-        """int64[S]: of a tensor on one device, as its producer makes it."""
+        """Return int64[S]: the bytes of a tensor on one device, in the layout of its producer."""
         slots = self._slots.made(tensor, False)
         return self._local(slots, slots.forward, tensor.operator, tensor)
 
     def states(self) -> Iterator[tuple[str, PricedState]]:
-        """The states of the sample."""
+        """Yield the states of the sample by name."""
         late = PARTS.index("late")
-        adding, moving = self._adding(), self._moving()
+        added_bytes, moving = self._added_bytes(), self._moving()
         for name, state in self._sample.costs.atoms.states.items():
             if name not in self._annotated.graph:
                 continue
-            _, gradient = self._sample.costs.state_bytes(name)
-            held = sum(self._own_memory(each) for each in state.variables)
-            value = self._annotated.graph[name].value_spec(0).bytes
-            own = self._own_memory(name) * gradient // max(value, 1)
+            _, whole_gradient = self._sample.costs.state_bytes(name)
+            variables = sum(self._variable_bytes(variable) for variable in state.variables)
+            value = max(self._annotated.graph[name].value_spec(0).bytes, 1)
+            gradient = self._variable_bytes(name) * whole_gradient // value
             zeros = np.zeros(len(self._strategies), np.int64)
             updates = sum((self._parts[n][late] for n in state.updates if n in self._parts), zeros)
             sums: dict[int, Int64Array] = {}
-            for number, shards in enumerate(adding.get(name, [{}] * len(zeros))):
-                # A gradient that no devices of the stage add up, copies of the stage do.
-                every = shards or {(): int(self._own_memory(name)[number])}
-                for axes, bytes_ in every.items():
+            for number, shards in enumerate(added_bytes.get(name, [{}] * len(zeros))):
+                # If the stage's devices do not sum a gradient, copies of the stage still do.
+                all_shards = shards or {(): int(self._variable_bytes(name)[number])}
+                for axes, bytes_ in all_shards.items():
                     members = prod(self._annotated.mesh.axes[axis] for axis in axes)
                     row = sums.setdefault(members, np.zeros_like(zeros))
-                    row[number] += bytes_ * gradient // max(value, 1)
+                    row[number] += bytes_ * whole_gradient // value
             moved, gathered, summed = moving.get(name, (zeros, zeros, zeros))
-            fixed = held + own + gathered
-            yield name, PricedState(fixed, own, updates + moved, summed, sums)
+            fixed = variables + gradient + gathered
+            yield name, PricedState(fixed, gradient, updates + moved, summed, sums)
 
-    def _own_memory(self, name: str) -> Int64Array:
-        """int64[S]: bytes of a variable on one device."""
+    def _variable_bytes(self, name: str) -> Int64Array:
+        """Return int64[S]: the bytes of a variable on one device."""
         memory: Int64Array = self._parts[name][PARTS.index("fixed")]
         return memory
 
-    def _adding(self) -> dict[str, list[dict[tuple[int, ...], int]]]:
-        """Per state and strategy the bytes of a gradient that is added up over mesh axes."""
-        found: dict[str, list[dict[tuple[int, ...], int]]] = {}
+    def _added_bytes(self) -> dict[str, list[dict[tuple[int, ...], int]]]:
+        """Return, for each state and strategy, the bytes of its gradient that devices sum.
+
+        They are grouped by the mesh axes over which the gradient is summed.
+        """
+        added: dict[str, list[dict[tuple[int, ...], int]]] = {}
         for moved in self._costs.moved:
             name = self._state_read(moved)
             if not moved.weighs or name is None or not moved.added.any():
                 continue
-            waits = moved.added[moved.cells(self._strategies)]
+            is_added = moved.added[moved.cells(self._strategies)]
             slots = self._slots.read(moved.reader, moved.number, True)
             node = self._slots.node_of[moved.reader.name]
             codes = slots.gradient.codes[slots.of_option.slots[self._strategies[:, node]]]
             spec = moved.reader.input_specs[moved.number]
-            own = found.setdefault(name, [{} for _ in codes])
-            for number in np.flatnonzero(waits).tolist():
+            by_strategy = added.setdefault(name, [{} for _ in codes])
+            for number in np.flatnonzero(is_added).tolist():
                 layout = self._layout(int(codes[number]), len(spec.shape))
                 bytes_ = layout.local_elements(spec.shape, self._annotated.mesh) * spec.itemsize
-                shards = own[number]
+                shards = by_strategy[number]
                 shards[layout.partial] = max(bytes_, shards.get(layout.partial, 0))
-        return found
+        return added
 
     def _moving(self) -> dict[str, Int64Array]:
-        """Per state int64[3, S]: nanoseconds of moving it and its gradients, without what `_adding`
-        has; bytes of copies for readers; bytes more of sums of gradients."""
-        found: dict[str, Int64Array] = {}
+        """Return, for each state, int64[3, S] of the costs of moving its variables.
+
+        They are the nanoseconds of moving values and gradients, without the sums of `_added_bytes`;
+        the bytes of the readers' copies; and the further bytes of sums over microbatches.
+        """
+        moving: dict[str, Int64Array] = {}
         parts = [PARTS.index(part) for part in ("late", "fixed", "summed")]
         for moved in self._costs.moved:
             name = self._state_read(moved)
@@ -156,28 +166,31 @@ class PricedStrategies:
             source, target = moved.cells(self._strategies)
             costs = moved.costs[parts][:, source, target]
             costs[0, moved.added[source, target]] = 0
-            found[name] = found.get(name, 0) + costs
-        return found
+            moving[name] = moving.get(name, 0) + costs
+        return moving
 
     def _state_read(self, moved: Moved) -> str | None:
-        """The state whose variable is read, if one is."""
+        """Return the state whose variable is read; None if the tensor is no variable."""
         tensor = moved.reader.inputs[moved.number]
         return self._state_of.get(self._annotated.saved.root(tensor).operator)
 
     def _count_at_maker(
         self, parts: Mapping[str, Int64Array], moved: Moved, saved: Int64Array
     ) -> None:
-        """Count the one copy of a tensor that is saved on an edge at its producer, as stages are
-        counted; copies beside it stay with the reader."""
-        tensors = self._annotated.saved
+        """Move a tensor's saved bytes from the reader, where an edge counts them, to its producer.
+
+        A stage counts the saved bytes of the tensors that it makes. This is done for the one copy
+        of a tensor that the problem counts on an edge. Further copies stay with their readers.
+        """
+        saved_tensors = self._annotated.saved
         tensor = moved.reader.inputs[moved.number]
-        root = tensors.root(tensor).operator
-        if tensors.role(tensor) in ("edge", "") and root in parts and not moved.weighs:
+        root = saved_tensors.root(tensor).operator
+        if saved_tensors.role(tensor) in ("edge", "") and root in parts and not moved.weighs:
             parts[moved.reader.name][PARTS.index("saved")] -= saved
             parts[root][PARTS.index("saved")] += saved
 
     def _count_at_makers(self) -> None:
-        """Count what a reader saves of a tensor at its producer, as stages are counted."""
+        """Move the saved bytes of tensors that are counted at their reader to their producer."""
         saved = PARTS.index("saved")
         for name, numbers in self._annotated.saved.carried.items():
             operator = self._annotated.graph[name]
@@ -187,50 +200,54 @@ class PricedStrategies:
                     continue
                 slots = self._slots.read(operator, number, False)
                 local = self._local(slots, slots.forward, name, operator.inputs[number])
-                bytes_ = np.array([self._kept(0, 0, each) for each in local.tolist()], np.int64)
+                bytes_ = np.array([self._kept(0, 0, size) for size in local.tolist()], np.int64)
                 self._parts[name][saved] -= bytes_
                 self._parts[root.operator][saved] += bytes_
 
     def _transient(self, operator: Operator) -> Int64Array:
+        """Return int64[S]: the bytes that an operator needs while it runs besides saved ones."""
         costs, name = self._sample.costs, operator.name
         zeros = np.zeros(len(self._strategies), np.int64)
         tensors = [TensorName(name, number) for number in range(len(operator.outputs))]
         local = {tensor: self.made_bytes(tensor) for tensor in tensors}
-        made, kept = sum(local.values(), zeros), zeros
+        output_bytes, saved_bytes = sum(local.values(), zeros), zeros
         if operator.type not in VIEWS and not operator.mutates:
             for tensor, row in local.items():
-                reads = tensor in costs.kept
-                kept = kept + np.array([self._kept(n, n * reads, 0) for n in row.tolist()])
+                is_kept = tensor in costs.kept
+                kept = np.array([self._kept(n, n * is_kept, 0) for n in row.tolist()])
+                saved_bytes = saved_bytes + kept
         if operator.type in VIEWS:
-            kept = made
-        passed = zeros
-        through = self._annotated.differentiated.get(name, ())
-        for number in through if operator.gradient is None else ():  # one reads nothing itself
+            saved_bytes = output_bytes
+        input_bytes = zeros
+        # An operator that stands for a gradient reads no tensors itself.
+        numbers = self._annotated.differentiated.get(name, ()) if operator.gradient is None else ()
+        for number in numbers:
             tensor = operator.inputs[number]
             if costs.growth.tensor_grows(tensor):
                 slots = self._slots.read(operator, number, False)
-                passed = passed + self._local(slots, slots.forward, name, tensor)
-        return np.maximum(made - kept, np.where(passed > 0, made + passed, 0))
+                input_bytes = input_bytes + self._local(slots, slots.forward, name, tensor)
+        backward_bytes = np.where(input_bytes > 0, output_bytes + input_bytes, 0)
+        return np.maximum(output_bytes - saved_bytes, backward_bytes)
 
     def _bytes_kept(self, output: int, kept: int, moved: int) -> int:
-        """By the memory model."""
+        """Return the kept bytes of an operator with these sizes, by the memory model."""
         footprint = Footprint(output_bytes=output, kept_bytes=kept, moved_bytes=moved)
         return self._cost.operator_memory(footprint).kept
 
     def _local(
         self, slots: TensorSlots, codes: LayoutCodes, name: str, tensor: TensorName
     ) -> Int64Array:
-        """int64[S]: bytes of a tensor on one device in the layout that it has at an operator."""
+        """Return int64[S]: the bytes of a tensor on one device, in its layout at an operator."""
         spec = self._annotated.graph[tensor.operator].value_spec(tensor.index)
         if -1 in spec.shape:
             return np.zeros(len(self._strategies), np.int64)
         node = self._slots.node_of[name]
-        chosen = slots.of_option.slots[self._strategies[:, node]]
-        sizes = [self._elements(code, spec.shape) for code in codes.codes[chosen].tolist()]
+        slot = slots.of_option.slots[self._strategies[:, node]]
+        sizes = [self._elements(code, spec.shape) for code in codes.codes[slot].tolist()]
         return np.array(sizes, np.int64) * spec.itemsize
 
     def _counted(self, code: int, shape: tuple[int, ...]) -> int:
-        """The elements of a layout on one device."""
+        """Return the number of a tensor's elements on one device."""
         return self._layout(code, len(shape)).local_elements(shape, self._annotated.mesh)
 
     def _decoded(self, code: int, rank: int) -> Layout:

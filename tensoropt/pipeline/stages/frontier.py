@@ -5,21 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError, SearchSizeError
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
-from tensoropt.pipeline.stages.table import StageTable
+from tensoropt.pipeline.stages.suffixes import (
+    DEVICES,
+    FIRST,
+    LAST,
+    LONGEST,
+    LONGEST_BACKWARD,
+    LONGEST_ONCE,
+    MEMORY,
+    MOST_POINTS,
+    NEXT,
+    NO_WAY,
+    PASSES,
+    ROW,
+    STAGES,
+    Limits,
+    Tables,
+    pipeline_suffixes,
+)
+from tensoropt.pipeline.stages.table import BACKWARD, FORWARD, StageTable, stage_of
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.search.pareto.reduce import reduce_points
 from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule, in_flight
 
 __all__ = ["Counts", "merged_frontier", "pipeline_frontier", "stage_sizes"]
-
-_MOST_POINTS = 20_000_000
-_NO_WAY = np.iinfo(np.int64).max // 4
 
 
 def pipeline_frontier(
@@ -31,35 +45,34 @@ def pipeline_frontier(
     known: Sequence[Pipeline] = (),
     counts: Counts | None = None,
 ) -> tuple[Pipeline, ...]:
-    """The pipelines that no other beats in both time and memory, by ascending memory.
+    """Return the pipelines that no other beats in both time and memory, by ascending memory.
 
-    Of every number of stages, of copies (which divide the machines) and of microbatches (powers of
-    two, of at least one example), every schedule, and of each stage every number of devices, point
-    of its frontier and, or not, recomputation. A stage lies within a machine or has whole machines.
-    A pipeline of one stage is no pipeline; its microbatches are accumulated gradients.
+    All combinations are searched: numbers of stages; numbers of copies, which divide the machines;
+    numbers of microbatches, which are powers of two; schedules; and for each stage its number of
+    devices, its points, and whether it recomputes. A stage lies within a machine or has whole
+    machines. With one stage, microbatches accumulate gradients.
 
-    One dynamic program for each number of copies and microbatches and each schedule, from the last
-    stage on, so that a stage's microbatches in flight follow from how many stages are behind it,
-    and pipelines of all numbers of stages are suffixes of each other. State: (stages, first block,
-    devices). It keeps the points that no other beats in any of what a step's time and memory are
-    made of (`step_nanoseconds`): the sum of passes, the longest ones, the longest of what comes
-    once, memory. All of these only grow, so what a known pipeline beats already is left out, with
-    the least that the blocks before can take: the sum of their passes, and as the longest of them
-    their devices' time, shared evenly.
+    For each number of copies, number of microbatches and schedule there is one dynamic program, in
+    `suffixes.py`. It begins with the last stage, because the microbatches in flight of a stage
+    follow from the number of stages behind it. State: (stages, first block, devices). A state keeps
+    the points that no other beats in all amounts of which time and memory consist
+    (`step_nanoseconds`): the sum of passes, the longest passes, the longest time once per step, and
+    memory. These amounts only grow. So a point is dropped if a known pipeline beats a lower bound
+    of it, which counts the least passes of the blocks before, shared evenly by their devices.
 
     Args:
-        problem: the blocks.
-        schedules: which are searched.
-        recompute: what a stage may do.
-        sizes: numbers of devices of a stage; `stage_sizes` of them if left out.
-        epsilon: how far from exact the frontier may be: for every pipeline it has one of at most
-            1 + ``epsilon`` times its memory and its time.
-        known: pipelines of the problem, such as those of some of its stages' points.
-        counts: of stages, microbatches and copies, if not all of them are searched.
+        problem: the blocks and devices.
+        schedules: the schedules that are searched.
+        recompute: whether stages recompute: never (``(False,)``), always, or both are tried.
+        sizes: the numbers of devices that a stage may have; by default `stage_sizes`.
+        epsilon: the most that the frontier may be away from the exact one: for every pipeline it
+            has one of at most 1 + ``epsilon`` times its memory and 1 + ``epsilon`` times its time.
+        known: pipelines of this problem that are known before the search.
+        counts: the numbers of stages, microbatches and copies; by default all are searched.
 
     Raises:
         InfeasibleError: if no pipeline is within the limits.
-        SearchSizeError: if too many points would have to be kept at once.
+        SearchSizeError: if the search would keep too many points.
     """
     machine = problem.links.machine
     known, counts = _reduced(list(known)), counts or Counts()
@@ -67,7 +80,7 @@ def pipeline_frontier(
         copies, devices = problem.machines // machines, machines * machine
         if counts.copies is not None and copies not in counts.copies:
             continue
-        fitting = [each for each in (sizes or stage_sizes(machine, machines)) if each <= devices]
+        fitting = [size for size in (sizes or stage_sizes(machine, machines)) if size <= devices]
         for microbatches in counts.of_microbatches(problem.batch // copies):
             microbatch = problem.batch // copies // microbatches
             table = StageTable.of(problem, fitting, microbatch, copies, recompute)
@@ -78,8 +91,8 @@ def pipeline_frontier(
         limit = problem.time_limit
         raise InfeasibleError(
             f"a pipeline fits {problem.memory_limit} bytes of each device"
-            f"{'' if limit is None else f' and {limit} ns'}. Got none that does, of "
-            f"{problem.blocks} blocks on {problem.devices} devices; use more devices, a smaller "
+            f"{'' if limit is None else f' and {limit} ns'}. Got {problem.blocks} blocks on "
+            f"{problem.devices} devices, of which no pipeline fits; use more devices, a smaller "
             "batch or more blocks."
         )
     return tuple(known)
@@ -87,12 +100,12 @@ def pipeline_frontier(
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Which numbers are searched; all of them where nothing is said.
+    """The numbers that are searched; None stands for all numbers.
 
     Attributes:
-        stages: the fewest and the most.
-        microbatches: of each copy's share of the batch.
-        copies: of the whole pipeline.
+        stages: the fewest and the most stages.
+        microbatches: the numbers of microbatches of a copy.
+        copies: the numbers of copies of the whole pipeline.
     """
 
     stages: tuple[int, int] | None = None
@@ -100,15 +113,17 @@ class Counts:
     copies: Sequence[int] | None = None
 
     def of_microbatches(self, examples: int) -> list[int]:
-        """Those that so many examples suffice for."""
+        """Return the numbers of microbatches that leave each at least one of the examples."""
         if self.microbatches is None:
             return [1 << n for n in range(examples.bit_length())]
-        return [each for each in self.microbatches if each <= examples]
+        return [count for count in self.microbatches if count <= examples]
 
 
 def stage_sizes(machine: int, machines: int) -> tuple[int, ...]:
-    """Numbers of devices that stages have if not told: divisors of a machine, powers of two and
-    all machines."""
+    """Return the numbers of devices that a stage may have by default.
+
+    These are the divisors of a machine's devices; 1, 2, 4, ... whole machines; and all machines.
+    """
     parts = [n for n in range(1, machine + 1) if machine % n == 0]
     whole = [machine << n for n in range(machines.bit_length()) if 1 << n <= machines]
     return tuple(sorted({*parts, *whole, machine * machines}))
@@ -117,24 +132,29 @@ def stage_sizes(machine: int, machines: int) -> tuple[int, ...]:
 def merged_frontier(
     pipelines: Sequence[Pipeline], frontier: Frontier
 ) -> tuple[Pipeline | FrontierPoint, ...]:
-    """What no other beats among pipelines and the strategies of a frontier without a pipeline, by
-    ascending memory; of equals the strategy, which is simpler."""
-    every: list[Pipeline | FrontierPoint] = [*frontier, *pipelines]
-    return tuple(every[place] for place in _order(every))
+    """Return the pipelines and strategies that no other beats, by ascending memory.
+
+    Args:
+        pipelines: with at least two stages, or microbatches.
+        frontier: the strategies without a pipeline. A strategy precedes an equal pipeline.
+    """
+    ways: list[Pipeline | FrontierPoint] = [*frontier, *pipelines]
+    return tuple(ways[place] for place in _undominated(ways))
 
 
 def _reduced(pipelines: list[Pipeline]) -> list[Pipeline]:
-    return [pipelines[place] for place in _order(pipelines)]
+    return [pipelines[place] for place in _undominated(pipelines)]
 
 
-def _order(every: Sequence[Pipeline | FrontierPoint]) -> list[int]:
-    memory = np.array([each.memory for each in every], dtype=np.int64)
-    time = np.array([each.time for each in every], dtype=np.int64)
+def _undominated(ways: Sequence[Pipeline | FrontierPoint]) -> list[int]:
+    """Return the numbers of the ways that no other beats, by ascending memory."""
+    memory = np.array([way.memory for way in ways], dtype=np.int64)
+    time = np.array([way.time for way in ways], dtype=np.int64)
     return [int(place) for place in reduce_points(memory, time)]
 
 
 class _Search:
-    """Pipelines of one number of copies and microbatches and one schedule."""
+    """The search of pipelines with one number of copies and microbatches, and one schedule."""
 
     def __init__(
         self,
@@ -151,75 +171,94 @@ class _Search:
     def pipelines(
         self, known: Sequence[Pipeline], epsilon: float, counts: Counts
     ) -> list[Pipeline]:
-        """Those that no known one beats, with epsilon half for it and half for rounding."""
-        problem, table = self._problem, self._table
-        most = min(problem.blocks, self._devices)
+        """Return the pipelines that no known one beats.
+
+        Half of epsilon is for dropping points that a known pipeline almost beats, the other half
+        for rounding times and memory.
+        """
+        table, most = self._table, min(self._problem.blocks, self._devices)
         fewest, most = (
             (1, most) if counts.stages is None else (counts.stages[0], min(most, counts.stages[1]))
         )
         if not len(table.values) or fewest > most:
             return []
-        # Of a stage with so many from it on; there are others before it.
+        tables = self._tables(known, epsilon, most)
+        points, ends = pipeline_suffixes(tables, self._limits(tables.rest, epsilon, fewest, most))
+        if ends.size == 1 and ends[0] < 0:
+            raise SearchSizeError(
+                f"a search of pipelines keeps at most {MOST_POINTS:,} points. Got more; use fewer "
+                "blocks, or fewer numbers of devices of a stage."
+            )
+        longest = points[ends, LONGEST] + points[ends, LONGEST_BACKWARD]
+        times = points[ends, PASSES] + points[ends, LONGEST_ONCE]
+        times += (self._microbatches - 1) * longest
+        best = reduce_points(points[ends, MEMORY], times)
+        return [self._pipeline(points, int(end)) for end in ends[best]]
+
+    def _tables(self, known: Sequence[Pipeline], epsilon: float, most: int) -> Tables:
+        """Return the arrays of the search, for at most ``most`` stages."""
+        table, time_limit = self._table, self._problem.time_limit
         held = [
-            in_flight(self._schedule, 1, 1 + left, self._microbatches) for left in range(most + 1)
+            in_flight(self._schedule, 1, 1 + stages, self._microbatches)
+            for stages in range(most + 1)
         ]
-        rest, share = _least_rest(table), epsilon / (2 + epsilon)
-        least = rest[0, -1] + (self._microbatches - 1) * (rest[1, -1] // self._devices)
-        part = share * least / 3  # of the passes' sum, the longest and what comes once
-        each = part / max(1, self._microbatches - 1) / 2
         incumbent = np.array([[p.memory, p.time] for p in known], dtype=np.int64).reshape(-1, 2)
-        if problem.time_limit is not None:  # as if a pipeline without memory took so long
-            limit = int(problem.time_limit * (1 + epsilon / 2))
-            incumbent = np.concatenate([[[0, limit]], np.minimum(incumbent, [_NO_WAY, limit])])
-        points, ends = _suffixes(
+        if time_limit is not None:  # counts as a known pipeline that needs no memory
+            limit = int(time_limit * (1 + epsilon / 2))
+            incumbent = np.concatenate([[[0, limit]], np.minimum(incumbent, [NO_WAY, limit])])
+        return Tables(
             table.begin,
             table.values,
             np.array(table.sizes, dtype=np.int64),
             np.array(held, dtype=np.int64),
-            (
-                self._devices,
-                problem.links.machine,
-                self._microbatches,
-                problem.memory_limit,
-                fewest,
-            ),
-            self._schedule == "gpipe",
             incumbent,
-            rest,
-            (1 + epsilon / 2, share),
-            (max(1, int(part / most)), max(1, int(each)), max(1, int(part))),
+            _least_rest(table),
         )
-        if ends.size == 1 and ends[0] < 0:
-            raise SearchSizeError(
-                f"a search of pipelines keeps at most {_MOST_POINTS:,} points. Got more; use fewer "
-                "blocks, or fewer numbers of devices of a stage."
-            )
-        times = points[ends, 0] + points[ends, 3]
-        times += (self._microbatches - 1) * points[ends, 1:3].sum(axis=1)
-        best = reduce_points(points[ends, 4], times)
-        return [self._pipeline(points, int(end)) for end in ends[best]]
+
+    def _limits(self, rest: Int64Array, epsilon: float, fewest: int, most: int) -> Limits:
+        """Return the numbers of the search.
+
+        The rounding error that epsilon allows for time is divided evenly among its three terms: the
+        sum of passes, the longest passes, and the longest time once per step.
+        """
+        share = epsilon / (2 + epsilon)
+        least_time = rest[0, -1] + (self._microbatches - 1) * (rest[1, -1] // self._devices)
+        error = share * least_time / 3
+        longest_error = error / max(1, self._microbatches - 1) / 2
+        return Limits(
+            self._devices,
+            self._problem.links.machine,
+            self._microbatches,
+            self._problem.memory_limit,
+            fewest,
+            gpipe=self._schedule == "gpipe",
+            worse=1 + epsilon / 2,
+            share=share,
+            sum_grid=max(1, int(error / most)),
+            longest_grid=max(1, int(longest_error)),
+            once_grid=max(1, int(error)),
+        )
 
     def _pipeline(self, points: Int64Array, end: int) -> Pipeline:
+        """Return the pipeline that begins with a point."""
         stages: list[Stage] = []
         place, offset = end, 0
-        count = int(points[end, 7])
+        count = int(points[end, STAGES])
         while place >= 0:
-            row, first, last, devices = (int(each) for each in points[place, 8:12])
+            first, last, devices, row = points[place, [FIRST, LAST, DEVICES, ROW]].tolist()
             held = in_flight(self._schedule, len(stages), count, self._microbatches)
-            stages.append(
-                self._table.stage(self._problem, (first, last, devices), row, offset, held)
-            )
+            values = self._table.values[row]
+            stages.append(stage_of(self._problem, values, (first, last, devices), offset, held))
             offset += devices
-            place = int(points[place, 6])
+            place = int(points[place, NEXT])
         return Pipeline.of(stages, self._copies, self._microbatches, self._schedule)
 
 
 def _least_rest(table: StageTable) -> Int64Array:
-    """int64[2, blocks + 1]: at least the sum of the passes of stages of the first so many blocks,
-    and at least that sum with each stage's times its devices; no way where nothing fits."""
+    """Return `Tables.rest`, by dynamic programming over the last stage of the blocks."""
     blocks = table.begin.shape[0]
-    passes = table.values[:, 0] + table.values[:, 1]
-    rest = np.full((2, blocks + 1), _NO_WAY, dtype=np.int64)
+    passes = table.values[:, FORWARD] + table.values[:, BACKWARD]
+    rest = np.full((2, blocks + 1), NO_WAY, dtype=np.int64)
     rest[:, 0] = 0
     for end in range(1, blocks + 1):
         for first in range(end):
@@ -230,190 +269,3 @@ def _least_rest(table: StageTable) -> Int64Array:
                     for row, weight in enumerate((1, devices)):
                         rest[row, end] = min(rest[row, end], rest[row, first] + weight * least)
     return rest
-
-
-@numba.njit(cache=True, nogil=True)
-def _suffixes(
-    begin: Int64Array,
-    values: Int64Array,
-    sizes: Int64Array,
-    held: Int64Array,
-    limits: tuple[int, int, int, int, int],
-    gpipe: bool,
-    incumbent: Int64Array,
-    rest: Int64Array,
-    shares: tuple[float, float],
-    grid: tuple[int, int, int],
-) -> tuple[Int64Array, Int64Array]:
-    """Points int64[any, 12] and which of them are pipelines.
-
-    A point: sum of passes, longest (both passes, or forward), longest backward (of GPipe, else 0),
-    longest once, memory, 0; the point of the stages behind, -1 for none; number of stages; row,
-    first and last block and devices of its first stage. Times and memory are rounded up, times to
-    ``grid`` (of the sum, the longest and what comes once), memory by at most a share.
-    """
-    devices, machine, microbatches, memory_limit, fewest = limits
-    blocks, most = begin.shape[0], held.size - 1
-    worse, share = shares
-    sum_grid, longest_grid, once_grid = grid
-    pool = np.zeros((1024, 12), np.int64)
-    size = 0
-    start = np.zeros((most + 1, blocks + 1, devices + 1), np.int64)
-    stop = np.zeros((most + 1, blocks + 1, devices + 1), np.int64)
-    pool[0, 6] = -1  # no stage
-    start[0, blocks, 0], stop[0, blocks, 0] = 0, 1
-    size = 1
-    own = np.zeros((64, 12), np.int64)
-    new = np.zeros(12, np.int64)
-    for left in range(1, most + 1):
-        for first in range(blocks):
-            for used in range(left, devices + 1):
-                if (used == devices) != (first == 0) or rest[0, first] >= _NO_WAY:
-                    continue
-                if first == 0 and left < fewest:
-                    continue
-                count = 0
-                flying = 1 if left == 1 and first == 0 else held[left]
-                back = 1 if used % machine == 0 else 0
-                for number in range(sizes.size):
-                    behind = used - sizes[number]
-                    if behind < left - 1:
-                        break
-                    # Devices are counted from the last; machines begin at multiples of it, too.
-                    if sizes[number] <= machine:
-                        if behind // machine != (used - 1) // machine:
-                            continue
-                    elif behind % machine != 0 or sizes[number] % machine != 0:
-                        continue
-                    on = 1 if behind % machine == 0 else 0
-                    for last in range(first, blocks):
-                        low, high = (
-                            start[left - 1, last + 1, behind],
-                            stop[left - 1, last + 1, behind],
-                        )
-                        if low == high:
-                            continue
-                        for row in range(
-                            begin[first, last, number], begin[first, last, number + 1]
-                        ):
-                            stage = values[row]
-                            if stage[7] == 1:
-                                memory = stage[3] + stage[5] * flying + stage[4]
-                            else:
-                                memory = stage[3] + stage[4] * flying
-                            if memory > memory_limit:
-                                continue
-                            forward = stage[0] + stage[8 + on]
-                            backward = stage[1] + stage[10 + back]
-                            passes = _up(forward + backward, sum_grid)
-                            longer = _up(forward if gpipe else forward + backward, longest_grid)
-                            back_longer = _up(backward, longest_grid) if gpipe else 0
-                            once = _up(stage[2], once_grid)
-                            memory = _up(memory, _power_below(share * memory))
-                            for point in range(low, high):
-                                new[0] = pool[point, 0] + passes
-                                new[1] = max(pool[point, 1], longer)
-                                new[2] = max(pool[point, 2], back_longer)
-                                new[3] = max(pool[point, 3], once)
-                                new[4] = max(pool[point, 4], memory)
-                                longest = new[1] + new[2]
-                                if used < devices:
-                                    longest = max(longest, rest[1, first] // (devices - used))
-                                time = new[0] + rest[0, first] + new[3]
-                                time += (microbatches - 1) * longest
-                                if _beaten(incumbent, new[4], worse * time):
-                                    continue
-                                new[6], new[7], new[8] = point, left, row
-                                new[9], new[10], new[11] = first, last, sizes[number]
-                                if count == own.shape[0]:
-                                    own = _wider(own)
-                                count = _insert(own, count, new)
-                while size + count > pool.shape[0]:
-                    pool = _wider(pool)
-                if size + count > _MOST_POINTS:
-                    return pool, np.full(1, -1, np.int64)
-                start[left, first, used] = size
-                for place in range(count):
-                    for column in range(12):
-                        pool[size, column] = own[place, column]
-                    if pool[size, 6] == 0:
-                        pool[size, 6] = -1
-                    size += 1
-                stop[left, first, used] = size
-    total = 0
-    for left in range(1, most + 1):
-        total += stop[left, 0, devices] - start[left, 0, devices]
-    ends = np.empty(total, np.int64)
-    place = 0
-    for left in range(1, most + 1):
-        for point in range(start[left, 0, devices], stop[left, 0, devices]):
-            ends[place] = point
-            place += 1
-    return pool, ends
-
-
-@numba.njit(cache=True, nogil=True)
-def _up(value: int, grid: int) -> int:
-    return -(-value // grid) * grid
-
-
-@numba.njit(cache=True, nogil=True)
-def _power_below(value: float) -> int:
-    """The greatest power of two that is at most a value; at least 1."""
-    power = 1
-    while 2 * power <= value:
-        power *= 2
-    return power
-
-
-@numba.njit(cache=True, nogil=True)
-def _beaten(incumbent: Int64Array, memory: int, time: float) -> bool:
-    """Whether a known pipeline takes at most so much memory and time; they are by memory."""
-    low, high = 0, incumbent.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if incumbent[middle, 0] <= memory:
-            low = middle + 1
-        else:
-            high = middle
-    return low > 0 and incumbent[low - 1, 1] <= time
-
-
-@numba.njit(cache=True, nogil=True)
-def _insert(own: Int64Array, count: int, new: Int64Array) -> int:
-    """Add a point unless one is at least as good in all; returns how many are left."""
-    for place in range(count):
-        if (
-            own[place, 0] <= new[0]
-            and own[place, 1] <= new[1]
-            and own[place, 2] <= new[2]
-            and own[place, 3] <= new[3]
-            and own[place, 4] <= new[4]
-        ):
-            return count
-    kept = 0
-    for place in range(count):
-        worse = (
-            new[0] <= own[place, 0]
-            and new[1] <= own[place, 1]
-            and new[2] <= own[place, 2]
-            and new[3] <= own[place, 3]
-            and new[4] <= own[place, 4]
-        )
-        if not worse:
-            if kept != place:
-                for column in range(12):
-                    own[kept, column] = own[place, column]
-            kept += 1
-    for column in range(12):
-        own[kept, column] = new[column]
-    return kept + 1
-
-
-@numba.njit(cache=True, nogil=True)
-def _wider(points: Int64Array) -> Int64Array:
-    wide = np.zeros((2 * points.shape[0], points.shape[1]), np.int64)
-    for row in range(points.shape[0]):
-        for column in range(points.shape[1]):
-            wide[row, column] = points[row, column]
-    return wide

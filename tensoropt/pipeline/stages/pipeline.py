@@ -1,4 +1,4 @@
-"""Pipelines, and what is to become one."""
+"""Pipelines, their stages, and the problem of finding them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["Pipeline", "PipelineProblem", "Stage"]
 
 @dataclass(frozen=True, slots=True)
 class PipelineProblem:
-    """Blocks to be grouped into stages, and the devices for them.
+    """Blocks to be grouped into stages, and the devices that run them.
 
     Attributes:
-        blocks: how many, in topological order.
-        profile: what consecutive ones cost as a stage.
-        links: of the machines.
-        machines: how many, alike.
-        batch: examples of a step.
-        memory_limit: bytes of a device.
-        time_limit: nanoseconds of a step, below which a pipeline is wanted; None for no limit.
+        blocks: the number of blocks, which are in topological order.
+        profile: gives the cost of consecutive blocks as a stage.
+        links: the links of a machine and between machines.
+        machines: the number of machines, which are equal.
+        batch: the examples of a step.
+        memory_limit: the most bytes of a device.
+        time_limit: the most nanoseconds of a step; None for no limit.
     """
 
     blocks: int
@@ -51,21 +51,22 @@ class PipelineProblem:
 
     @property
     def devices(self) -> int:
-        """Of all machines."""
+        """The devices of all machines."""
         return self.machines * self.links.machine
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Consecutive blocks on devices side by side.
+    """Consecutive blocks on neighbouring devices.
 
     Attributes:
-        first, last: numbers of blocks.
-        devices: of each copy of the pipeline.
-        point: of the stage's `StagePoints`.
-        recompute: whether only inputs stay until the backward pass.
-        forward, backward, once: nanoseconds, with sending and recomputing.
-        memory: bytes of a device.
+        first, last: the numbers of the first and the last block.
+        devices: the devices of the stage in each copy of the pipeline.
+        point: the number of its point in the stage's `StagePoints`.
+        recompute: whether the stage keeps its inputs alone, and recomputes in the backward pass.
+        forward, backward: nanoseconds of a microbatch, with sending and recomputation.
+        once: nanoseconds once per step.
+        memory: the bytes of a device.
     """
 
     first: int
@@ -81,16 +82,16 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A model's stages, and how a step runs through them.
+    """The stages of a model, and how a step runs through them.
 
     Attributes:
-        stages: in order, on devices in order.
-        copies: of the whole pipeline, each with its share of the batch.
-        microbatches: of the share.
-        schedule: of their passes.
-        time: nanoseconds of a step, `step_nanoseconds`.
-        memory: bytes of the device that holds most.
-        parts: of each stage, where stages run side by side; else none.
+        stages: in the order of their blocks, which is that of their devices.
+        copies: the copies of the whole pipeline, each with an equal share of the batch.
+        microbatches: the microbatches of a copy.
+        schedule: the order of the microbatches' passes.
+        time: nanoseconds of a step, by `step_nanoseconds`.
+        memory: the bytes of the device that holds most.
+        parts: for stages that run side by side, the parts of each stage; else empty.
     """
 
     stages: tuple[Stage, ...]
@@ -105,7 +106,7 @@ class Pipeline:
     def of(
         cls, stages: Sequence[Stage], copies: int, microbatches: int, schedule: Schedule
     ) -> Pipeline:
-        """With the time and memory that follow."""
+        """Return the pipeline of some stages, with its time and memory."""
         times = _times(stages)
         time = step_nanoseconds(schedule, microbatches, *times)
         memory = max(stage.memory for stage in stages)
@@ -113,23 +114,23 @@ class Pipeline:
 
     @classmethod
     def side_by_side(cls, stages: Sequence[Stage], parts: Sequence[Sequence[Part]]) -> Pipeline:
-        """Stages that run at once, as far as their parts need nothing of each other.
+        """Return the pipeline of stages whose parts run at the same time where they can.
 
         Args:
-            stages: each reads earlier ones alone.
-            parts: of each stage.
+            stages: each reads from earlier stages alone.
+            parts: the parts of each stage.
         """
-        every = tuple(tuple(own) for own in parts)
-        time = simulated_side_by_side(every, [stage.once for stage in stages])
+        all_parts = tuple(tuple(stage_parts) for stage_parts in parts)
+        time = simulated_side_by_side(all_parts, [stage.once for stage in stages])
         memory = max(stage.memory for stage in stages)
-        return cls(tuple(stages), 1, 1, "side_by_side", time, memory, every)
+        return cls(tuple(stages), 1, 1, "side_by_side", time, memory, all_parts)
 
     def simulated_time(self, shared: SharedCores | None = None) -> int:
-        """Nanoseconds of a step, task by task.
+        """Return the nanoseconds of a step from a simulation of every pass.
 
         Args:
-            shared: the machine, where devices are processes that share its cores; by default each
-                device has its own.
+            shared: the cores of a machine whose devices are processes that share them. By default
+                each device has cores of its own.
         """
         forward, backward, once = _times(self.stages)
         if self.schedule == "side_by_side":
@@ -137,14 +138,15 @@ class Pipeline:
         return simulated_step(self.schedule, self.microbatches, forward, backward, once, shared)
 
     def __str__(self) -> str:
-        parts = " ".join(
+        stages = " ".join(
             f"{stage.first}-{stage.last}x{stage.devices}{'r' if stage.recompute else ''}"
             for stage in self.stages
         )
-        return f"[{parts}] x{self.copies}, {self.microbatches} microbatches, {self.schedule}"
+        return f"[{stages}] x{self.copies}, {self.microbatches} microbatches, {self.schedule}"
 
 
 def _times(stages: Sequence[Stage]) -> tuple[list[int], list[int], list[int]]:
+    """Return the forward, backward and once-per-step times of stages."""
     return (
         [stage.forward for stage in stages],
         [stage.backward for stage in stages],

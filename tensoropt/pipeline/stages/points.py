@@ -1,4 +1,4 @@
-"""What a stage costs: the interface between the search of stages and what prices them."""
+"""The costs of a stage, which a profile gives to the search of stages."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ COLUMNS = (
     *("sent", "received", "sent_tensors", "received_tensors"),
     *("passed", "returned", "passed_tensors", "returned_tensors"),
 )
-"""Of `StagePoints.values`; `StagePoints.of` says what they are."""
+"""The columns of `StagePoints.values`, which `StagePoints.of` describes."""
 
 Column = int | Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagePoints:
-    """The ways to run one stage on its devices, none of which need be the best in everything.
+    """The ways to run one stage on its devices, with their costs.
 
     Attributes:
-        values: int64[points, 14], by `COLUMNS`.
+        values: int64[points, 14], a row for each way; the columns are `COLUMNS`.
     """
 
     values: Int64Array
@@ -38,9 +38,9 @@ class StagePoints:
         is_table = self.values.ndim == 2 and shape[0] > 0 and shape[1] == len(COLUMNS)
         if not is_table or self.values.min() < 0:
             raise OptionError(
-                "a stage has at least one point of 14 times and amounts, none negative. Got an "
-                f"array of {list(shape)}{' with negative ones' if self.values.size else ''}; give "
-                "every point a number of each."
+                "a stage has at least one point of 14 numbers that are not negative. Got an array "
+                f"of {list(shape)}{' with negative ones' if self.values.size else ''}; give every "
+                "point all 14 numbers."
             )
 
     @classmethod
@@ -61,24 +61,25 @@ class StagePoints:
         passed_tensors: Column = 0,
         returned_tensors: Column = 0,
     ) -> StagePoints:
-        """Points by columns, each a number or int64[points].
+        """Return points from their columns, each a number or int64[points].
 
         Args:
-            forward: nanoseconds of computing one microbatch.
-            backward: the same of its backward pass.
-            once: nanoseconds per step, after the last microbatch: sums of gradients among replicas,
-                updates.
-            fixed: bytes held on a device whatever the schedule: variables, gradients, slots,
-                workspace.
-            saved: bytes held of every microbatch in flight for its backward pass.
-            inputs: of these what is received: all that stays with recomputation.
-            sent: bytes that a device sends to later stages, of one microbatch.
-            received: bytes from earlier stages whose gradient goes back.
-            sent_tensors, received_tensors: how many tensors these are, each a message.
-            passed: bytes that an earlier stage sends to a later one, which count where this one's
-                end is that of a machine.
-            returned: the same of gradients, where its beginning is.
-            passed_tensors, returned_tensors: how many tensors these are.
+            forward: nanoseconds of the forward pass of a microbatch.
+            backward: nanoseconds of its backward pass.
+            once: nanoseconds after the last microbatch of a step, for sums of gradients among
+                replicas and for updates.
+            fixed: bytes on a device that do not depend on the schedule: variables, gradients, slots
+                and workspace.
+            saved: bytes that each microbatch in flight keeps for its backward pass.
+            inputs: the received tensors among the saved bytes. With recomputation, they alone stay.
+            sent: bytes of a microbatch that a device sends to later stages.
+            received: bytes of a microbatch from earlier stages whose gradients are sent back.
+            sent_tensors, received_tensors: the numbers of these tensors; each is one message.
+            passed: bytes that earlier stages send to later ones past this stage. They count if this
+                stage ends where a machine ends.
+            returned: bytes of gradients that later stages send to earlier ones past this stage.
+                They count if this stage begins where a machine begins.
+            passed_tensors, returned_tensors: the numbers of these tensors.
         """
         columns = (
             *(forward, backward, once, fixed, saved, inputs),
@@ -87,16 +88,16 @@ class StagePoints:
         )
         if all(isinstance(column, int) for column in columns):
             return cls(np.array([columns], dtype=np.int64))
-        every = np.broadcast_arrays(*(np.atleast_1d(column) for column in columns))
-        return cls(np.stack(every, axis=1).astype(np.int64))
+        arrays = np.broadcast_arrays(*(np.atleast_1d(column) for column in columns))
+        return cls(np.stack(arrays, axis=1).astype(np.int64))
 
     @classmethod
     def plain(cls, forward: int, backward: int, memory: int) -> StagePoints:
-        """One point as RaNNC profiles a stage: its memory is what was measured, come what may."""
+        """Return one point as RaNNC has it: its memory does not depend on the microbatches."""
         return cls.of(forward, backward, fixed=memory)
 
     def column(self, name: str) -> Int64Array:
-        """int64[points]: one of `COLUMNS`."""
+        """Return int64[points]: the named one of `COLUMNS`."""
         return self.values[:, COLUMNS.index(name)]
 
     def __len__(self) -> int:
@@ -104,6 +105,8 @@ class StagePoints:
 
 
 Profile = Callable[[int, int, int, int, int], "StagePoints | None"]
-"""``profile(first, last, devices, microbatch, copies)``: what blocks ``first`` to ``last``, both
-included, cost on so many devices for a microbatch of so many examples, with so many copies of the
-whole pipeline beside; None where they cannot run so (fewer examples than devices)."""
+"""``profile(first, last, devices, microbatch, copies)`` returns the costs of a stage.
+
+The stage has the blocks ``first`` to ``last``, both included, on ``devices`` devices. A microbatch
+has ``microbatch`` examples, and there are ``copies`` copies of the whole pipeline. The result is
+None if the stage cannot run so (there are fewer examples than devices)."""

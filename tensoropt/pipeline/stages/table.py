@@ -1,28 +1,38 @@
-"""The points of all stages that consecutive blocks can be, as arrays for dynamic programs."""
+"""The points of all possible stages, as arrays for dynamic programs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.pipeline.stages.pipeline import PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 
-__all__ = ["StageTable", "held_bytes", "stage_of", "stage_rows"]
+__all__ = [
+    *("BACKWARD", "FORWARD", "ONCE", "SENDING", "SENDING_BACK"),
+    *("StageTable", "held_bytes", "stage_of", "stage_rows"),
+]
+
+FORWARD, BACKWARD, ONCE, FIXED, SAVED, INPUTS, POINT, RECOMPUTES, SENDING = range(9)
+SENDING_BACK = 10
+"""Columns of `stage_rows`. ``SENDING`` and ``SENDING_BACK`` have two columns each: to a stage of
+the same machine, and to a stage of another one."""
+_COLUMNS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageTable:
-    """Points by first and last block and number of devices.
+    """The points of all stages, by first block, last block and number of devices.
 
     Attributes:
-        sizes: numbers of devices of a stage, ascending.
-        begin: int64[blocks, blocks, sizes + 1]: where the points of blocks ``first`` to ``last``
-            on each number of devices begin, and where the last of them end.
-        values: int64[points, 12], `stage_rows` of all of them.
+        sizes: the numbers of devices of a stage, ascending.
+        begin: int64[blocks, blocks, sizes + 1], by first and last block: the row at which the
+            points of each number of devices begin; last the row at which all points end.
+        values: int64[points, 12], the rows; `stage_rows` describes them.
     """
 
     sizes: tuple[int, ...]
@@ -38,17 +48,17 @@ class StageTable:
         copies: int,
         recompute: Sequence[bool],
     ) -> StageTable:
-        """Ask for all stages.
+        """Ask the problem's profile for the points of all stages.
 
         Args:
-            problem: the blocks.
-            sizes: numbers of devices of a stage.
-            microbatch: examples of one.
-            copies: of the whole pipeline.
-            recompute: whether stages may keep all, only inputs, or either.
+            problem: the blocks and their profile.
+            sizes: the numbers of devices of a stage.
+            microbatch: the examples of a microbatch.
+            copies: the copies of the whole pipeline.
+            recompute: for each variant of a stage, whether it recomputes.
         """
         begin = np.zeros((problem.blocks, problem.blocks, len(sizes) + 1), dtype=np.int64)
-        found: list[Int64Array] = []
+        rows: list[Int64Array] = []
         total = 0
         for first in range(problem.blocks):
             for last in range(first, problem.blocks):
@@ -56,24 +66,11 @@ class StageTable:
                     begin[first, last, number] = total
                     points = problem.profile(first, last, devices, microbatch, copies)
                     if points is not None:
-                        found += [
-                            stage_rows(problem, points, devices, again) for again in recompute
-                        ]
+                        rows += [stage_rows(problem, points, devices, again) for again in recompute]
                         total += len(points) * len(recompute)
                 begin[first, last, -1] = total
-        values = np.concatenate(found) if found else np.zeros((0, 12), dtype=np.int64)
+        values = np.concatenate(rows) if rows else np.zeros((0, _COLUMNS), dtype=np.int64)
         return cls(tuple(sizes), begin, np.ascontiguousarray(values))
-
-    def stage(
-        self,
-        problem: PipelineProblem,
-        place: tuple[int, int, int],
-        row: int,
-        offset: int,
-        held: int,
-    ) -> Stage:
-        """`stage_of` a row of the table."""
-        return stage_of(problem, self.values[row], place, offset, held)
 
 
 def stage_of(
@@ -83,59 +80,69 @@ def stage_of(
     offset: int,
     held: int,
 ) -> Stage:
-    """A stage as it lies in a pipeline.
+    """Return the stage of a row at its place in a pipeline.
 
     Args:
-        problem: the blocks.
-        values: one of `stage_rows`.
-        place: first and last block, number of devices.
-        offset: devices before the stage.
-        held: microbatches in flight.
+        problem: the blocks and devices.
+        values: int64[12], one of `stage_rows`.
+        place: the first block, the last block and the number of devices.
+        offset: the number of devices before the stage.
+        held: the number of microbatches in flight.
     """
     first, last, devices = place
-    row = [int(each) for each in values]
+    row = [int(value) for value in values]
     machine = problem.links.machine
-    on, back = (offset + devices) % machine == 0, offset % machine == 0
+    crosses_end, crosses_begin = (offset + devices) % machine == 0, offset % machine == 0
     return Stage(
         first,
         last,
         devices,
-        row[6],
-        bool(row[7]),
-        row[0] + row[8 + on],
-        row[1] + row[10 + back],
-        row[2],
-        held_bytes(row, held),
+        row[POINT],
+        bool(row[RECOMPUTES]),
+        row[FORWARD] + row[SENDING + crosses_end],
+        row[BACKWARD] + row[SENDING_BACK + crosses_begin],
+        row[ONCE],
+        int(held_bytes(values, held)),
     )
 
 
-def held_bytes(values: Sequence[int], held: int) -> int:
-    """Bytes of a row with so many microbatches in flight; of those that are computed again one at
-    a time is whole."""
-    if values[7]:
-        return values[3] + values[5] * held + values[4]
-    return values[3] + values[4] * held
+@numba.njit(cache=True, nogil=True)
+def held_bytes(row: Int64Array, held: int) -> int:
+    """Return the bytes of a device of a stage with ``held`` microbatches in flight.
+
+    With recomputation, the inputs of all of them are held, and the saved tensors of one.
+    """
+    memory: int = row[FIXED] + row[SAVED] * held
+    if row[RECOMPUTES]:
+        memory = row[FIXED] + row[INPUTS] * held + row[SAVED]
+    return memory
 
 
 def stage_rows(
     problem: PipelineProblem, points: StagePoints, devices: int, recompute: bool
 ) -> Int64Array:
-    """int64[points, 12]: points of a stage as they run, with or without recomputation: forward and
-    backward time, once, fixed, saved and input bytes, the point's number, whether it recomputes;
-    what sending on takes within a machine and to another one, and the same of sending back."""
+    """Return int64[points, 12]: the points of a stage, with or without recomputation.
+
+    The columns are forward, backward and once-per-step nanoseconds; fixed, saved and input bytes;
+    the number of the point; whether it recomputes; the nanoseconds of sending values to a stage of
+    the same machine, and to one of another machine; and the same two of sending gradients back.
+    """
     links, values = problem.links, points.values
     sent, passed = values[:, 6:10], values[:, 10:]
-    rows = np.zeros((len(points), 12), dtype=np.int64)
-    rows[:, :6] = values[:, :6]
+    rows = np.zeros((len(points), _COLUMNS), dtype=np.int64)
+    rows[:, : INPUTS + 1] = values[:, : INPUTS + 1]
     if recompute:
-        rows[:, 1] += values[:, 0]
-    rows[:, 6], rows[:, 7] = np.arange(len(points)), recompute
-    rows[:, 8:] = [
+        rows[:, BACKWARD] += values[:, FORWARD]
+    rows[:, POINT], rows[:, RECOMPUTES] = np.arange(len(points)), recompute
+    # Between machines, tensors that pass the stage use its link, too.
+    rows[:, SENDING:] = [
         [
             links.send_nanoseconds(amounts[way], devices, bool(across), amounts[2 + way])
             for way in range(2)
-            for across, amounts in enumerate((own, all_))
+            for across, amounts in enumerate((within_machine, between_machines))
         ]
-        for own, all_ in zip(sent.tolist(), (sent + passed).tolist(), strict=True)
+        for within_machine, between_machines in zip(
+            sent.tolist(), (sent + passed).tolist(), strict=True
+        )
     ]
     return rows
