@@ -9,16 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int64Array
+from tensoropt.arrays import Float64Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
+from tensoropt.search.bounds.message_passing import WeightedBounds, warm_bounds
 from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.exact.edge_table import EdgeTable, End, edge_table, merge_parallel
-from tensoropt.search.exact.simplified_bounds import least_of_rows, pass_messages
 from tensoropt.search.flat.flat_graph import Cells, FlatEdge, FlatGraph
 from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Compute, Memo
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.frontier import ELIMINATIONS
 from tensoropt.search.pareto.merge import MERGED
 from tensoropt.search.pareto.region import SearchRegion, Weights
@@ -107,17 +108,23 @@ class SearchGraph:
             self.connect(*edge.nodes, kinds[key])
 
     def flat(self) -> FlatGraph:
-        """What is left of the graph, before it has bounds: a state for each point of a node, and
-        the constant as a node of its own, unless it is one point."""
-        order = sorted(self.nodes)
-        place = {node: number for number, node in enumerate(order)}
-        tables = [self.nodes[node] for node in order]
-        if order and self.constant.memory.size == 1:
+        """Return the remaining graph, which has no bounds yet, in flat arrays.
+
+        Every point of a node becomes a state. The constant becomes a node of its own, unless it is
+        one point, which is added to the first node.
+        """
+        tables = [self.nodes[node] for node in sorted(self.nodes)]
+        if tables and self.constant.memory.size == 1:
             every = np.arange(tables[0].rows)
             triples = every, np.zeros_like(every), every
             tables[0] = multiply(tables[0], self.constant, triples, every.size, self.pointers)
         else:
             tables.append(self.constant)
+        return self._flat(tables, self.pointers.branch())
+
+    def _flat(self, tables: Sequence[Table], pointers: BackPointers) -> FlatGraph:
+        """The graph in flat arrays; ``tables`` has the states of all nodes, in ascending order."""
+        place = {node: number for number, node in enumerate(sorted(self.nodes))}
         state = [table.row_of_points for table in tables]
         numbers: dict[int, int] = {}
         cells: list[Cells] = []
@@ -129,28 +136,38 @@ class SearchGraph:
             one, other = place[near], place[far]
             slots = edge.near_slots[state[one]], edge.far_slots[state[other]]
             edges.append(FlatEdge((one, other), slots, numbers[id(edge.table)]))
-        return FlatGraph.joined(self.size, self.pointers.branch(), tables, edges, cells)
+        return FlatGraph.joined(self.size, pointers, tables, edges, cells)
 
     def bound(self, weights: Sequence[Weights], sweeps: int) -> dict[int, Float64Array]:
-        """Find bounds for some weights, whatever was known before.
+        """Replace the bounds of the graph by those for some weights.
 
         Args:
             weights: W pairs.
             sweeps: how often messages are passed along all edges and back.
 
         Returns:
-            For each node float64[states, W], below every strategy with this state.
+            For each node float64[states, W]: lower bounds on the strategies with each state.
         """
-        *own, constant = least_of_rows([*self.nodes.values(), self.constant], weights)
-        costs = dict(zip(self.nodes, own, strict=True))
-        self._settled = constant[0]
-        bounds, messages = pass_messages(costs, self._edges, weights, sweeps)
-        count = len(self._edges)
-        for number, (ends, edge) in enumerate(self._edges.items()):
-            near, far = messages[number], messages[count + number]
-            self._edges[ends] = replace(edge, near_messages=near, far_messages=far)
-        self.least = {node: (own + self.messages(node)).min(axis=0) for node, own in costs.items()}
-        return {node: self._settled + own for node, own in zip(costs, bounds, strict=True)}
+        order = sorted(self.nodes)
+        tables = [self.nodes[node] for node in order]
+        lines = warm_bounds(WeightedBounds(self._flat(tables, self.pointers)), weights, sweeps)
+        self._settled = self.constant.least(weights)[0]
+        messages = np.array([line.messages for line in lines]).T
+        sizes = [edge.near_count for edge in self._edges.values()]
+        sizes += [edge.far_count for edge in self._edges.values()]
+        parts = np.split(messages, offsets_of(sizes)[1:-1])
+        for ends, near, far in zip(self._edges, parts, parts[len(self._edges) :], strict=False):
+            self._edges[ends] = replace(self._edges[ends], near_messages=near, far_messages=far)
+        self.least = {
+            node: (table.least(weights) + self.messages(node)).min(axis=0)
+            for node, table in zip(order, tables, strict=True)
+        }
+        of_points = np.array([line.min_marginals for line in lines]).T
+        starts = offsets_of([table.memory.size for table in tables])[1:-1]
+        return {
+            node: self._settled + table.least_of_rows(own)
+            for node, table, own in zip(order, tables, np.split(of_points, starts), strict=True)
+        }
 
     def prune(self, weights: Sequence[Weights], region: SearchRegion, sweeps: int) -> None:
         """Find bounds, and drop all points that lie outside the search region by them, now and in

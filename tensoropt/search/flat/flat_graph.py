@@ -86,11 +86,15 @@ class Cells:
         return costs if self.memory is None else costs + weights[1] * self.memory
 
     def least(self, weights: Weights) -> npt.NDArray[Any]:
-        """int64 or float64[cells], the least of each cell's weighted costs."""
+        """int64 or float64[cells], the least weighted cost of each cell, and the highest cost of
+        all points for a cell without any."""
         costs = self.costs(weights)
-        if self.offsets is not None:
-            costs = np.minimum.reduceat(costs, self.offsets[:-1])
-        return costs
+        if self.offsets is None:
+            return costs
+        filled = self.offsets[1:] > self.offsets[:-1]
+        found = np.full(filled.size, costs.max())
+        found[filled] = np.minimum.reduceat(costs, self.offsets[:-1][filled])
+        return found
 
     def best(self, cell: int, weights: Weights) -> int:
         """Which of a cell's points costs least."""

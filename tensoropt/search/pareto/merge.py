@@ -285,84 +285,111 @@ def _write(out: Int64Array, written: int, row: int, runs: Int64Array, size: int)
 
 @numba.njit(cache=True, nogil=True)
 def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
+    """int64[survivors, 3], the row, left point and right point of every survivor; see
+    `merged_products`."""
     left_start, left_size, right_start, right_size, rows = blocks
     runs = np.empty((2 * _DIRECTLY, 4), np.int64)
     spare = np.empty((2 * _DIRECTLY, 4), np.int64)
     out = np.empty((max(1024, rows.size), 3), np.int64)
-    nothing: Any = np.int64(0)  # no literal: what gets one is compiled for it alone
-    written = nothing
     begins = np.empty(128, np.int64)
     limits = np.empty(_MOST_BINS + 1, np.int64)
-    open_runs = np.empty(64, np.int64)
-    block = nothing
+    nothing: Any = np.int64(0)  # Numba would compile callees anew for a literal 0.
+    written, block = nothing, nothing
     while block < rows.size:
         row, last = rows[block], block
         while last < rows.size and rows[last] == row:
             last += 1
         if last == block + 1 and min(left_size[block], right_size[block]) == 1:
-            # One frontier, shifted: it is one still.
+            # One shifted frontier is a frontier.
             size = left_size[block] * right_size[block]
             if written + size > out.shape[0]:
                 out = wider(out, written + size)
             shifted = out[written : written + size]
             _write_shifted(shifted, row, left_start[block], right_start[block], left_size[block])
-            written += size
-            block = last
-            continue
-        if products(left_size[block:last], right_size[block:last]) <= _DIRECTLY:
-            size = nothing
-            for each in range(block, last):
-                one = _part(left, left_start[each], left_size[each])
-                other = _part(right, right_start[each], right_size[each])
-                size = insert(runs, size, one, other, left_start[each], right_start[each])
-            out = _write(out, written, row, runs, size)
-            written += size
-            block = last
-            continue
-        lowest, scale = _limits(limits, left, right, blocks, block, last)
-        depth, begins[0] = nothing, 0
-        while block < rows.size and rows[block] == row:
-            by_left = left_size[block] <= right_size[block]
-            few = _part(left, left_start[block], left_size[block])
-            many = _part(right, right_start[block], right_size[block])
-            one, other = left_start[block], right_start[block]
-            if not by_left:
-                few, many, one, other = many, few, other, one
-            shifts, length = few[0].size, many[0].size
-            if open_runs.size * _FEW < length + _FEW:
-                open_runs = np.empty(length, np.int64)
-            count = 0
-            for shift in range(shifts):
-                if shift % _FEW == 0:
-                    together = _part(few, shift, min(_FEW, shifts - shift))
-                    count = _open_runs(open_runs, limits, together, many, lowest, scale)
-                end = begins[depth]
-                if end + length > runs.shape[0]:
-                    runs = wider(runs, end + length)
-                    spare = np.empty(runs.shape, np.int64)
-                for run in range(count):
-                    begin = open_runs[run]
-                    for place in range(begin, min(begin + _FEW, length)):
-                        memory = few[0][shift] + many[0][place]
-                        time = few[1][shift] + many[1][place]
-                        if time < limits[np.int64((memory - lowest) * scale)]:
-                            runs[end, 0] = memory
-                            runs[end, 1] = time
-                            runs[end, 2] = one + shift if by_left else other + place
-                            runs[end, 3] = other + place if by_left else one + shift
-                            end += 1
-                if end == begins[depth]:
-                    continue
-                depth += 1
-                begins[depth] = end
-                while depth > 1 and (
-                    begins[depth - 1] - begins[depth - 2] <= 2 * (end - begins[depth - 1])
-                ):
+        else:
+            if products(left_size[block:last], right_size[block:last]) <= _DIRECTLY:
+                size = nothing
+                for each in range(block, last):
+                    one = _part(left, left_start[each], left_size[each])
+                    other = _part(right, right_start[each], right_size[each])
+                    size = insert(runs, size, one, other, left_start[each], right_start[each])
+            else:
+                lowest, scale = _limits(limits, left, right, blocks, block, last)
+                depth, begins[0] = nothing, 0
+                for each in range(block, last):
+                    runs, spare, depth = _add_runs(
+                        (runs, spare),
+                        begins,
+                        depth,
+                        limits,
+                        left,
+                        right,
+                        blocks,
+                        each,
+                        lowest,
+                        scale,
+                    )
+                while depth > 1:
                     depth = _merge_last(runs, spare, begins, depth)
-                    end = begins[depth]
-            block += 1
-        while depth > 1:
-            depth = _merge_last(runs, spare, begins, depth)
-        out = _write(out, written, row, runs, begins[depth])
-        written += begins[depth]
+                size = begins[depth]
+            out = _write(out, written, row, runs, size)
+        written += size
+        block = last
     return out[:written]
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_runs(
+    stores: tuple[Int64Array, Int64Array],
+    begins: Int64Array,
+    depth: np.int64,
+    limits: Int64Array,
+    left: Points,
+    right: Points,
+    blocks: Blocks,
+    block: np.int64,
+    lowest: int,
+    scale: float,
+) -> tuple[Int64Array, Int64Array, np.int64]:
+    """Add the products of a block that are below the limits to the runs of a row, and merge runs of
+    about one length; returns both stores, which may have grown, and the number of runs."""
+    runs, spare = stores
+    left_start, left_size, right_start, right_size, _ = blocks
+    by_left = left_size[block] <= right_size[block]
+    few = _part(left, left_start[block], left_size[block])
+    many = _part(right, right_start[block], right_size[block])
+    one, other = left_start[block], right_start[block]
+    if not by_left:
+        few, many, one, other = many, few, other, one
+    shifts, length = few[0].size, many[0].size
+    open_runs = np.empty(length // _FEW + 1, np.int64)
+    count = 0
+    for shift in range(shifts):
+        if shift % _FEW == 0:
+            next_few = _part(few, shift, min(_FEW, shifts - shift))
+            count = _open_runs(open_runs, limits, next_few, many, lowest, scale)
+        end = begins[depth]
+        if end + length > runs.shape[0]:
+            runs = wider(runs, end + length)
+            spare = np.empty(runs.shape, np.int64)
+        for run in range(count):
+            begin = open_runs[run]
+            for place in range(begin, min(begin + _FEW, length)):
+                memory = few[0][shift] + many[0][place]
+                time = few[1][shift] + many[1][place]
+                if time < limits[np.int64((memory - lowest) * scale)]:
+                    runs[end, 0] = memory
+                    runs[end, 1] = time
+                    runs[end, 2] = one + shift if by_left else other + place
+                    runs[end, 3] = other + place if by_left else one + shift
+                    end += 1
+        if end == begins[depth]:
+            continue
+        depth += 1
+        begins[depth] = end
+        while depth > 1 and (
+            begins[depth - 1] - begins[depth - 2] <= 2 * (end - begins[depth - 1])
+        ):
+            depth = _merge_last(runs, spare, begins, depth)
+            end = begins[depth]
+    return runs, spare, depth

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numba
 import numpy as np
 
-from tensoropt.arrays import Int64Array, offsets_of
+from tensoropt.arrays import Float64Array, Int64Array, offsets_of
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
 from tensoropt.search.pareto.merge import Blocks, additions_of, merged_products, writing_of
 from tensoropt.search.pareto.reduce import row_offsets
+from tensoropt.search.pareto.region import Weights
 
 __all__ = ["Table", "multiply", "union"]
 
@@ -70,6 +72,21 @@ class Table:
     def row_of_points(self) -> Int64Array:
         """int64[points], the row that each belongs to."""
         return np.repeat(np.arange(self.rows), self.sizes)
+
+    def least(self, weights: Sequence[Weights]) -> Float64Array:
+        """float64[rows, W], the least weighted cost of each row; infinite for an empty row."""
+        per_nanosecond, per_byte = np.array(weights, dtype=np.float64).T
+        costs = np.multiply.outer(self.time, per_nanosecond)
+        return self.least_of_rows(costs + np.multiply.outer(self.memory, per_byte))
+
+    def least_of_rows(self, costs: Float64Array) -> Float64Array:
+        """float64[rows, W], the least of each row's ``costs``, float64[points, W]."""
+        if self.is_single:
+            return np.ascontiguousarray(costs)
+        found = np.full((self.rows, costs.shape[1]), np.inf)
+        filled = self.sizes > 0
+        found[filled] = np.minimum.reduceat(costs, self.offsets[:-1][filled], axis=0)
+        return found
 
     def take(self, rows: Int64Array) -> Table:
         """The rows numbered ``rows``, in that order."""
