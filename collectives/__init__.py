@@ -1,7 +1,7 @@
 """Collectives between the ranks of a job: on NumPy arrays, and inside TensorFlow graphs.
 
 `world` gives the `Group` of all processes; its methods move NumPy arrays. In a graph,
-`collectives.operations.stages` runs the same operations on tensors, and a `Sequence` keeps those
+`collectives.operations.calls` runs the same operations on tensors, and a `Sequence` keeps those
 of one graph in one order on every rank. Neither MPI nor TensorFlow is imported before it is used.
 """
 

@@ -27,6 +27,7 @@ from collectives.buffers import Array, fresh
 from collectives.errors import CollectiveError
 from collectives.group import Group
 from collectives.native.transport import core_share, native_transport
+from collectives.operations.calls import Watch
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
 from collectives.operations.kinds.alltoall import Alltoall
@@ -34,7 +35,6 @@ from collectives.operations.kinds.broadcast import Broadcast
 from collectives.operations.kinds.exchange import Exchange
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.stages import Watch
 from collectives.windows import Windows
 
 __all__ = [

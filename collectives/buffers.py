@@ -1,4 +1,4 @@
-"""Contiguous buffers: fresh ones, and the shards of an array laid out one after another."""
+"""Contiguous arrays for collectives: allocation, splitting into shards, and joining of shards."""
 
 from __future__ import annotations
 
@@ -32,27 +32,28 @@ __all__ = [
 Array: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-# TensorFlow takes a buffer without copying it if it starts at a multiple of this.
+# TensorFlow takes a buffer without a copy if its address is a multiple of this number.
 _ALIGNMENT_BYTES = 64
 
 
 class Usage:
-    """Counts the bytes of fresh buffers, which no allocator of TensorFlow's knows.
+    """Counts the bytes of fresh buffers, which TensorFlow's allocators do not count.
 
     Attributes:
-        bytes: in use now, by whoever got them.
-        peak_bytes: the most in use since `reset`.
-        changed: called with the bytes of each buffer that is made, and less than 0 when it goes.
+        bytes: bytes in use now.
+        peak_bytes: the most bytes in use since `reset`.
+        changed: called with the size of each new buffer, and with the negative size when the buffer
+            is freed.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
         self.peak_bytes = 0
         self.changed: Callable[[int], None] | None = None
-        self._lock = threading.RLock()  # a buffer may go while another is counted
+        self._lock = threading.RLock()  # a buffer may be freed while another is counted
 
     def add(self, buffer: Bytes) -> None:
-        """Count a buffer until nothing refers to it."""
+        """Count a buffer until the last reference to it is gone."""
         with self._lock:
             self.bytes += buffer.nbytes
             self.peak_bytes = max(self.peak_bytes, self.bytes)
@@ -60,7 +61,7 @@ class Usage:
         weakref.finalize(buffer, self._remove, buffer.nbytes).atexit = False
 
     def reset(self) -> None:
-        """Start the peak from what is in use."""
+        """Set the peak to the bytes in use now."""
         self.peak_bytes = self.bytes
 
     def _remove(self, count: int) -> None:
@@ -74,7 +75,7 @@ class Usage:
 
 
 usage = Usage()
-"""Of this process."""
+"""The fresh buffers of this process."""
 
 
 def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -87,25 +88,29 @@ def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def fresh_copy(array: Array, dtype: np.dtype[Any] | None = None) -> Array:
-    """A contiguous copy, converted to ``dtype`` where that is given."""
+    """A contiguous copy, converted to ``dtype`` if one is given."""
     copy = fresh(array.shape, dtype or array.dtype)
     copy[...] = array
     return copy
 
 
 def contiguous(array: Array, dtype: np.dtype[Any] | None = None) -> Array:
-    """The array itself if it is contiguous and of this dtype, else a fresh copy that is."""
+    """The array itself if it is contiguous and has the dtype, otherwise a fresh copy that is."""
     if array.flags.c_contiguous and (dtype is None or array.dtype == dtype):
         return array
     return fresh_copy(array, dtype)
 
 
 def check_movable(dtype: np.dtype[Any]) -> None:
-    """Raises DTypeError if an element is a Python object, which has no bytes to move."""
+    """Check that the elements have bytes to move.
+
+    Raises:
+        DTypeError: if the elements are Python objects.
+    """
     if dtype.hasobject:
         raise DTypeError(
-            "only elements of a fixed size travel between processes. Got Python objects (that is "
-            "how TensorFlow hands over strings): encode them as numbers first."
+            "only elements of a fixed size travel between processes. Got Python objects "
+            "(TensorFlow passes strings as objects): encode them as numbers first."
         )
 
 
@@ -115,10 +120,10 @@ def as_bytes(array: Array) -> Bytes:
 
 
 def dimension(dim: int, rank: int) -> int:
-    """``dim`` counted from the front, of an array with ``rank`` dimensions.
+    """``dim``, counted from the front, of an array with ``rank`` dimensions.
 
     Raises:
-        ShapeError: if there is no such dimension.
+        ShapeError: if the array does not have the dimension.
     """
     if not -rank <= dim < rank:
         raise ShapeError(
@@ -130,10 +135,10 @@ def dimension(dim: int, rank: int) -> int:
 def split(array: Array, dim: int, shards: int) -> Array:
     """The equal shards of ``array`` along ``dim`` as one array [shards, *shape of a shard].
 
-    It is a view, seldom contiguous.
+    The result is a view, which is contiguous only if ``dim`` is the first dimension.
 
     Raises:
-        ShapeError: if the dimension does not divide.
+        ShapeError: if the size of the dimension is no multiple of the number of shards.
     """
     length, rest = divmod(array.shape[dim], shards)
     if rest:
@@ -148,7 +153,7 @@ def split(array: Array, dim: int, shards: int) -> Array:
 def join(shards: Array, dim: int) -> Array:
     """The inverse of `split`: [shards, *shape of a shard] concatenated along ``dim``, contiguous.
 
-    Without a copy where only dimensions of size 1 come before ``dim``.
+    Nothing is copied if all dimensions before ``dim`` have size 1.
     """
     count, *shard = shards.shape
     shape = (*shard[:dim], count * shard[dim], *shard[dim + 1 :])
@@ -160,8 +165,10 @@ def join(shards: Array, dim: int) -> Array:
 
 
 def concatenated_alone(shard: Array, dim: int, count: int) -> Array:
-    """``count`` shards concatenated along ``dim`` where no byte has to travel for it: the shard's
-    copy for one, an empty array for several empty ones."""
+    """The concatenation of ``count`` shards along ``dim`` where no byte has to travel.
+
+    For one shard that is its copy, for several empty shards an empty array.
+    """
     if count == 1:
         return fresh_copy(shard)
     return fresh(

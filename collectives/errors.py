@@ -1,4 +1,4 @@
-"""Errors of the collectives. Each says the rule, what came instead, and the remedy."""
+"""Errors of the collectives. A message states the rule, the value that came, and the remedy."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = [
 
 
 class CollectiveError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """The base class of all errors that this package raises on purpose."""
 
 
 class GroupError(CollectiveError, ValueError):
-    """The ranks do not make a group, or this process is not one of them."""
+    """The ranks do not form a group, or this process is not in the group."""
 
 
 class ShapeError(CollectiveError, ValueError):
-    """A dimension does not exist, or does not divide by the size of the group."""
+    """A dimension does not exist, or its size is no multiple of the number of ranks."""
 
 
 class DTypeError(CollectiveError, TypeError):
-    """The elements cannot be moved, or cannot be reduced with this reducer."""
+    """Elements of this type cannot be moved, or cannot be reduced with this reducer."""
 
 
 class ReducerError(CollectiveError, ValueError):
@@ -35,12 +35,12 @@ class ReducerError(CollectiveError, ValueError):
 
 
 class SequenceError(CollectiveError, RuntimeError):
-    """The collectives are not in one static order, or not in the same one on every rank."""
+    """The order of the collectives is not fixed, or differs between ranks."""
 
 
 class TransportError(CollectiveError, RuntimeError):
-    """The processes cannot talk to each other: no MPI, another MPI, or too low a thread level."""
+    """The processes cannot communicate: MPI is missing, is another MPI, or lacks threads."""
 
 
 class NativeError(CollectiveError, RuntimeError):
-    """Operators in C++ cannot be had here: no compiler, or too little shared memory."""
+    """The operators in C++ cannot run: no compiler, or too little shared memory."""

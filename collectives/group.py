@@ -30,13 +30,13 @@ __all__ = ["Group", "world"]
 class Group:
     """An ordered tuple of ranks that communicate, as one of them sees it; see `world`.
 
-    Every member calls the same collective with the same arguments and arrays of the same shape
-    and dtype, in the same order: nothing checks that here (`collectives.Sequence` does, once,
-    before the first step). Messages alone are for two members. What a collective does is said by
-    its class in `collectives.operations`; shards come in the group's order, position 0 first.
+    All members call the same collectives in the same order, with the same arguments and with arrays
+    of the same shape and dtype. A group does not check this rule; `collectives.Sequence` checks it
+    once, before the first step. A message concerns two members only. The classes of
+    `collectives.operations.kinds` describe the collectives. Shards are in the group's order.
 
     Args:
-        transport: what carries the bytes between the members.
+        transport: carries the bytes between the members.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -65,36 +65,37 @@ class Group:
     def subgroup(self, ranks: Sequence[int]) -> Group:
         """The group of these world ranks, in this order.
 
-        Only they call, each of them, and in the same order where there are several groups.
+        Each of these ranks calls, and no other rank. Ranks that are in several groups make them in
+        the same order.
 
         Raises:
-            GroupError: if a rank is repeated or not in this group, or this rank is not named.
+            GroupError: if a rank is repeated or not in this group, or if this rank is missing.
         """
         chosen = tuple(int(rank) for rank in ranks)
         self._check_members(chosen)
         if self.ranks[self.rank] not in chosen:
             raise GroupError(
-                "a rank makes the groups that it is in. Got a group of ranks "
+                "a rank makes only groups that it is in. Got a group of ranks "
                 f"{list(chosen)} on rank {self.ranks[self.rank]}: let its members make it."
             )
         return Group(self._transport.subgroup(chosen))
 
     def split(self, partition: Sequence[Sequence[int]]) -> Group:
-        """The group with this rank in it, of groups that split all of this one between them.
+        """The group of ``partition`` that has this rank.
 
         Raises:
-            GroupError: if the groups are not a partition of this one into groups of one size.
+            GroupError: if the groups do not divide this group into groups of one size.
         """
         groups = tuple(tuple(int(rank) for rank in ranks) for ranks in partition)
-        everyone = tuple(rank for ranks in groups for rank in ranks)
-        self._check_members(everyone)
-        if len(everyone) != self.size or len({len(ranks) for ranks in groups}) != 1:
+        all_ranks = tuple(rank for ranks in groups for rank in ranks)
+        self._check_members(all_ranks)
+        if len(all_ranks) != self.size or len({len(ranks) for ranks in groups}) != 1:
             raise GroupError(
-                f"a partition has every rank of {list(self.ranks)} in one of its groups, and "
-                f"groups of one size. Got {[list(ranks) for ranks in groups]}."
+                f"a partition has every rank of {list(self.ranks)} in one of its groups, and all "
+                f"groups have one size. Got {[list(ranks) for ranks in groups]}."
             )
-        own = next(ranks for ranks in groups if self.ranks[self.rank] in ranks)
-        return Group(self._transport.subgroup(own))
+        members = next(ranks for ranks in groups if self.ranks[self.rank] in ranks)
+        return Group(self._transport.subgroup(members))
 
     def _check_members(self, ranks: tuple[int, ...]) -> None:
         if not ranks or len(set(ranks)) != len(ranks) or not set(ranks) <= set(self.ranks):
@@ -105,15 +106,15 @@ class Group:
     # Collectives
 
     def start(self, collective: Collective, array: Array) -> Finish:
-        """The first half of a collective; the second is what it returns, after `wait`."""
+        """Start a collective. After `wait`, the returned function gives the result."""
         return collective.start(self._transport, array)
 
     def wait(self) -> None:
-        """Returns once the collective that was started last is done."""
+        """Wait until the collective that was started last is done."""
         self._transport.wait()
 
     def run(self, collective: Collective, array: Array) -> Array:
-        """Both halves of a collective."""
+        """Run a collective and return its result."""
         finish = self.start(collective, array)
         self.wait()
         return finish()
@@ -141,13 +142,13 @@ class Group:
     def exchange(
         self, array: Array, dim: int, starts: Sequence[int], length: int, fill: float = 0
     ) -> Array:
-        """This member's window of all arrays joined along ``dim``: its own and a halo.
+        """This member's window of all arrays joined along ``dim``: its own array with a halo.
 
-        Member i's window begins at element ``starts[i]`` of the whole and has ``length``
-        elements; those beyond the ends of the whole are ``fill``. All members give all starts.
+        The window of member i has the ``length`` elements of the joined array from ``starts[i]``
+        on. Elements beyond the ends of the joined array are ``fill``. Each member gives all starts.
 
         Raises:
-            ShapeError: if there is no such dimension, or not one start per member.
+            ShapeError: if the dimension does not exist, or if there is not one start per member.
             DTypeError: if the elements are Python objects.
         """
         dim = dimension(dim, array.ndim)
@@ -155,13 +156,13 @@ class Group:
         return self.run(Exchange(dim, windows, fill), array)
 
     def exchange_sum(self, array: Array, dim: int, starts: Sequence[int], extent: int) -> Array:
-        """The way back of `exchange`: this member's shard of the sum of all windows.
+        """This member's shard of the sum of all members' windows, the transpose of `exchange`.
 
-        Each member gives its window; a shard has ``extent`` elements along ``dim``.
+        ``array`` is this member's window. A shard has ``extent`` elements along ``dim``.
 
         Raises:
             ShapeError: see `exchange`.
-            DTypeError: if the elements do not add up.
+            DTypeError: if the elements cannot be added.
         """
         dim = dimension(dim, array.ndim)
         windows = Windows.of_group(starts, array.shape[dim], extent, self.size)
@@ -170,29 +171,30 @@ class Group:
     # Messages
 
     def check_messages(self) -> None:
-        """Whether members can send messages, before the first.
+        """Check that members can send messages; called before the first message.
 
         Raises:
-            TransportError: if not.
+            TransportError: if they cannot.
         """
         self._transport.check_messages()
 
     def send(self, array: Array, target: int, tag: int = 0) -> None:
-        """Send to one member, which receives; see `collectives.operations.messages.send`."""
+        """Send an array to one member; see `collectives.operations.messages.send`."""
         messages.send(self._transport, array, target, tag)
 
     def receive(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], source: int, tag: int = 0
     ) -> Array:
-        """What one member sends; see `collectives.operations.messages.receive`."""
+        """Receive an array from one member; see `collectives.operations.messages.receive`."""
         return messages.receive(self._transport, shape, dtype, source, tag)
 
     # The job
 
     def allgather_object(self, value: Any) -> list[Any]:
-        """Every member's value, in the group's order. The value is one that JSON can hold.
+        """The values of all members, in the group's order.
 
-        It travels as JSON, so tuples come back as lists and keys as strings, on every size.
+        Values travel as JSON, so tuples become lists and keys become strings, also in a group of
+        one.
         """
         data = np.frombuffer(json.dumps(value).encode(), np.uint8)
         sizes = self.allgather(np.array([data.size], np.int64))
@@ -204,17 +206,17 @@ class Group:
         ]
 
     def barrier(self) -> None:
-        """Returns once every member has called."""
+        """Wait until every member has called."""
         if self.size > 1:
             self._transport.barrier()
 
     def abort(self, code: int = 1) -> NoReturn:
-        """Ends every process of the job, members or not; callable from any thread."""
+        """End all processes of the job, also those outside the group; callable from any thread."""
         self._transport.abort(code)
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Name of the machine of every member, in the group's order."""
+        """Name of the machine of each member, in the group's order."""
         return self._transport.hosts
 
     @property
@@ -224,7 +226,7 @@ class Group:
 
     @property
     def library(self) -> str:
-        """Name and version of what carries the bytes; empty for a process alone."""
+        """Name and version of the MPI library; empty for a job of one process."""
         return self._transport.library
 
     def local_rank(self) -> int:
@@ -241,11 +243,12 @@ _world_lock = threading.Lock()
 
 
 def world() -> Group:
-    """The group of all processes of the job, made at the first call, which all of them make.
+    """The group of all processes of the job.
 
-    That is MPI's world where a launcher (mpirun, srun) started this process, else this process
-    alone, without MPI. ``COLLECTIVES_TRANSPORT`` set to ``mpi`` or ``single`` decides otherwise;
-    a rank that starts a program of its own sets ``single`` for it, which inherits the rest.
+    The first call makes it; all processes make that call. If a launcher (mpirun, srun) started this
+    process, the group is MPI's world, otherwise this process alone, without MPI. The environment
+    variable ``COLLECTIVES_TRANSPORT`` overrules this with ``mpi`` or ``single``. A rank that starts
+    another program sets ``single`` for it, because the program inherits the launcher's variables.
 
     Raises:
         TransportError: if MPI is needed and cannot be used.

@@ -23,7 +23,6 @@ BANNED = ("So many", "Such", "What is", "What a", "Of a", "Of which", "Nobody", 
 """Openings of a sentence in a comment or docstring whose subject readers have to look for."""
 
 NOT_YET = (
-    "collectives/",
     *(
         f"tensoropt/{package}/"
         for package in (

@@ -25,12 +25,12 @@ import collectives
 from collectives.buffers import as_bytes, fresh
 from collectives.group import Group
 from collectives.native.transport import NativeTransport, native_transport
+from collectives.operations.calls import CollectiveCall, on_tensors
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
 from collectives.operations.kinds.alltoall import Alltoall
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.stages import CollectiveStage, on_tensors
 from collectives.transport.launch import detect
 from collectives.transport.mpi import MpiTransport, connect
 
@@ -162,9 +162,9 @@ def _in_graph(size: int, world: Group, native: NativeTransport) -> dict[str, flo
                 "value", [size // 4], initializer=tf.zeros_initializer(), use_resource=True
             )
             tensor = value.read_value() + 1.0
-            stage = CollectiveStage(Allreduce(), (world,))
+            call = CollectiveCall(Allreduce(), (world,))
             for _ in range(chain):
-                (tensor,) = on_tensors([tensor], [stage], tensor.shape, name, transport=transport)
+                (tensor,) = on_tensors([tensor], [call], tensor.shape, name, transport=transport)
             session = tf.compat.v1.Session(graph=graph)
             session.run(value.initializer)
         sessions.append(session)

@@ -20,12 +20,12 @@ from collectives.errors import CollectiveError, TransportError
 from collectives.group import Group
 from collectives.horovod.module import horovod_module, start
 from collectives.native.transport import NativeTransport, native_transport
+from collectives.operations.calls import Watch
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
 from collectives.operations.kinds.alltoall import Alltoall
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.stages import Watch
 from collectives.reduction import wire
 
 __all__ = ["HorovodTransport", "horovod_transport"]
@@ -41,7 +41,7 @@ _MOVED_AS = {tf.bfloat16: tf.uint16, tf.uint32: tf.int32, tf.uint64: tf.int64}
 
 
 class HorovodTransport:
-    """See `collectives.operations.stages.TensorTransport`; `horovod_transport` makes instances.
+    """See `collectives.operations.calls.TensorTransport`; `horovod_transport` makes instances.
 
     A collective that Horovod lacks runs without Horovod. The first rank prints a note about that,
     once for each kind of collective.

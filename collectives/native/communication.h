@@ -67,7 +67,7 @@ class CommunicationIn {
   }
 
   // Runs a call in the calling thread. Returns the reason of a failure, or an empty string.
-  std::string Run(int memory, int64_t call, const std::function<void(Memory&)>& what) {
+  std::string Run(int memory, int64_t call, const std::function<void(Memory&)>& action) {
     std::lock_guard<std::mutex> lock(running_);
     char reason[512] = "";
     if (before_ != nullptr && before_(call, reason, sizeof(reason)) != 0) return reason;
@@ -78,7 +78,7 @@ class CommunicationIn {
     const Leave leave{in_};
     tensorflow::port::ScopedDontFlushDenormal exact;  // TensorFlow's threads make them zeros
     try {
-      what(*memories_[memory]);
+      action(*memories_[memory]);
     } catch (const std::exception& error) {
       return error.what();
     }

@@ -1,5 +1,5 @@
-// The operators `CollectivesSend` and `CollectivesReceive`: a tensor from one rank of a machine to
-// another. As of `CollectivesMove`, control dependencies make their order.
+// The operators `CollectivesSend` and `CollectivesReceive`, which move a tensor from one rank of a
+// machine to another. Control dependencies order them, as they order `CollectivesMove`.
 
 #include "communication.h"
 #include "mail.h"
@@ -26,14 +26,15 @@ class MessageOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
   }
 
-  // Giving it to the communication thread takes little, and is not to wait for what this one does next.
+  // An operator that only hands its work to the communication thread is cheap, so TensorFlow runs it
+  // at once.
   bool IsExpensive() override { return !overlaps_; }
 
  protected:
-  void Run(OpKernelContext* context, DoneCallback done, std::function<void(Mail&)> what) {
-    auto work = [this, context, done = std::move(done), what = std::move(what)] {
-      const std::string failed = Communication::Get().Run(mail_, call_, what);
-      OP_REQUIRES_ASYNC(context, failed.empty(), absl::AbortedError(failed), done);
+  void Run(OpKernelContext* context, DoneCallback done, std::function<void(Mail&)> action) {
+    auto work = [this, context, done = std::move(done), action = std::move(action)] {
+      const std::string failure = Communication::Get().Run(mail_, call_, action);
+      OP_REQUIRES_ASYNC(context, failure.empty(), absl::AbortedError(failure), done);
       done();
     };
     if (overlaps_) {
@@ -74,9 +75,9 @@ class ReceiveOp : public MessageOp {
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    Tensor* made = nullptr;
-    OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, shape_, &made), done);
-    const auto bytes = made->tensor_data();
+    Tensor* received = nullptr;
+    OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, shape_, &received), done);
+    const auto bytes = received->tensor_data();
     Run(context, std::move(done), [this, bytes](Mail& mail) {
       mail.Receive(member_, tag_, const_cast<char*>(bytes.data()), bytes.size());
     });
@@ -86,7 +87,8 @@ class ReceiveOp : public MessageOp {
   tensorflow::TensorShape shape_;
 };
 
-// A member is a place in the mail; `call` and `overlaps` are as of `CollectivesMove`.
+// `member` is the number of the other rank in the mail. `call` and `overlaps` have the same meaning as
+// in `CollectivesMove`.
 REGISTER_OP("CollectivesSend")
     .Input("value: T")
     .Output("sent: int32")
@@ -119,7 +121,7 @@ REGISTER_KERNEL_BUILDER(Name("CollectivesReceive").Device(tensorflow::DEVICE_CPU
 
 extern "C" {
 
-// Opens the mail in memory that all ranks have mapped, all zeros; returns its number.
+// Opens the mail in zeroed memory that all ranks have mapped; returns the number of the mail.
 int collectives_mail_open(char* base, int rank, int ranks, int64_t room, int file,
                           double spin_seconds, double bypass_below) {
   return collectives::CommunicationIn<collectives::Mail>::Get().Add(
@@ -127,18 +129,18 @@ int collectives_mail_open(char* base, int rank, int ranks, int64_t room, int fil
                                           bypass_below));
 }
 
-// Where rooms begin.
+// Returns the offset of the first room.
 int64_t collectives_mail_start(int ranks) { return collectives::Mail::Start(ranks); }
 
-// What a message takes of its sender's room.
+// Returns the bytes of its sender's room that a message takes.
 int64_t collectives_mail_taken(int64_t bytes) { return collectives::Mail::Taken(bytes); }
 
-// The seconds of all messages.
+// Returns the seconds of all messages.
 double collectives_mail_seconds() {
   return collectives::CommunicationIn<collectives::Mail>::Get().seconds();
 }
 
-// The call that runs in a mail, or -1; since when, by `Now`.
+// Returns the number of the call that runs in a mail, or -1; sets `since` to the time of its start.
 int64_t collectives_mail_running(int mail, double* since) {
   const auto place = collectives::CommunicationIn<collectives::Mail>::Get().Running(since);
   return place.memory == mail ? place.call : -1;

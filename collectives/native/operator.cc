@@ -1,8 +1,9 @@
-// The operator `CollectivesMove`: one collective on a tensor, between ranks of one machine.
+// The operators `CollectivesMove` and `CollectivesAllreduce`: collectives on tensors between ranks of
+// one machine.
 //
-// An executor thread of TensorFlow leaves the buffers with one thread that communicates, and goes
-// on; or it runs the collective itself, where that is not to overlap with computing. A chain of
-// control dependencies makes the order of collectives the same on every rank.
+// If collectives overlap with computing, TensorFlow's thread hands the buffers to the communication
+// thread and continues. Otherwise TensorFlow's thread runs the collective. Control dependencies chain
+// the collectives, so that their order is the same on every rank.
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -25,14 +26,14 @@ int64_t Product(const Dims& dims, size_t begin, size_t end) {
   return std::accumulate(dims.begin() + begin, dims.begin() + end, int64_t{1}, std::multiplies<>());
 }
 
-// A collective, whatever the shape of its tensors; see the attributes of the operator.
-struct Collectives {
+// A collective without the shape of its tensors. The fields are attributes of the operator.
+struct Definition {
   std::string kind, reducer, fill;
   tensorflow::DataType dtype;
   std::vector<int> members;
   int place = 0;
   int split_dim = 0, join_dim = 0;
-  Dims sent, received;  // of an exchange: per member first and last row
+  Dims sent, received;  // of an exchange: for each member the first row and the one after the last
   int64_t rows = 0, most_rows = 0, extent = 0;
 
   int64_t itemsize() const { return tensorflow::DataTypeSize(dtype); }
@@ -40,14 +41,14 @@ struct Collectives {
   bool splits() const { return kind == "reduce_scatter" || kind == "alltoall"; }
   bool exchanges() const { return kind == "exchange" || kind == "exchange_sum"; }
 
-  // Empty where all is well.
-  std::string Wrong(const Dims& dims) const {
+  // Returns the error of an input with these dimensions, or an empty string.
+  std::string Error(const Dims& dims) const {
     if (exchanges() && dims[split_dim] != rows) {
-      return "an exchange is given the rows that its windows are for. Got " +
+      return "the input of an exchange has the rows for which its windows are made. Got " +
              std::to_string(dims[split_dim]) + " rows for " + std::to_string(rows) + ".";
     }
     if (!splits() || dims[split_dim] % size() == 0) return "";
-    return "a dimension that a collective splits divides by the size of the group. Got size " +
+    return "the size of a dimension that is split is a multiple of the number of ranks. Got size " +
            std::to_string(dims[split_dim]) + " of dimension " + std::to_string(split_dim) +
            " for " + std::to_string(size()) + " ranks: pad it.";
   }
@@ -63,7 +64,7 @@ struct Collectives {
     return Product(dims, split_dim + 1, dims.size()) * itemsize();
   }
 
-  // What members send to be added up is received there.
+  // The bytes of the temporary buffer, which receives the rows that are summed.
   int64_t ScratchBytes(const Dims& dims) const {
     if (kind != "exchange_sum") return 0;
     int64_t rows = 0;
@@ -75,23 +76,23 @@ struct Collectives {
   void Allreduce(Window& window, const Arrays& arrays) const;
 
  private:
-  // The shards along a dimension of an array that begins at `base`.
+  // Returns the shards, along a dimension, of an array that begins at `base`.
   std::vector<Runs> Shards(char* base, const Dims& shard, int dim) const {
     const int64_t bytes = Product(shard, dim, shard.size()) * itemsize();
-    std::vector<Runs> found;
+    std::vector<Runs> shards;
     for (int64_t i = 0; i < size(); ++i) {
-      found.push_back({base + i * bytes, Product(shard, 0, dim), size() * bytes, bytes});
+      shards.push_back({base + i * bytes, Product(shard, 0, dim), size() * bytes, bytes});
     }
-    return found;
+    return shards;
   }
 
   void Exchange(Window& window, const Dims& dims, char* in, char* out, char* scratch) const;
-  // What each sends each other, at most `most` bytes in runs of `run_bytes` or so.
+  // Each member sends each other member at most `most` bytes, in runs of about `run_bytes`.
   void Swap(Window& window, const std::vector<Runs>& sent, const std::vector<Runs>& received,
             int64_t most, int64_t run_bytes, int64_t result_bytes) const;
 };
 
-void Collectives::Run(Window& window, const Dims& dims, char* in, char* out, char* scratch) const {
+void Definition::Run(Window& window, const Dims& dims, char* in, char* out, char* scratch) const {
   if (exchanges()) return Exchange(window, dims, in, out, scratch);
   const int64_t bytes = Product(dims, 0, dims.size()) * itemsize();
   if (bytes == 0) return;
@@ -125,11 +126,11 @@ void Collectives::Run(Window& window, const Dims& dims, char* in, char* out, cha
        result_bytes);
 }
 
-void Collectives::Swap(Window& window, const std::vector<Runs>& sent,
+void Definition::Swap(Window& window, const std::vector<Runs>& sent,
                        const std::vector<Runs>& received, int64_t most, int64_t run_bytes,
                        int64_t result_bytes) const {
   Group& group = window.Find(members);
-  // Where ranks share cores, chunk by chunk they would wait for each other.
+  // Ranks that share cores would wait for each other chunk by chunk.
   const int64_t written = window.shares_cores() ? 0 : result_bytes;
   if (DirectCollective::Pays(window, size(), most, run_bytes, written)) {
     DirectCollective(window, group).Exchange(sent, received);
@@ -138,13 +139,13 @@ void Collectives::Swap(Window& window, const std::vector<Runs>& sent,
   }
 }
 
-void Collectives::Allreduce(Window& window, const Arrays& arrays) const {
+void Definition::Allreduce(Window& window, const Arrays& arrays) const {
   if (arrays.bytes() == 0) return;
   Collective collective(window, window.Find(members), arrays.bytes());
   collective.Allreduce(arrays, itemsize(), FindReduce(dtype, reducer));
 }
 
-void Collectives::Exchange(Window& window, const Dims& dims, char* in, char* out,
+void Definition::Exchange(Window& window, const Dims& dims, char* in, char* out,
                            char* scratch) const {
   const int64_t runs = Product(dims, 0, split_dim), row = RowBytes(dims);
   const int64_t stride = dims[split_dim] * row;
@@ -168,7 +169,7 @@ void Collectives::Exchange(Window& window, const Dims& dims, char* in, char* out
     }
     blocks.push_back({i != place ? from[i] : mine, received[2 * i], received[2 * i + 1]});
   }
-  if (!adds) {  // beyond the ends of the whole
+  if (!adds) {  // fill the rows beyond the ends of the tensor
     int64_t first = extent, last = 0;
     for (int64_t i = 0; i < size(); ++i) {
       if (received[2 * i] == received[2 * i + 1]) continue;
@@ -196,37 +197,38 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// What is common to operators that run a collective.
+// The base class of operators that run a collective.
 class CollectiveOp : public tensorflow::AsyncOpKernel {
  public:
   explicit CollectiveOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("T", &what_.dtype));
-    OP_REQUIRES_OK(context, context->GetAttr("reducer", &what_.reducer));
-    OP_REQUIRES_OK(context, context->GetAttr("members", &what_.members));
-    OP_REQUIRES_OK(context, context->GetAttr("place", &what_.place));
+    OP_REQUIRES_OK(context, context->GetAttr("T", &definition_.dtype));
+    OP_REQUIRES_OK(context, context->GetAttr("reducer", &definition_.reducer));
+    OP_REQUIRES_OK(context, context->GetAttr("members", &definition_.members));
+    OP_REQUIRES_OK(context, context->GetAttr("place", &definition_.place));
     OP_REQUIRES_OK(context, context->GetAttr("window", &window_));
     OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
     OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
   }
 
-  // Giving it to the communication thread takes little, and is not to wait for what this one does next.
+  // An operator that only hands its work to the communication thread is cheap, so TensorFlow runs it
+  // at once.
   bool IsExpensive() override { return !overlaps_; }
 
  protected:
-  void Run(OpKernelContext* context, DoneCallback done, std::function<void(Window&)> what) {
-    auto work = [this, context, done, what = std::move(what)] {
-      const std::string failed = Communication::Get().Run(window_, call_, what);
-      OP_REQUIRES_ASYNC(context, failed.empty(), absl::AbortedError(failed), done);
+  void Run(OpKernelContext* context, DoneCallback done, std::function<void(Window&)> action) {
+    auto work = [this, context, done, action = std::move(action)] {
+      const std::string failure = Communication::Get().Run(window_, call_, action);
+      OP_REQUIRES_ASYNC(context, failure.empty(), absl::AbortedError(failure), done);
       done();
     };
     if (overlaps_) {
       Communication::Get().Submit(std::move(work));
-    } else {  // here: two changes of threads would take longer than a small collective
+    } else {  // two changes of threads would take longer than a small collective
       work();
     }
   }
 
-  Collectives what_;
+  Definition definition_;
 
  private:
   int window_ = 0;
@@ -239,39 +241,39 @@ char* Bytes(const Tensor& tensor) { return const_cast<char*>(tensor.tensor_data(
 class MoveOp : public CollectiveOp {
  public:
   explicit MoveOp(OpKernelConstruction* context) : CollectiveOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("kind", &what_.kind));
-    OP_REQUIRES_OK(context, context->GetAttr("fill", &what_.fill));
-    OP_REQUIRES_OK(context, context->GetAttr("split_dim", &what_.split_dim));
-    OP_REQUIRES_OK(context, context->GetAttr("join_dim", &what_.join_dim));
-    OP_REQUIRES_OK(context, context->GetAttr("sent", &what_.sent));
-    OP_REQUIRES_OK(context, context->GetAttr("received", &what_.received));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &what_.rows));
-    OP_REQUIRES_OK(context, context->GetAttr("most_rows", &what_.most_rows));
-    OP_REQUIRES_OK(context, context->GetAttr("extent", &what_.extent));
+    OP_REQUIRES_OK(context, context->GetAttr("kind", &definition_.kind));
+    OP_REQUIRES_OK(context, context->GetAttr("fill", &definition_.fill));
+    OP_REQUIRES_OK(context, context->GetAttr("split_dim", &definition_.split_dim));
+    OP_REQUIRES_OK(context, context->GetAttr("join_dim", &definition_.join_dim));
+    OP_REQUIRES_OK(context, context->GetAttr("sent", &definition_.sent));
+    OP_REQUIRES_OK(context, context->GetAttr("received", &definition_.received));
+    OP_REQUIRES_OK(context, context->GetAttr("rows", &definition_.rows));
+    OP_REQUIRES_OK(context, context->GetAttr("most_rows", &definition_.most_rows));
+    OP_REQUIRES_OK(context, context->GetAttr("extent", &definition_.extent));
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     const Tensor& in = context->input(0);
     Dims dims;
     for (int i = 0; i < in.dims(); ++i) dims.push_back(in.dim_size(i));
-    const std::string wrong = what_.Wrong(dims);
-    OP_REQUIRES_ASYNC(context, wrong.empty(), absl::InvalidArgumentError(wrong), done);
+    const std::string error = definition_.Error(dims);
+    OP_REQUIRES_ASYNC(context, error.empty(), absl::InvalidArgumentError(error), done);
     tensorflow::TensorShape shape;
-    for (int64_t dim : what_.Result(dims)) shape.AddDim(dim);
+    for (int64_t dim : definition_.Result(dims)) shape.AddDim(dim);
     char* from = Bytes(in);
     Tensor* out = nullptr;
-    if (what_.kind == "allreduce") {
+    if (definition_.kind == "allreduce") {
       OP_REQUIRES_OK_ASYNC(
           context, context->forward_input_or_allocate_output({0}, 0, shape, &out), done);
     } else {
       OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, shape, &out), done);
     }
     Tensor scratch;
-    const tensorflow::TensorShape bytes({what_.ScratchBytes(dims)});
+    const tensorflow::TensorShape bytes({definition_.ScratchBytes(dims)});
     OP_REQUIRES_OK_ASYNC(
         context, context->allocate_temp(tensorflow::DT_UINT8, bytes, &scratch), done);
     Run(context, done, [this, dims, from, to = Bytes(*out), scratch](Window& window) {
-      what_.Run(window, dims, from, to, Bytes(scratch));
+      definition_.Run(window, dims, from, to, Bytes(scratch));
     });
   }
 };
@@ -284,22 +286,23 @@ class AllreduceOp : public CollectiveOp {
     Arrays arrays;
     for (int i = 0; i < context->num_inputs(); ++i) {
       const Tensor& in = context->input(i);
-      const int64_t bytes = in.NumElements() * what_.itemsize();
-      char* from = Bytes(in);  // the input may be the output's from here on
+      const int64_t bytes = in.NumElements() * definition_.itemsize();
+      char* from = Bytes(in);  // from here on, the input's buffer may be the output's
       Tensor* out = nullptr;
       OP_REQUIRES_OK_ASYNC(
           context, context->forward_input_or_allocate_output({i}, i, in.shape(), &out), done);
       arrays.Add({from, Bytes(*out), bytes});
     }
-    Run(context, done, [this, arrays](Window& window) { what_.Allreduce(window, arrays); });
+    Run(context, done, [this, arrays](Window& window) { definition_.Allreduce(window, arrays); });
   }
 };
 
-// The members are places in the window. An exchange has `rows` along split_dim and cuts
-// [sent[2i], sent[2i + 1]) of them for member i. It has rows [received[2i], received[2i + 1]) of its result, of `extent`
-// rows, from member i; no member sends another more than most_rows. `fill` has the bytes of an
-// element, and `call` tells who observes which call it is; `overlaps`
-// says whether computing goes on meanwhile.
+// `members` are numbers of ranks in the window, `place` is the position of this rank among them. The
+// input of an exchange has `rows` rows along split_dim. It sends rows [sent[2i], sent[2i + 1]) to
+// member i. Its result has `extent` rows, of which rows [received[2i], received[2i + 1]) come from
+// member i. No member sends more than most_rows rows to another one. `fill` has the bytes of one
+// element for rows beyond the ends. `call` is a number for the observer. `overlaps` says whether the
+// process computes meanwhile.
 REGISTER_OP("CollectivesMove")
     .Input("value: T")
     .Output("result: T")
@@ -327,7 +330,7 @@ REGISTER_OP("CollectivesMove")
 
 REGISTER_KERNEL_BUILDER(Name("CollectivesMove").Device(tensorflow::DEVICE_CPU), MoveOp);
 
-// All-reduces of several tensors as one: of their elements one after another.
+// One all-reduce of several tensors, as if they were joined.
 REGISTER_OP("CollectivesAllreduce")
     .Input("values: N * T")
     .Output("results: N * T")
@@ -352,9 +355,9 @@ REGISTER_KERNEL_BUILDER(Name("CollectivesAllreduce").Device(tensorflow::DEVICE_C
 
 extern "C" {
 
-// Makes a window of memory that all ranks have mapped, all zeros; returns its number. `processes` are
-// those of the `ranks` ranks where each may read the others' memory, which they do from `least_read`
-// bytes on.
+// Makes a window in zeroed memory that all ranks have mapped; returns its number. `processes` has the
+// processes of the `ranks` ranks if they may read each other's memory, otherwise `ranks` is 0. Ranks
+// read at least `least_read` bytes that way.
 int collectives_open(char* base, int rank, int64_t chunk_bytes, double spin_seconds,
                      const int* processes, int ranks, int64_t least_read, double bypass_below) {
   return collectives::Communication::Get().Add(std::make_unique<collectives::Window>(
@@ -362,23 +365,24 @@ int collectives_open(char* base, int rank, int64_t chunk_bytes, double spin_seco
       least_read, bypass_below));
 }
 
-// Lets ranks that the same process has started read this one's memory, where Linux's Yama asks for it.
+// Allows ranks with the same parent process to read this process's memory, which Linux's Yama
+// otherwise forbids.
 void collectives_let_read() { prctl(PR_SET_PTRACER, getppid(), 0, 0, 0); }
 
-// Whether so many bytes in the memory of a process are these.
+// Returns whether this process can read `size` bytes of another process and they equal `bytes`.
 bool collectives_reads(int process, const char* there, const char* bytes, int64_t size) {
-  std::string found(size, 0);
+  std::string copy(size, 0);
   collectives::Reads reads(process);
-  reads.Add(found.data(), there, size);
+  reads.Add(copy.data(), there, size);
   try {
     reads.Do();
   } catch (const std::exception&) {
     return false;
   }
-  return found == std::string(bytes, size);
+  return copy == std::string(bytes, size);
 }
 
-// The bytes of a window of so many ranks.
+// Returns the bytes of a window of `ranks` ranks.
 int64_t collectives_window_bytes(int ranks, int64_t chunk_bytes) {
   return sizeof(collectives::Header) + ranks * collectives::kBuffers * chunk_bytes;
 }
@@ -388,41 +392,42 @@ void collectives_observe(int (*before)(int64_t, char*, int),
   collectives::Communication::Get().Observe(before, after);
 }
 
-// The seconds of all collectives that nobody has observed.
+// Returns the seconds of all collectives that were not observed.
 double collectives_seconds() { return collectives::Communication::Get().seconds(); }
 
-// The call of the collective that runs in a window, or -1; since when, by `Now`.
+// Returns the number of the collective that runs in a window, or -1; sets `since` to the time of its
+// start.
 int64_t collectives_running(int window, double* since) {
   const auto place = collectives::Communication::Get().Running(since);
   return place.memory == window ? place.call : -1;
 }
 
-// A collective of float32[rows, columns] outside of a graph, but for sums of what is exchanged. The
-// attributes are the operator's; `windows` has the first and last rows that an exchange sends each
-// member, then those that it receives. Returns the seconds of a processor that it had.
+// Runs a collective on float32[rows, columns] outside of a graph; any kind but "exchange_sum". The
+// arguments are attributes of the operator. `windows` has the operator's `sent`, then `received`.
+// Returns the processor seconds of the collective.
 double collectives_run(int window, const char* kind, const int* members, int size, int place,
                      int64_t rows, int64_t columns, int split_dim, int join_dim,
                      const int64_t* windows, int64_t most_rows, int64_t extent, char* in,
                      char* out) {
-  collectives::Collectives what;
-  what.kind = kind;
-  what.reducer = "sum";
-  what.fill = std::string(sizeof(float), 0);
-  what.dtype = tensorflow::DT_FLOAT;
-  what.members.assign(members, members + size);
-  what.place = place;
-  what.split_dim = split_dim;
-  what.join_dim = join_dim;
-  what.most_rows = most_rows;
-  what.extent = extent;
-  if (what.exchanges()) {
-    what.sent.assign(windows, windows + 2 * size);
-    what.received.assign(windows + 2 * size, windows + 4 * size);
+  collectives::Definition definition;
+  definition.kind = kind;
+  definition.reducer = "sum";
+  definition.fill = std::string(sizeof(float), 0);
+  definition.dtype = tensorflow::DT_FLOAT;
+  definition.members.assign(members, members + size);
+  definition.place = place;
+  definition.split_dim = split_dim;
+  definition.join_dim = join_dim;
+  definition.most_rows = most_rows;
+  definition.extent = extent;
+  if (definition.exchanges()) {
+    definition.sent.assign(windows, windows + 2 * size);
+    definition.received.assign(windows + 2 * size, windows + 4 * size);
   }
   double worked = 0.0;
   collectives::Communication::Get().Run(window, -1, [&](collectives::Window& shared) {
     worked -= collectives::Worked();
-    what.Run(shared, {rows, columns}, in, out, nullptr);
+    definition.Run(shared, {rows, columns}, in, out, nullptr);
     worked += collectives::Worked();
   });
   return worked;

@@ -1,4 +1,4 @@
-// Reductions of contiguous arrays, element by element, in the order of the arrays.
+// Reduces contiguous arrays element by element, in the order of the arrays.
 
 #ifndef COLLECTIVES_NATIVE_REDUCE_H_
 #define COLLECTIVES_NATIVE_REDUCE_H_
@@ -14,19 +14,19 @@
 
 namespace collectives {
 
-// `out` becomes the reduction of `count` elements of each of `n` arrays; it may be one of them.
+// Reduces `count` elements of each of `n` arrays into `out`, which may be one of the arrays.
 using Reduce = void (*)(const char* const* arrays, int n, char* out, int64_t count);
 
 template <typename To, typename From>
 To Bits(From from) {
   To to;
-  static_assert(sizeof(to) == sizeof(from), "the same bits");
+  static_assert(sizeof(to) == sizeof(from), "both types have the same size");
   std::memcpy(&to, &from, sizeof(to));
   return to;
 }
 
-// Half precision is reduced in single precision, and rounded once. Without branches, so that the
-// compiler uses vectors.
+// Half precision is reduced in single precision and rounded once. The conversions have no branches, so
+// the compiler can vectorise them.
 struct BFloat16 {
   uint16_t bits;
   BFloat16() = default;
@@ -43,7 +43,7 @@ struct Float16 {
   Float16() = default;
   explicit operator float() const {
     const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fff) << 13;
-    // The exponent's bias is moved from 15 to 127 by a multiplication, exact for subnormals too.
+    // The multiplication changes the exponent's bias from 15 to 127; it is exact for subnormals, too.
     const float moved = Bits<float>(magnitude) * Bits<float>(uint32_t{(254 - 15) << 23});
     const uint32_t special = magnitude >= 0x7c00u << 13 ? 0xffu << 23 : 0;  // infinity and NaN
     return Bits<float>(Bits<uint32_t>(moved) | special | static_cast<uint32_t>(bits & 0x8000) << 16);
@@ -51,12 +51,12 @@ struct Float16 {
   explicit Float16(float x) {
     const uint32_t b = Bits<uint32_t>(x), sign = (b >> 16) & 0x8000, magnitude = b & 0x7fffffff;
     const uint32_t normal = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-    // Adding a half to a subnormal rounds it to a multiple of the least one.
+    // Adding 0.5 rounds a subnormal number to a multiple of the smallest one.
     const uint32_t small = Bits<uint32_t>(Bits<float>(magnitude) + 0.5f) - Bits<uint32_t>(0.5f);
-    uint32_t found = magnitude < (113u << 23) ? small : normal;
-    found = magnitude >= 0x477ff000 ? 0x7c00 : found;  // beyond the largest: infinity
-    found = magnitude > 0x7f800000 ? 0x7e00 : found;   // NaN
-    bits = static_cast<uint16_t>(sign | found);
+    uint32_t half = magnitude < (113u << 23) ? small : normal;
+    half = magnitude >= 0x477ff000 ? 0x7c00 : half;  // beyond the largest number: infinity
+    half = magnitude > 0x7f800000 ? 0x7e00 : half;   // NaN
+    bits = static_cast<uint16_t>(sign | half);
   }
 };
 
@@ -125,7 +125,7 @@ Reduce FindReduce(const std::string& reducer) {
   return nullptr;
 }
 
-// nullptr where elements have no such reduction.
+// Returns the function for a dtype and a reducer, nullptr if the dtype has no such reduction.
 inline Reduce FindReduce(tensorflow::DataType dtype, const std::string& reducer) {
   using namespace tensorflow;  // the names of dtypes
   switch (dtype) {
@@ -143,7 +143,7 @@ inline Reduce FindReduce(tensorflow::DataType dtype, const std::string& reducer)
     case DT_UINT64: return FindReduce<uint64_t>(reducer);
     case DT_COMPLEX64: return FindReduce<std::complex<float>>(reducer);
     case DT_COMPLEX128: return FindReduce<std::complex<double>>(reducer);
-    case DT_BOOL:  // bytes: sum and max are logical or, min and prod logical and
+    case DT_BOOL:  // in bytes, sum and max are a logical or, min and prod a logical and
       return FindReduce<uint8_t>(reducer == "sum" ? "max" : reducer == "prod" ? "min" : reducer);
     default: return nullptr;
   }

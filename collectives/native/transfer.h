@@ -1,8 +1,7 @@
-// What a collective does to the members' buffers, chunk by chunk through a window.
+// Collectives on the members' buffers, chunk by chunk through a window.
 //
-// Shards of a tensor along a dimension lie in memory in runs at equal distances. What one member
-// sends to another is the bytes of such runs, one after another; both see the same bytes, in runs
-// of their own.
+// The shard of a tensor along a dimension consists of runs of bytes at equal distances. A member sends
+// the bytes of its runs one after another. The receiver has the same bytes in runs of other lengths.
 
 #ifndef COLLECTIVES_NATIVE_TRANSFER_H_
 #define COLLECTIVES_NATIVE_TRANSFER_H_
@@ -18,21 +17,21 @@
 
 namespace collectives {
 
-// Where bytes lie: `count` runs of `bytes` bytes, `stride` bytes from one to the next.
+// `count` runs of `bytes` bytes in memory; each run begins `stride` bytes after the one before it.
 struct Runs {
   char* base = nullptr;
   int64_t count = 0, stride = 0, bytes = 0;
   int64_t total() const { return count * bytes; }
 };
 
-// What is reduced: `out` may be `in`.
+// An array that is reduced from `in` to `out`, which may be the same memory.
 struct Array {
   const char* in = nullptr;
   char* out = nullptr;
   int64_t bytes = 0;
 };
 
-// Arrays one after another, as if they were one.
+// Several arrays that are treated as one array.
 class Arrays {
  public:
   void Add(const Array& array) {
@@ -41,14 +40,15 @@ class Arrays {
   }
   int64_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  // Of the bytes [begin, end) what each array has: `from` which of its bytes on, at which of all.
-  template <typename What>
-  void Each(int64_t begin, int64_t end, What what) const {
+  // Calls `visit` for each array that has bytes of [begin, end), with the array, the offset of these
+  // bytes in the array, their offset in all arrays, and their number.
+  template <typename Visit>
+  void Each(int64_t begin, int64_t end, Visit visit) const {
     end = std::min(end, bytes());
     size_t i = std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
     for (; begin < end; ++i) {
       const int64_t size = std::min(end, ends_[i]) - begin;
-      if (size > 0) what(arrays_[i], begin - (ends_[i] - arrays_[i].bytes), begin, size);
+      if (size > 0) visit(arrays_[i], begin - (ends_[i] - arrays_[i].bytes), begin, size);
       begin += size;
     }
   }
@@ -78,7 +78,8 @@ void Transfer(const Runs& runs, int64_t begin, int64_t end, char* buffer, bool s
   }
 }
 
-// Copies runs to others of as many bytes in all; the length of one divides by that of the other.
+// Copies runs to runs with the same number of bytes in all. The length of one run is a multiple of the
+// length of the other.
 inline void CopyBetween(const Runs& from, const Runs& to, bool streams) {
   if (from.total() == 0) return;
   const bool longer = from.bytes >= to.bytes;
@@ -91,14 +92,15 @@ inline void CopyBetween(const Runs& from, const Runs& to, bool streams) {
   }
 }
 
-// Results of so many bytes in all leave little in a cache of 32 MiB. What the C library says of the
-// cache is not asked: in a virtual machine that can be the whole host's, many times as much.
+// Results of all members that have at least this number of bytes bypass the caches, since they would
+// leave little space in a cache of 32 MiB. The C library's size of the cache is not used, because in a
+// virtual machine that can be the cache of the whole host.
 constexpr int64_t kStreamed = 1 << 24;
 
 // One collective of this rank in a group.
 class Collective {
  public:
-  // `result_bytes` is what this member gets; the others get as much.
+  // `result_bytes` is the size of this member's result; the results of all members have one size.
   Collective(Window& window, Group& group, int64_t result_bytes)
       : window_(window), group_(group), n_(group.size()), streams_(n_ * result_bytes >= kStreamed) {
     window_.Enter(group_);
@@ -109,7 +111,7 @@ class Collective {
     window_.Leave(group_);
   }
 
-  // Every member gets what each member sends to all.
+  // Each member gets the data of all members.
   void Gather(const Runs& sent, const std::vector<Runs>& received) {
     const int64_t step = window_.chunk_bytes(), bytes = sent.total();
     Rounds(
@@ -118,7 +120,7 @@ class Collective {
           const int64_t end = std::min(begin + step, bytes);
           const bool past = window_.bypass().Try(own, end - begin);
           alignas(kAlignment) char block[kBlock];
-          for (; begin < end; begin += kBlock, own += kBlock) {  // read once from memory
+          for (; begin < end; begin += kBlock, own += kBlock) {  // block by block, to read memory once
             const int64_t last = std::min(begin + kBlock, end);
             char* to = past ? block : own;
             Transfer<true>(sent, begin, last, to);
@@ -136,7 +138,8 @@ class Collective {
         });
   }
 
-  // Every member gets what each member sends to it: at most `most` bytes, as all members know.
+  // Each member gets the data that each member sends to it, at most `most` bytes. All members pass the
+  // same `most`.
   void Exchange(const std::vector<Runs>& sent, const std::vector<Runs>& received, int64_t most) {
     const int64_t step = Share();
     Rounds(
@@ -151,7 +154,7 @@ class Collective {
         });
   }
 
-  // Every member gets the reduction of what the members send to it, of `bytes` bytes each.
+  // Each member gets the reduction of the data that the members send to it, `bytes` bytes each.
   void ReduceScatter(const std::vector<Runs>& sent, char* out, int64_t bytes, int64_t itemsize,
                      Reduce reduce) {
     const int64_t step = Share();
@@ -165,14 +168,14 @@ class Collective {
         [] {},
         [&](int64_t begin, int64_t round) {
           std::vector<const char*> arrays = Shared(round, group_.place * step);
-          if (own_part.count == 1) arrays[group_.place] = own_part.base + begin;  // read where it is
+          if (own_part.count == 1) arrays[group_.place] = own_part.base + begin;  // without a copy
           ReduceTo(out + begin, nullptr, std::move(arrays), std::min(step, bytes - begin), itemsize,
                    streams_, reduce);
         });
   }
 
-  // Every member gets the reduction of all, of arrays one after another. Of a little, each reduces
-  // everything itself; of more, a share of every chunk, for which it reads its own part where it is.
+  // Each member gets the reduction of all members' arrays. If the arrays are small, each member
+  // reduces all of them. Otherwise each member reduces a share of every chunk.
   void Allreduce(const Arrays& arrays, int64_t itemsize, Reduce reduce) {
     if (arrays.bytes() > kReducedByEach) return ReduceShares(arrays, itemsize, reduce);
     const int64_t step = window_.chunk_bytes();
@@ -192,15 +195,15 @@ class Collective {
   }
 
  private:
-  static constexpr int64_t kReducedByEach = 1 << 14;
-  static constexpr int64_t kBlock = 1 << 13;  // of bytes that stay in the nearest cache
-  // Chunks of which each member reduces a share. It writes the next such part while others read the
-  // one before last, so that a ring holds five.
+  static constexpr int64_t kReducedByEach = 1 << 14;  // most bytes that each member reduces whole
+  static constexpr int64_t kBlock = 1 << 13;          // bytes that stay in the nearest cache
+  // Number of chunks of which each member reduces a share at once. A member writes the next chunks
+  // while other members read those of two rounds ago, so the ring holds five times this number.
   static constexpr int64_t kShared = 4;
   static_assert(kBuffers % kShared == 0 && kBuffers / kShared >= 5);
 
-  // Rounds of `step` bytes: a member writes the next one before it reads the present one, and more
-  // while others are late. `meanwhile` is what can be done without them.
+  // Runs rounds of `step` bytes. A member writes the next round before it reads the present one, and
+  // writes more rounds while other members are late. `meanwhile` runs once, before the first waiting.
   template <typename Write, typename Meanwhile, typename Read>
   void Rounds(int64_t bytes, int64_t step, Write write, Meanwhile meanwhile, Read read) {
     rounds_ = (bytes + step - 1) / step;
@@ -221,8 +224,8 @@ class Collective {
     }
   }
 
-  // A member arrives once it has written some chunks and reduced its share of those before, and
-  // reads the others' shares of those before that while they do the same.
+  // In a round, a member writes new chunks, reduces its share of the chunks of the last round, and
+  // reads the other members' shares of the chunks before those.
   void ReduceShares(const Arrays& arrays, int64_t itemsize, Reduce reduce) {
     const int64_t bytes = arrays.bytes(), step = kShared * window_.chunk_bytes();
     const int64_t rounds = (bytes + step - 1) / step;
@@ -237,16 +240,16 @@ class Collective {
         arrays.Each(
             begin + Start(bytes, begin, group_.place), begin + Start(bytes, begin, group_.place + 1),
             [&](const Array& array, int64_t from, int64_t at, int64_t size) {
-              std::vector<const char*> given = Shared(kShared * round, at - begin);
-              given[group_.place] = array.in + from;
-              ReduceTo(array.out + from, Own(kShared * round) + (at - begin), std::move(given), size,
+              std::vector<const char*> inputs = Shared(kShared * round, at - begin);
+              inputs[group_.place] = array.in + from;
+              ReduceTo(array.out + from, Own(kShared * round) + (at - begin), std::move(inputs), size,
                        itemsize, Streams(array), reduce);
             });
         window_.Arrive(group_, round + 1);
       }
       if (round == 0) continue;
       const int64_t begin = (round - 1) * step;
-      for (int k = 1; k < n_; ++k) {  // each begins with another member's
+      for (int k = 1; k < n_; ++k) {  // members read from different members at the same time
         const int i = (group_.place + k) % n_;
         const char* reduced = window_.Buffer(group_, i, kShared * (round - 1));
         arrays.Each(begin + Start(bytes, begin, i), begin + Start(bytes, begin, i + 1),
@@ -257,10 +260,10 @@ class Collective {
     }
   }
 
-  // What was just read is in a cache already.
+  // Whether writing an array bypasses the caches. An array that was just read is in a cache already.
   bool Streams(const Array& array) const { return streams_ && array.in != array.out; }
 
-  // Where the share of a member starts in what begins at `begin`.
+  // The offset of a member's share in the chunks that begin at byte `begin`.
   int64_t Start(int64_t bytes, int64_t begin, int member) const {
     const int64_t size = std::min(kShared * window_.chunk_bytes(), bytes - begin);
     const int64_t share = (size / n_ + kAlignment) / kAlignment * kAlignment;
@@ -274,7 +277,7 @@ class Collective {
     });
   }
 
-  // Writes what a round is of for the others: all but this member's share.
+  // Writes the bytes of a round that other members reduce: all but this member's share.
   void GiveShares(const Arrays& arrays, int64_t round) const {
     const int64_t begin = round * kShared * window_.chunk_bytes(), bytes = arrays.bytes();
     const int64_t first = Start(bytes, begin, group_.place);
@@ -285,7 +288,7 @@ class Collective {
     Give(arrays, begin + last, begin + end, own + last, past);
   }
 
-  // Reduces arrays into `out`, and into `shared` where that is not null.
+  // Reduces arrays into `out`, and into `shared` unless that is null.
   void ReduceTo(char* out, char* shared, std::vector<const char*> arrays, int64_t bytes,
                 int64_t itemsize, bool streams, Reduce reduce) const {
     alignas(kAlignment) char block[kBlock];
@@ -302,40 +305,41 @@ class Collective {
     }
   }
 
-  // Writes `step` bytes of what each other member gets, one after the other; to none more than `most`.
+  // Writes the next `step` bytes for each other member, one member after another. No member gets more
+  // than `most` bytes.
   void GiveOthers(const std::vector<Runs>& sent, int64_t begin, int64_t most, int64_t step,
                   char* own) const {
-    char* read = own + (group_.place == 0 ? step : 0);  // by others, as this member's place is not
+    char* read = own + (group_.place == 0 ? step : 0);  // the first bytes that other members read
     const bool past = window_.bypass().Try(read, std::min(step, most - begin));
     for (int i = 0; i < n_; ++i) {
       if (i != group_.place) Transfer<true>(sent[i], begin, begin + step, own + i * step, past);
     }
   }
 
-  // Of a chunk, what one of the members gets.
+  // The bytes of a chunk that are for one member.
   int64_t Share() const { return window_.chunk_bytes() / n_ / kAlignment * kAlignment; }
   char* Own(int64_t chunk) const { return window_.Buffer(group_, group_.place, chunk); }
-  // Where members have written, each in its buffer.
+  // The addresses of the members' data in a chunk.
   std::vector<const char*> Shared(int64_t chunk, int64_t offset) const {
-    std::vector<const char*> found;
-    for (int i = 0; i < n_; ++i) found.push_back(window_.Buffer(group_, i, chunk) + offset);
-    return found;
+    std::vector<const char*> addresses;
+    for (int i = 0; i < n_; ++i) addresses.push_back(window_.Buffer(group_, i, chunk) + offset);
+    return addresses;
   }
 
   Window& window_;
   Group& group_;
   const int n_;
   bool streams_;
-  int64_t rounds_ = 0;  // of this collective
+  int64_t rounds_ = 0;  // number of rounds of this collective
 };
 
-// The sum of blocks of rows that overlap, each in its runs from row `first` on; in their order.
-// Rows of no block are zero.
+// A block of the rows [first, last) of a result.
 struct Rows {
   Runs runs;
   int64_t first, last;
 };
 
+// Sums blocks of rows, which may overlap, in their order. Rows that are in no block become zero.
 inline void AddUp(const std::vector<Rows>& blocks, const Runs& out, int64_t row_bytes,
                   int64_t itemsize, Reduce reduce) {
   const int64_t extent = out.bytes / row_bytes;

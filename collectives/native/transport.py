@@ -20,13 +20,13 @@ from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group, world
 from collectives.native.build import library, operators
 from collectives.native.window import BYPASS_BELOW, shared_memory
+from collectives.operations.calls import Watch
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
 from collectives.operations.kinds.alltoall import Alltoall
 from collectives.operations.kinds.exchange import Exchange, ExchangeSum
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.stages import Watch
 from collectives.reduction import wire
 from collectives.transport.launch import available_cores
 from collectives.watchdog import Wait, watchdog
@@ -59,7 +59,7 @@ _AFTER = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_double] * 3)
 
 
 class NativeTransport:
-    """See `collectives.operations.stages.TensorTransport`; `native_transport` makes them.
+    """See `collectives.operations.calls.TensorTransport`; `native_transport` makes them.
 
     Args:
         group: all ranks that have one.
@@ -125,11 +125,11 @@ class NativeTransport:
             **_attributes(collective, group, tensor),
         )
 
-    def carries_together(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
-        """Whether `move_together` has an operator; the same answer on every member."""
+    def carries_joined(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
+        """Whether `move_joined` has an operator; the same answer on every member."""
         return isinstance(collective, Allreduce) and self.carries(collective, group, dtype)
 
-    def move_together(
+    def move_joined(
         self,
         collective: Collective,
         group: Group,
@@ -138,7 +138,7 @@ class NativeTransport:
         watch: Watch,
     ) -> list[tf.Tensor]:
         """All-reduces of several tensors of one dtype as one operator of the default graph."""
-        assert isinstance(collective, Allreduce), "`carries_together` says which there are"
+        assert isinstance(collective, Allreduce), "`carries_joined` says which there are"
         moved: list[tf.Tensor] = self._operators.collectives_allreduce(
             values=list(tensors), reducer=collective.reducer, **self._call(group, record, watch)
         )

@@ -1,8 +1,9 @@
-// The memory that the ranks of one machine share, and how they wait for each other in it.
+// The memory that the ranks of one machine share, and the waiting of ranks for each other in it.
 //
-// A window is one file that every rank has mapped: a table of groups, then a ring of chunks per rank.
-// A rank writes into its own chunks only, and members of a group read them. Each member arrives at
-// every round of the group's collectives, by which it says what it has written and read.
+// A window is a file that every rank has mapped. It has a table of groups, then a ring of chunks for
+// each rank. A rank writes only into its own chunks, and the members of its groups read them. Each
+// member arrives at every round of the group's collectives. By arriving it tells the other members
+// which chunks it has written and read.
 
 #ifndef COLLECTIVES_NATIVE_WINDOW_H_
 #define COLLECTIVES_NATIVE_WINDOW_H_
@@ -28,11 +29,12 @@
 
 namespace collectives {
 
-constexpr int kGroups = 1024;  // a mesh of 64 ranks has 729
-constexpr int kAhead = 9;      // chunks that a rank may have written beyond the one it reads
-// Of a rank: who waits for a round knows that all have read what lies kAhead + 1 chunks before it.
+constexpr int kGroups = 1024;  // a mesh of 64 ranks has 729 groups
+constexpr int kAhead = 9;      // chunks that a rank may have written beyond the one that it reads
+// Chunks of a rank. A member that has waited for a round knows that all members have read the chunks
+// that are kAhead + 1 or more rounds older.
 constexpr int kBuffers = 2 * kAhead + 2;
-constexpr int kRounds = kAhead + 1;  // so many rounds apart, members may arrive at once
+constexpr int kRounds = kAhead + 1;  // number of rounds at which members may be at the same time
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kPage = 4096;
 
@@ -42,12 +44,11 @@ struct alignas(kAlignment) Word {
   std::atomic<uint32_t> sleepers;
 };
 
-// What the members of a group wait on: how often members have arrived at a round, each round in the
-// word after the last one's, and how often they have read all that a collective gave them.
+// The words on which the members of a group wait.
 struct GroupWords {
-  std::atomic<uint64_t> key;  // 0 where no group is
-  Word arrived[kRounds];
-  Word departed;
+  std::atomic<uint64_t> key;  // 0 if the entry has no group
+  Word arrived[kRounds];      // arrivals of members at a round; round i counts in word i % kRounds
+  Word departed;              // members that have read all data of a collective
 };
 
 struct Header {
@@ -59,7 +60,7 @@ inline double Now() {  // the clock of Python's time.perf_counter
   return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-// Seconds of a processor that this thread has had.
+// Processor seconds of this thread.
 inline double Worked() {
   timespec had;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &had);
@@ -78,10 +79,10 @@ inline bool Reached(const Word& word, uint32_t target) {
   return static_cast<int32_t>(word.value.load() - target) >= 0;
 }
 
-// Waits until a word has come to a target: for a while awake, leaving the core to who else wants it
-// (the one that is waited for, perhaps), then asleep. A sleeper is
-// counted before it looks at the word for the last time, and whoever completes the target looks
-// for sleepers after that, so that one of them sees the other.
+// Waits until a word has reached a target. For `spin_seconds` it spins and yields the core, perhaps to
+// the rank for which it waits; then it sleeps. A sleeper counts itself before it reads the word for
+// the last time, and `Advance` reads that count after it has written the word. So either the sleeper
+// sees the word or `Advance` sees the sleeper.
 inline void Wait(Word& word, uint32_t target, double spin_seconds) {
   auto reached = [&] { return Reached(word, target); };
   if (reached()) return;
@@ -101,28 +102,28 @@ inline void Wait(Word& word, uint32_t target, double spin_seconds) {
   word.sleepers.fetch_sub(1);
 }
 
-// Adds one; who completes the target wakes all that sleep.
+// Adds one to a word; wakes all sleepers if the word has reached the target.
 inline void Advance(Word& word, uint32_t target) {
   if (word.value.fetch_add(1) + 1 == target && word.sleepers.load() != 0) {
     syscall(SYS_futex, &word.value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
 }
 
-// A group as this rank sees it. Counts wrap around, as the words do.
+// A group as this rank sees it. The counts wrap around like the words.
 struct Group {
   GroupWords* words = nullptr;
-  std::vector<int> members;  // places in the window, in the group's order
-  int place = 0;             // of this rank among the members
-  uint64_t rounds = 0;       // of the collectives before the one that runs
-  uint32_t collectives = 0;  // that it has taken part in
+  std::vector<int> members;  // numbers of the members in the window, in the group's order
+  int place = 0;             // position of this rank among the members
+  uint64_t rounds = 0;       // rounds of all collectives before the running one
+  uint32_t collectives = 0;  // collectives in which this rank has taken part
   int size() const { return static_cast<int>(members.size()); }
 };
 
 class Window {
  public:
-  // `processes` are those of all ranks where they may read each other's memory, or else empty; they
-  // do from `least_read` bytes on. Chunks are written past the caches where less than `bypass_below`
-  // bytes a second can be written into them.
+  // `processes` has the processes of all ranks if they may read each other's memory, otherwise it is
+  // empty. Ranks read at least `least_read` bytes that way. Writes into chunks bypass the caches while
+  // they are slower than `bypass_below` bytes a second.
   Window(char* base, int rank, int64_t chunk_bytes, double spin_seconds,
          std::vector<pid_t> processes, int64_t least_read, double bypass_below)
       : header_(reinterpret_cast<Header*>(base)),
@@ -135,14 +136,14 @@ class Window {
         bypass_(bypass_below) {}
 
   int64_t chunk_bytes() const { return chunk_bytes_; }
-  Bypass& bypass() { return bypass_; }  // of this rank's chunks
-  bool shares_cores() const { return spin_seconds_ == 0; }  // who waits sleeps at once
+  Bypass& bypass() { return bypass_; }  // for this rank's chunks
+  bool shares_cores() const { return spin_seconds_ == 0; }  // a waiting rank sleeps at once
 
   char* Buffer(const Group& group, int member, int64_t chunk) const {
     return chunks_ + (group.members[member] * kBuffers + chunk % kBuffers) * chunk_bytes_;
   }
 
-  // The group of these ranks; its words are found by all of them under the same key.
+  // Returns the group of these ranks. All of them find its words by the same key.
   Group& Find(const std::vector<int>& members) {
     Group& group = groups_[members];
     if (group.words != nullptr) return group;
@@ -151,26 +152,26 @@ class Window {
     if (key == 0) key = 1;
     for (int probe = 0; probe < kGroups; ++probe) {
       GroupWords& words = header_->groups[(key + probe) % kGroups];
-      uint64_t found = 0;
-      if (words.key.compare_exchange_strong(found, key) || found == key) {
+      uint64_t present = 0;
+      if (words.key.compare_exchange_strong(present, key) || present == key) {
         group.words = &words;
         group.members = members;
         while (members[group.place] != rank_) ++group.place;
         return group;
       }
     }
-    throw std::runtime_error("a window has room for 1024 groups. Got one more.");
+    throw std::runtime_error("a window has space for 1024 groups. Got one more.");
   }
 
-  // Before a rank writes into its chunks: those who read them in its last collective, of whatever
-  // group, are done.
+  // Called before this rank writes into its chunks: waits until they have been read in its last
+  // collective, whose group may be another one.
   void Enter(Group& group) {
     if (last_ != nullptr) AwaitLeft(*last_);
     last_ = &group;
     ++group.collectives;
   }
 
-  // Of the rounds of one collective, which begin with 0.
+  // `round` counts the rounds of one collective from 0.
   void Arrive(Group& group, int64_t round) {
     EndStream();
     Advance(Arrived(group, round), Target(group, round));
@@ -186,7 +187,7 @@ class Window {
     Wait(group.words->departed, group.collectives * group.size(), spin_seconds_);
   }
 
-  // Whether members may read so many bytes of each other where they lie, in runs of so many.
+  // Whether members may read `bytes` bytes in runs of `run_bytes` from each other's memory.
   bool Reads(int64_t bytes, int64_t run_bytes) const {
     return !processes_.empty() && bytes >= least_read_ && run_bytes >= std::min(kPage, least_read_);
   }

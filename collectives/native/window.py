@@ -1,8 +1,8 @@
-"""Memory that the ranks of one machine share: a file in /dev/shm that has no name for long.
+"""Memory that the ranks of one machine share: a file in /dev/shm that is unlinked at once.
 
-A file, and not a window of MPI's: its size can be chosen by what is free, its pages are reserved
-before anybody writes (a page that cannot be had would be a signal that ends the process), and it
-needs no MPI.
+A file has three advantages over a window of MPI's. Its size can follow the free space. Its pages
+are reserved before a rank writes, while a missing page would be a signal that ends the process. And
+it needs no MPI.
 """
 
 from __future__ import annotations
@@ -23,28 +23,32 @@ from collectives.group import Group
 __all__ = ["BYPASS_BELOW", "CHUNK_BYTES", "SharedMemory", "shared_memory", "shared_rooms"]
 
 CHUNK_BYTES = (1 << 17, 1 << 16, 1 << 15, 1 << 14, 1 << 13)
-"""What a chunk may have, the best first: what a rank writes is read from a cache, and a rank may be
-some chunks ahead of another, since each wait for it costs more in a step, whose ranks share their
-cores with what computes, than in a collective by itself."""
+"""Sizes of a chunk in bytes, the best first.
+
+Readers should find a chunk in a cache, which asks for small chunks. A rank may be some chunks ahead
+of other ranks, so large chunks mean less waiting. Waiting costs more inside a step than in a
+collective alone, because there the ranks share their cores with computation."""
 BYPASS_BELOW = 6e9
-"""Where a core writes fewer bytes a second into what another has read, both share no cache, and it
-writes them past the caches. Seen: 1.8e9 to 3.5e9 where they share none, else 7e9 and more."""
+"""Bytes a second: slower writes into memory that another core has read bypass the caches.
+
+Two cores without a common cache write that slowly. Measured: 1.8e9 to 3.5e9 without a common cache,
+7e9 and more with one."""
 
 _FOLDER = Path("/dev/shm")
 _PREFIX = "collectives-"
 _PAGE = 4096
 _SHARE = 0.25
-"""Of what is free there; MPI and TensorFlow's data pipelines use it, too."""
+"""Largest share of the free space; MPI and TensorFlow's data pipelines use /dev/shm, too."""
 
 
 class SharedMemory(NamedTuple):
-    """What a machine's ranks have mapped.
+    """The memory that the ranks of a machine have mapped.
 
     Attributes:
-        memory: all zeros at first; None if a member could not map it.
-        part_bytes: of a chunk, or of a room.
-        problem: why there is none, the first member's reason on every member.
-        file: descriptor; -1 where there is none.
+        memory: the mapped memory, at first all zeros; None if a member could not map it.
+        part_bytes: bytes of a chunk, or of a room.
+        problem: the reason why there is no memory, the same on all members.
+        file: descriptor of the file; -1 if there is no memory.
     """
 
     memory: mmap.mmap | None
@@ -56,21 +60,21 @@ class SharedMemory(NamedTuple):
 def shared_memory(group: Group, window_bytes: Callable[[int, int], int]) -> SharedMemory:
     """Map the same memory on all members of the group that are on one machine.
 
-    Every member of the group calls. The file is unlinked before this returns.
+    All members of the group call. The file is unlinked before the function returns.
 
     Args:
-        group: ranks on one machine or on several.
-        window_bytes: the size for a number of ranks and a size of chunks.
+        group: ranks on one machine or on several machines.
+        window_bytes: returns the bytes of a window for a number of ranks and a size of chunks.
     """
     return _shared(group, lambda: _created(group.local_size(), window_bytes))
 
 
 def shared_rooms(group: Group, start: int) -> SharedMemory:
-    """The same, with a room for each rank that has no pages until somebody reserves them.
+    """Like `shared_memory`, with a room for each rank whose pages are not reserved yet.
 
     Args:
-        group: ranks on one machine or on several; every member calls.
-        start: bytes before the first room, which are reserved.
+        group: ranks on one machine or on several machines; all members call.
+        start: bytes before the first room; their pages are reserved.
     """
     return _shared(group, lambda: _created_rooms(group.local_size(), start))
 
@@ -99,33 +103,33 @@ def _shared(group: Group, created: Callable[[], tuple[str, int, int]]) -> Shared
     if lock >= 0:
         Path(path).unlink(missing_ok=True)
         os.close(lock)
-    first = next((each for each in problems if each), "")
+    first = next((text for text in problems if text), "")
     if first and file >= 0:
         os.close(file)
     return SharedMemory(*((None, chunk, first, -1) if first else (memory, chunk, "", file)))
 
 
 def _created(ranks: int, window_bytes: Callable[[int, int], int]) -> tuple[str, int, int]:
-    """A new file with the largest chunks that there is room for, their size, and the descriptor
-    that locks it."""
+    """Make a file with the largest chunks that fit; return its path, the size of the chunks and the
+    descriptor that locks it."""
     if not _FOLDER.is_dir():
         raise NativeError(f"no {_FOLDER}, which is Linux's shared memory.")
     _remove_abandoned()
     free = shutil.disk_usage(_FOLDER).free
     room = int(free * _SHARE)
-    chunk = next((each for each in CHUNK_BYTES if window_bytes(ranks, each) <= room), 0)
+    chunk = next((size for size in CHUNK_BYTES if window_bytes(ranks, size) <= room), 0)
     if not chunk:
         raise NativeError(
             f"{free:,} bytes free in {_FOLDER}, where {ranks} ranks need "
-            f"{int(window_bytes(ranks, CHUNK_BYTES[-1]) / _SHARE):,}.\nGive it more: "
-            "docker run --shm-size=1g, say."
+            f"{int(window_bytes(ranks, CHUNK_BYTES[-1]) / _SHARE):,}.\nMake it larger, for example "
+            "with docker run --shm-size=1g."
         )
     size = window_bytes(ranks, chunk)
     return _file(size, size, chunk)
 
 
 def _created_rooms(ranks: int, start: int) -> tuple[str, int, int]:
-    """The same, of rooms."""
+    """Make a file with rooms; return its path, the size of a room and the descriptor."""
     if not _FOLDER.is_dir():
         raise NativeError(f"no {_FOLDER}, which is Linux's shared memory.")
     _remove_abandoned()
@@ -134,7 +138,8 @@ def _created_rooms(ranks: int, start: int) -> tuple[str, int, int]:
 
 
 def _file(reserved: int, size: int, part_bytes: int) -> tuple[str, int, int]:
-    """A new file with pages for its first bytes: its path, ``part_bytes``, and its descriptor."""
+    """Make a file and reserve the pages of its first bytes; return its path, ``part_bytes`` and its
+    descriptor."""
     path = _FOLDER / f"{_PREFIX}{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -149,7 +154,7 @@ def _file(reserved: int, size: int, part_bytes: int) -> tuple[str, int, int]:
 
 
 def _remove_abandoned() -> None:
-    """Remove the files of processes that ended before they took the name off: nobody locks them."""
+    """Remove files of processes that ended before they unlinked them; no process locks these."""
     for path in _FOLDER.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError), open(path, "rb") as file:  # another user's, or gone
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

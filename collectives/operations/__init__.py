@@ -1,1 +1,1 @@
-"""What a collective does to the members' arrays: one operation a file, on top of a transport."""
+"""The operations of collectives on the members' arrays and tensors, on top of a transport."""

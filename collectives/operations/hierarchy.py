@@ -1,7 +1,7 @@
-"""A collective of ranks on several machines, as collectives within machines and across them.
+"""Divides a collective of ranks on several machines into collectives within and across machines.
 
-All ranks of a machine go across at once, each with a slice of its own, so that machines send each
-other as much as if each were one rank.
+All ranks of a machine communicate across machines at the same time, each with its own slice of the
+data. So machines send each other as many bytes as if each machine were one rank.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from math import prod
 
 from collectives.buffers import dimension
 from collectives.group import Group
+from collectives.operations.calls import CollectiveCall, LocalCall, OperationCall, Position
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
 from collectives.operations.kinds.alltoall import Alltoall
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.local import Cut, Pad, Reshape
 from collectives.operations.operation import Collective, Local
-from collectives.operations.stages import CollectiveStage, LocalStage, Place, Stage
 
-__all__ = ["Grid", "Part", "in_hierarchy"]
+__all__ = ["Grid", "LevelCall", "in_hierarchy"]
 
 _KINDS: dict[type[Collective], str] = {
     Allgather: "allgather",
@@ -31,17 +31,17 @@ _KINDS: dict[type[Collective], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One of the stages that make a collective.
+class LevelCall:
+    """One of the calls that together have the effect of a collective.
 
     Attributes:
-        stage: what is done.
-        shape: of the results.
-        kind: of a collective; empty for what a rank does alone.
-        is_within: whether its groups are on a machine each.
+        call: the call.
+        shape: shape of the results.
+        kind: kind of the collective; empty for a local operation.
+        is_within: whether each of its groups is on one machine.
     """
 
-    stage: Stage
+    call: OperationCall
     shape: tuple[int, ...]
     kind: str = ""
     is_within: bool = True
@@ -49,13 +49,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where the members of a group are: as many on each of several machines.
+    """The machines of a group's members; each machine has the same number of members.
 
     Attributes:
         machines: number of machines.
-        inside: number of members on each.
-        is_by_machine: whether members of one machine come one after another in the group; else
-            the first member of each machine comes first, then the second of each, and so on.
+        inside: number of members on each machine.
+        is_by_machine: whether the group lists machine after machine. Otherwise it lists the first
+            members of all machines, then the second members, and so on.
     """
 
     machines: int
@@ -64,8 +64,11 @@ class Grid:
 
     @classmethod
     def of(cls, hosts: Sequence[str]) -> Grid | None:
-        """That of members on these machines; None where they are on one, each on its own, or in
-        no such order."""
+        """The grid of members on these machines.
+
+        None if all members are on one machine, if each is on its own machine, or if the machines do
+        not follow one of the two orders.
+        """
         machines = len(set(hosts))
         inside = len(hosts) // machines
         if 1 in (machines, inside) or machines * inside != len(hosts):
@@ -78,11 +81,11 @@ class Grid:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Rows and columns, where a group's positions are the places of a matrix in order."""
+        """Rows and columns of the matrix whose elements, row by row, are the group's members."""
         return (self.machines, self.inside) if self.is_by_machine else (self.inside, self.machines)
 
     def levels(self, group: Group) -> tuple[Group, Group]:
-        """The members on this one's machine, and those that have its place on each machine."""
+        """The group of this member's machine, and the group with one member of each machine."""
         columns = self.sizes[1]
         row, column = divmod(group.rank, columns)
         in_row = group.subgroup(group.ranks[row * columns : (row + 1) * columns])
@@ -92,63 +95,63 @@ class Grid:
 
 def in_hierarchy(
     collective: Collective, groups: Sequence[Group], shape: Sequence[int | None]
-) -> list[Part] | None:
-    """The stages that make what a collective makes, in order.
+) -> list[LevelCall] | None:
+    """The calls within and across machines that have the effect of a collective, in order.
 
-    Reductions add up in another order, and half precision is rounded on each level; all members
-    have the same bits.
+    Reductions add numbers in another order, and half precision is rounded on each level. All
+    members still get the same bits.
 
     Args:
-        collective: the same of all groups.
-        groups: of each rank of this process.
-        shape: of what each rank gives.
+        collective: the collective, the same for all groups.
+        groups: the group of each rank of this process.
+        shape: shape of each rank's array.
 
     Returns:
-        None on every member where there are none: for an exchange, members that lie in no `Grid`,
-        a shape that is unknown, has no elements or does not divide.
+        The calls. None, on every member, for an exchange, for members that form no `Grid`, and for
+        a shape that is unknown, has no elements or cannot be divided.
     """
     grid = Grid.of(groups[0].hosts)
     known = [extent for extent in shape if extent]
     if grid is None or len(known) != len(shape):
         return None
-    stages, rank, size = _Stages(groups, grid), len(known), len(groups[0].ranks)
+    calls, rank, size = _Calls(groups, grid), len(known), len(groups[0].ranks)
     match collective:
         case Allreduce(reducer):
-            _allreduce(stages, reducer, known)
+            _allreduce(calls, reducer, known)
         case ReduceScatter(dim, reducer) if not known[dimension(dim, rank)] % size:
-            _reduce_scatter(stages, dimension(dim, rank), reducer, known)
+            _reduce_scatter(calls, dimension(dim, rank), reducer, known)
         case Allgather(dim):
-            _allgather(stages, dimension(dim, rank), known)
+            _allgather(calls, dimension(dim, rank), known)
         case Alltoall(cut, joined) if not known[dimension(cut, rank)] % size:
-            _alltoall(stages, dimension(cut, rank), dimension(joined, rank), known)
+            _alltoall(calls, dimension(cut, rank), dimension(joined, rank), known)
         case _:
             return None
-    return stages.found
+    return calls.made
 
 
-class _Stages:
-    """Collects stages, in order."""
+class _Calls:
+    """Collects calls, in order."""
 
     def __init__(self, groups: Sequence[Group], grid: Grid) -> None:
         levels = [grid.levels(group) for group in groups]
         self.grid = grid
-        self.found: list[Part] = []
+        self.made: list[LevelCall] = []
         self._within = tuple(within for within, _ in levels)
         self._across = tuple(across for _, across in levels)
-        self._places = (Place(0, 1),) * len(levels)
+        self._positions = (Position(0, 1),) * len(levels)
 
-    def alone(self, operation: Local, shape: Sequence[int]) -> None:
-        self.found.append(Part(LocalStage(operation, self._places), tuple(shape)))
+    def local(self, operation: Local, shape: Sequence[int]) -> None:
+        self.made.append(LevelCall(LocalCall(operation, self._positions), tuple(shape)))
 
     def reshape(self, shape: Sequence[int]) -> None:
-        self.alone(Reshape(tuple(shape)), shape)
+        self.local(Reshape(tuple(shape)), shape)
 
     def within(self, collective: Collective, shape: Sequence[int]) -> None:
-        """Among the members on a machine."""
+        """Add a collective of the members on each machine."""
         self._add(collective, self._within, shape, True)
 
     def across(self, collective: Collective, shape: Sequence[int]) -> None:
-        """Among those with one place on each machine."""
+        """Add a collective of groups with one member of each machine."""
         self._add(collective, self._across, shape, False)
 
     def _add(
@@ -158,77 +161,83 @@ class _Stages:
         shape: Sequence[int],
         is_within: bool,
     ) -> None:
-        stage, kind = CollectiveStage(collective, groups), _KINDS[type(collective)]
-        self.found.append(Part(stage, tuple(shape), kind, is_within))
+        call, kind = CollectiveCall(collective, groups), _KINDS[type(collective)]
+        self.made.append(LevelCall(call, tuple(shape), kind, is_within))
 
     def cut(self, extent: int) -> list[int]:
-        """A dimension in rows and columns of shards."""
+        """The sizes of a dimension that is divided into rows and columns of shards."""
         rows, columns = self.grid.sizes
         return [rows, columns, extent // (rows * columns)]
 
     @property
     def dims(self) -> tuple[int, int]:
-        """Which of rows and columns are the members on a machine, and which the machines."""
+        """The numbers of the matrix dimensions of a machine's members and of the machines."""
         return (1, 0) if self.grid.is_by_machine else (0, 1)
 
 
-def _allreduce(stages: _Stages, reducer: str, shape: list[int]) -> None:
-    """Each member reduces a slice of its machine's, then of all machines'."""
-    size, inside = prod(shape), stages.grid.inside
+def _allreduce(calls: _Calls, reducer: str, shape: list[int]) -> None:
+    """Each member reduces one slice within its machine, then across the machines."""
+    size, inside = prod(shape), calls.grid.inside
     slice_ = -(-size // inside)
     padded = slice_ * inside
-    stages.reshape([size])
+    calls.reshape([size])
     if padded != size:
-        stages.alone(Pad(0, padded), [padded])
-    stages.within(ReduceScatter(0, reducer), [slice_])
-    stages.across(Allreduce(reducer), [slice_])
-    stages.within(Allgather(0), [padded])
+        calls.local(Pad(0, padded), [padded])
+    calls.within(ReduceScatter(0, reducer), [slice_])
+    calls.across(Allreduce(reducer), [slice_])
+    calls.within(Allgather(0), [padded])
     if padded != size:
-        stages.alone(Cut(0, size), [size])
-    stages.reshape(shape)
+        calls.local(Cut(0, size), [size])
+    calls.reshape(shape)
 
 
-def _reduce_scatter(stages: _Stages, dim: int, reducer: str, shape: list[int]) -> None:
-    """Each member reduces its machine's shards for those with its place, who share them."""
+def _reduce_scatter(calls: _Calls, dim: int, reducer: str, shape: list[int]) -> None:
+    """Each member reduces within its machine the shards of its group across machines.
+
+    Then that group reduces and divides them.
+    """
     before, (extent, *after) = shape[:dim], shape[dim:]
-    cut, (inside, outside) = stages.cut(extent), stages.dims
-    stages.reshape([*before, *cut, *after])
+    cut, (inside, outside) = calls.cut(extent), calls.dims
+    calls.reshape([*before, *cut, *after])
     cut[inside] = 1
-    stages.within(ReduceScatter(dim + inside, reducer), [*before, *cut, *after])
+    calls.within(ReduceScatter(dim + inside, reducer), [*before, *cut, *after])
     cut[outside] = 1
-    stages.across(ReduceScatter(dim + outside, reducer), [*before, *cut, *after])
-    stages.reshape([*before, cut[-1], *after])
+    calls.across(ReduceScatter(dim + outside, reducer), [*before, *cut, *after])
+    calls.reshape([*before, cut[-1], *after])
 
 
-def _allgather(stages: _Stages, dim: int, shape: list[int]) -> None:
-    """A shard goes to one member on each machine, which has it for the others there."""
+def _allgather(calls: _Calls, dim: int, shape: list[int]) -> None:
+    """A shard goes to one member on each machine, which passes it on within the machine."""
     before, (extent, *after) = shape[:dim], shape[dim:]
-    (inside, outside), sizes = stages.dims, stages.grid.sizes
+    (inside, outside), sizes = calls.dims, calls.grid.sizes
     joined = [1, 1, extent]
-    stages.reshape([*before, *joined, *after])
+    calls.reshape([*before, *joined, *after])
     joined[outside] = sizes[outside]
-    stages.across(Allgather(dim + outside), [*before, *joined, *after])
+    calls.across(Allgather(dim + outside), [*before, *joined, *after])
     joined[inside] = sizes[inside]
-    stages.within(Allgather(dim + inside), [*before, *joined, *after])
-    stages.reshape([*before, prod(joined), *after])
+    calls.within(Allgather(dim + inside), [*before, *joined, *after])
+    calls.reshape([*before, prod(joined), *after])
 
 
-def _alltoall(stages: _Stages, split_dim: int, concat_dim: int, shape: list[int]) -> None:
-    """Each member gets its machine's shards for those with its place, who then exchange them: a
-    message to each machine instead of one to each member."""
-    made: list[int] = []
+def _alltoall(calls: _Calls, split_dim: int, concat_dim: int, shape: list[int]) -> None:
+    """Each member gets its machine's shards for its group across machines, which then exchanges
+    them.
+
+    So a member sends one message to each machine instead of one to each member.
+    """
+    divided: list[int] = []
     for dim, extent in enumerate(shape):
         if dim == concat_dim:
-            join_at = len(made)
-            made += [1, 1]
+            join_at = len(divided)
+            divided += [1, 1]
         if dim == split_dim:
-            cut_at = len(made)
-        made += stages.cut(extent) if dim == split_dim else [extent]
+            cut_at = len(divided)
+        divided += calls.cut(extent) if dim == split_dim else [extent]
     result = list(shape)
-    result[split_dim] //= prod(stages.grid.sizes)
-    result[concat_dim] *= prod(stages.grid.sizes)
-    stages.reshape(made)
-    for move, level in zip((stages.within, stages.across), stages.dims, strict=True):
-        made[cut_at + level], made[join_at + level] = 1, stages.grid.sizes[level]
-        move(Alltoall(cut_at + level, join_at + level), made)
-    stages.reshape(result)
+    result[split_dim] //= prod(calls.grid.sizes)
+    result[concat_dim] *= prod(calls.grid.sizes)
+    calls.reshape(divided)
+    for move, level in zip((calls.within, calls.across), calls.dims, strict=True):
+        divided[cut_at + level], divided[join_at + level] = 1, calls.grid.sizes[level]
+        move(Alltoall(cut_at + level, join_at + level), divided)
+    calls.reshape(result)

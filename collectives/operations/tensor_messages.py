@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from collectives.buffers import Array
 from collectives.group import Group
-from collectives.operations.stages import Unwatched, Watch
+from collectives.operations.calls import Unwatched, Watch
 from collectives.sequence import in_active_sequence
 from collectives.watchdog import about
 
@@ -102,7 +102,7 @@ def send_tensors(
 
 
 def is_sent(operation: tf.Operation) -> bool:
-    """Whether an operation of `send_tensors` sends a message. Such an operation never waits."""
+    """Whether an operation of `send_tensors` sends a message. It never waits for a receiver."""
     if operation.type == "PyFunc":
         return _HOST_CALL.search(operation.name) is not None
     return bool(operation.type == "CollectivesSend")

@@ -1,4 +1,4 @@
-"""What a group asks of whatever carries its bytes."""
+"""The interface of a transport, which carries the bytes of a group."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Transport"]
 class Transport(Protocol):
     """Carries contiguous buffers between the members of one group.
 
-    Buffers are one-dimensional. Every member makes the same calls in the same order with buffers
-    of the same sizes, but for `send` and `receive`. A call starts a collective; its result is there
-    after the next `wait`.
-    Block i of a buffer belongs to position i of the group. Nothing here converts, checks or
-    lays out elements: `collectives.operations` has done that.
+    Buffers are one-dimensional. Except for `send` and `receive`, all members make the same calls in
+    the same order with buffers of the same sizes. A call starts a collective, whose result is
+    complete after the next `wait`. Block i of a buffer belongs to position i of the group.
+
+    A transport does not convert, check or lay out elements; `collectives.operations` does.
     """
 
     @property
@@ -29,58 +29,58 @@ class Transport(Protocol):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Name of the machine of every member, in the group's order."""
+        """Name of the machine of each member, in the group's order."""
 
     @property
     def library(self) -> str:
-        """Name and version of what carries the bytes; empty for a process alone."""
+        """Name and version of the MPI library; empty for a job of one process."""
 
     def subgroup(self, ranks: tuple[int, ...]) -> Transport:
-        """The transport of some of the members, this one among them; only they call."""
+        """The transport of some members including this one; only these members call."""
 
     def allreduce(self, send: Array, receive: Array, reducer: str) -> None:
-        """``receive`` becomes the reduction of every member's ``send``."""
+        """Set ``receive`` to the reduction of all members' ``send``."""
 
     def reduce_scatter(self, send: Array, receive: Array, reducer: str) -> None:
-        """``receive`` becomes this member's block of the reduction of every ``send``."""
+        """Set ``receive`` to this member's block of the reduction of all ``send``."""
 
     def allgather(self, send: Bytes, receive: Bytes) -> None:
-        """``receive`` becomes the ``send`` of every member, one after another."""
+        """Set ``receive`` to the ``send`` of all members, one after another."""
 
     def alltoall(self, send: Bytes, receive: Bytes) -> None:
-        """Block i of ``receive`` becomes this member's block of the ``send`` of member i."""
+        """Set block i of ``receive`` to this member's block of the ``send`` of member i."""
 
     def exchange(
         self, send: Bytes, send_sizes: list[int], receive: Bytes, receive_sizes: list[int]
     ) -> None:
-        """Block i of ``receive`` becomes this member's block of the ``send`` of member i.
+        """Set block i of ``receive`` to this member's block of the ``send`` of member i.
 
-        Blocks have the sizes given, in bytes, one per member; most are empty.
+        ``send_sizes`` and ``receive_sizes`` are in bytes, one per member; most are 0.
         """
 
     def broadcast(self, buffer: Bytes, root: int) -> None:
-        """``buffer`` becomes that of the member at position ``root``."""
+        """Set ``buffer`` to the buffer of the member at position ``root``."""
 
     def check_messages(self) -> None:
-        """Before the first `send`.
+        """Check that messages can travel while a member waits; called before the first `send`.
 
         Raises:
-            TransportError: if messages cannot go on while members wait for others.
+            TransportError: if they cannot.
         """
 
     def send(self, buffer: Bytes, target: int, tag: int) -> None:
-        """Send to the member at a position, which alone receives. Returns at once; the buffer
-        stays as it is."""
+        """Send to the member at position ``target``. The call returns at once, and the caller does
+        not change the buffer afterwards."""
 
     def receive(self, buffer: Bytes, source: int, tag: int) -> None:
-        """``buffer`` becomes what the member at a position has sent with this tag, the first that
-        is not received yet. Returns once it is there."""
+        """Wait for the next message with this tag from the member at position ``source``, and write
+        it to ``buffer``."""
 
     def wait(self) -> None:
-        """Returns once the collective that this member started last is done."""
+        """Wait until the collective that this member started last is done."""
 
     def barrier(self) -> None:
-        """Returns once every member has called."""
+        """Wait until every member has called."""
 
     def abort(self, code: int) -> NoReturn:
-        """Ends every process of the job, members or not."""
+        """End all processes of the job, also those outside the group."""

@@ -1,4 +1,4 @@
-"""Ranks that live in one process, without MPI; a job of one process is the only one of them."""
+"""A transport for ranks that live in one process, without MPI. A job may have only one rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collectives.errors import TransportError
 __all__ = ["InProcessTransport"]
 
 Deliver: TypeAlias = Callable[[list[Any], list[Any]], None]
-"""Fills what members receive from what they send, both by position in the group."""
+"""Fills the receive buffers of all members from their send buffers, both in the group's order."""
 
 _REDUCE: dict[str, np.ufunc] = {
     "sum": np.add,
@@ -29,15 +29,17 @@ _REDUCE: dict[str, np.ufunc] = {
 class InProcessTransport:
     """One of several ranks of a process.
 
-    The ranks take turns, so none can wait for another: a collective moves its data when the last
-    member starts it. Every rank starts a collective before one of them calls `wait`.
+    The ranks take turns, so a rank cannot wait for another one. A collective moves its data when
+    the last member starts it. All ranks start a collective before the first of them calls `wait`.
 
     Args:
-        ranks: of the group.
-        rank: position of this member in it.
-        started: per group what its members have started; shared by all ranks of the process.
-        messages: by group, sender, receiver and tag those that are not received; likewise.
-        hosts: machine of each rank, where they are to look as if they were on several.
+        ranks: the ranks of the group.
+        rank: position of this member in the group.
+        started: the buffers of members that have started a collective, by group and position;
+            shared by all ranks of the process.
+        messages: messages that are not received yet, by group, sender, receiver and tag; shared by
+            all ranks of the process.
+        hosts: name of the machine of each rank, to pretend that they are on several machines.
     """
 
     library = ""
@@ -58,13 +60,13 @@ class InProcessTransport:
 
     @classmethod
     def all_of(cls, count: int, hosts: tuple[str, ...] | None = None) -> list[InProcessTransport]:
-        """The members of a new group of so many ranks, in order."""
+        """The members of a new group of ``count`` ranks, in order."""
         first = cls(tuple(range(count)), hosts=hosts)
         shared = first._started, first._messages, first.hosts
         return [cls(first.ranks, rank, *shared) for rank in first.ranks]
 
     def subgroup(self, ranks: tuple[int, ...]) -> InProcessTransport:
-        """This rank as a member of a group of some of the ranks."""
+        """See `Transport.subgroup`."""
         rank = ranks.index(self.ranks[self.rank])
         hosts = tuple(self.hosts[self.ranks.index(each)] for each in ranks)
         return InProcessTransport(ranks, rank, self._started, self._messages, hosts)
@@ -78,28 +80,28 @@ class InProcessTransport:
         started = self._started.get(self.ranks)
         if started:
             raise TransportError(
-                "the ranks of one process all start a collective before one waits for it. Got "
+                "all ranks of a process start a collective before one waits for it. Got "
                 f"rank {self.ranks[self.rank]} of the group {self.ranks} waiting for "
                 f"{len(self.ranks) - len(started)} others."
             )
 
     def allreduce(self, send: Array, receive: Array, reducer: str) -> None:
-        """See `Transport.allreduce`; in the group's order."""
+        """See `Transport.allreduce`; reduces in the group's order."""
 
         def deliver(sent: list[Array], received: list[Array]) -> None:
             total = _reduced(sent, reducer)
-            for each in received:
-                each[...] = total
+            for target in received:
+                target[...] = total
 
         self._start(send, receive, deliver)
 
     def reduce_scatter(self, send: Array, receive: Array, reducer: str) -> None:
-        """See `Transport.reduce_scatter`; in the group's order."""
+        """See `Transport.reduce_scatter`; reduces in the group's order."""
 
         def deliver(sent: list[Array], received: list[Array]) -> None:
             blocks = _reduced(sent, reducer).reshape(len(received), -1)
-            for each, block in zip(received, blocks, strict=True):
-                each[...] = block
+            for target, block in zip(received, blocks, strict=True):
+                target[...] = block
 
         self._start(send, receive, deliver)
 
@@ -107,8 +109,8 @@ class InProcessTransport:
         """See `Transport.allgather`."""
 
         def deliver(sent: list[Array], received: list[Array]) -> None:
-            for each in received:
-                np.concatenate(sent, out=each)
+            for target in received:
+                np.concatenate(sent, out=target)
 
         self._start(send, receive, deliver)
 
@@ -122,26 +124,26 @@ class InProcessTransport:
     ) -> None:
         """See `Transport.exchange`."""
         blocks = np.split(send, np.cumsum(send_sizes)[:-1])
-        places = np.split(receive, np.cumsum(receive_sizes)[:-1])
+        targets = np.split(receive, np.cumsum(receive_sizes)[:-1])
 
         def deliver(sent: list[list[Array]], received: list[list[Array]]) -> None:
-            for member, own in enumerate(received):
-                for place, from_member in zip(own, sent, strict=True):
-                    place[...] = from_member[member]
+            for member, targets in enumerate(received):
+                for target, from_member in zip(targets, sent, strict=True):
+                    target[...] = from_member[member]
 
-        self._start(blocks, places, deliver)
+        self._start(blocks, targets, deliver)
 
     def broadcast(self, buffer: Bytes, root: int) -> None:
         """See `Transport.broadcast`."""
 
         def deliver(sent: list[Array], received: list[Array]) -> None:
-            for each in received:
-                each[...] = sent[root]
+            for target in received:
+                target[...] = sent[root]
 
         self._start(buffer, buffer, deliver)
 
     def check_messages(self) -> None:
-        """Nothing: a message is there once it is sent."""
+        """Do nothing: a message has arrived once it is sent."""
 
     def send(self, buffer: Bytes, target: int, tag: int) -> None:
         """See `Transport.send`."""
@@ -151,27 +153,27 @@ class InProcessTransport:
         """See `Transport.receive`.
 
         Raises:
-            TransportError: if it has not been sent.
+            TransportError: if the message has not been sent.
         """
         waiting = self._messages.get((self.ranks, source, self.rank, tag))
         if not waiting:
             raise TransportError(
-                "a rank of one process receives what another has sent before. Got rank "
+                "in one process, a rank sends a message before another rank receives it. Got rank "
                 f"{self.ranks[self.rank]} waiting for rank {self.ranks[source]}."
             )
         buffer[...] = waiting.pop(0)
 
     def barrier(self) -> None:
-        """Nothing: the ranks take turns."""
+        """Do nothing: the ranks take turns."""
 
     def abort(self, code: int) -> NoReturn:
-        """Ends this process at once, from whichever thread, as MPI's abort does."""
+        """End this process at once; callable from any thread, like MPI's abort."""
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
     def _start(self, send: Any, receive: Any, deliver: Deliver) -> None:
-        """Note what this member sends and receives; the last member delivers for all."""
+        """Note this member's buffers; the call of the last member delivers the data of all."""
         started = self._started.setdefault(self.ranks, {})
         if self.rank in started:
             started.clear()
@@ -187,7 +189,7 @@ class InProcessTransport:
 
 def _reduced(sent: list[Array], reducer: str) -> Array:
     total = sent[0].copy()
-    with np.errstate(all="ignore"):  # as silent as MPI
+    with np.errstate(all="ignore"):  # MPI does not warn either
         for other in sent[1:]:
             _REDUCE[reducer](total, other, out=total)
     return total

@@ -1,6 +1,6 @@
-"""What the launcher's environment says, and what the MPI library should be told in it.
+"""Reads the launcher's environment variables, and chooses those of the MPI library.
 
-Nothing here starts MPI: these decisions have to be made before it starts.
+These decisions have to be made before MPI starts, so this module does not start it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ __all__ = [
 TRANSPORT_VARIABLE = "COLLECTIVES_TRANSPORT"
 
 _MIB = 1 << 20
-# What a rank on MPICH takes of /dev/shm: 5.2 MiB with UCX's POSIX segments (83 MiB of 16 ranks),
-# 1.1 MiB of queues without them, and an eighth of that with an eighth of the cells.
+# Bytes of /dev/shm that a rank on MPICH takes, rounded up. Measured: 5.2 MiB with UCX's POSIX
+# segments (83 MiB for 16 ranks), 1.1 MiB of queues without them, and an eighth of that with an
+# eighth of the cells.
 _POSIX_BYTES_PER_RANK = 8 * _MIB
 _QUEUE_BYTES_PER_RANK = 2 * _MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What started this process as one of several.
+    """The launcher that started this process as one of several.
 
     Attributes:
-        launcher: its name, for messages.
-        processes: size of the job, None where the launcher does not say.
-        local_processes: processes of the job on this machine, None where it does not say.
+        launcher: name of the launcher, for messages.
+        processes: number of processes of the job, None if unknown.
+        local_processes: number of processes of the job on this machine, None if unknown.
     """
 
     launcher: str
@@ -47,8 +48,9 @@ class Launch:
     local_processes: int | None
 
 
-# launcher, variable with this process's rank, variable with the job's size, with the local size.
-# Slurm sets its rank in a plain batch script too: only a step's own variables tell of srun.
+# For each launcher: its name, and the variables with the rank of this process, the size of the job
+# and the number of processes on this machine. Slurm sets the rank in a batch script, too, so only
+# the variables of a step tell that srun started the process.
 _LAUNCHERS = (
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
@@ -57,13 +59,12 @@ _LAUNCHERS = (
 
 
 def detect(environment: Mapping[str, str] | None = None) -> Launch | None:
-    """The launcher of this process, None if it was started by itself.
+    """The launcher of this process, None if no launcher started it.
 
-    ``COLLECTIVES_TRANSPORT`` set to ``mpi`` or ``single`` overrules what the launchers' own
-    variables say.
+    ``COLLECTIVES_TRANSPORT`` set to ``mpi`` or ``single`` overrules the launchers' variables.
 
     Raises:
-        TransportError: if it is set to anything else.
+        TransportError: if ``COLLECTIVES_TRANSPORT`` has another value.
     """
     environment = os.environ if environment is None else environment
     wanted = environment.get(TRANSPORT_VARIABLE, "")
@@ -90,10 +91,10 @@ def _leading_number(text: str) -> int | None:
 
 
 def available_cores() -> int:
-    """Cores that the job may use on this machine.
+    """Number of cores that the job may use on this machine.
 
-    A rank bound to one core is not alone on it for that: the launcher, its parent, still has the
-    whole set, so the larger of the two counts.
+    A launcher may bind each rank to one core. The launcher itself, the parent process, still has
+    all cores, so the larger of the two numbers counts.
     """
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
@@ -113,13 +114,14 @@ def shared_memory_bytes(path: str = "/dev/shm") -> int | None:
 
 
 def mpi_settings(launch: Launch, cores: int, shared_bytes: int | None) -> dict[str, str]:
-    """Environment variables that help MPI on this machine; what the user has set goes first.
+    """Environment variables that help MPI on this machine; variables that the user has set win.
 
-    With more ranks than cores, a rank that waits must sleep: it holds the core that another needs
-    to arrive. MPICH's ordinary yield does not give it up under Linux's scheduler; its heavy one
-    does, at half a millisecond of latency, which only the oversubscribed pay. With little shared
-    memory (containers have 64 MB), MPICH would die of a segmentation fault: UCX then uses System
-    V segments, which are not counted there, and MPICH shorter queues.
+    With more ranks than cores, a waiting rank must sleep, because it holds the core that another
+    rank needs. MPICH's ordinary yield does not free the core under Linux's scheduler. Its heavy
+    yield does, at the price of 0.5 ms of latency, so it is set only with more ranks than cores.
+
+    With little shared memory (containers have 64 MB), MPICH would end with a segmentation fault.
+    UCX then uses System V segments, which do not count there, and MPICH uses shorter queues.
     """
     ranks = launch.local_processes
     settings: dict[str, str] = {}

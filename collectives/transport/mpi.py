@@ -1,4 +1,4 @@
-"""MPI, through mpi4py: the only module that imports it, and importing it starts MPI."""
+"""The transport over MPI. Only this module imports mpi4py; `connect` starts MPI."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["HOST_VARIABLE", "MpiTransport", "connect"]
 
 HOST_VARIABLE = "COLLECTIVES_HOST"
-"""Environment variable: the machine of a rank, in place of the name that MPI knows: ranks of two
-containers on one machine share no memory, say."""
+"""Environment variable with the name of a rank's machine; it replaces the name that MPI reports.
 
-# MPI promises tags up to here; a library may offer more.
+Ranks in two containers of one machine need different names, because they share no memory."""
+
+# MPI guarantees tags below this number; a library may allow larger ones.
 _TAGS = 1 << 15
 _SEGMENTS = "/dev/shm/mpich_shm_"
 
@@ -45,9 +46,9 @@ class MpiTransport:
     """The members of one MPI communicator.
 
     Args:
-        communicator: what carries the bytes; nobody else may use it.
-        ranks: world rank of every process in it, in its order.
-        hosts: machine of every process in it, in its order.
+        communicator: carries the bytes; only this object uses it.
+        ranks: world rank of each process of the communicator, in its order.
+        hosts: name of the machine of each process, in the same order.
     """
 
     def __init__(
@@ -64,11 +65,11 @@ class MpiTransport:
         self._operations = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}
 
     def subgroup(self, ranks: tuple[int, ...]) -> MpiTransport:
-        """The communicator of some members, made once; only they call, in the same order."""
+        """See `Transport.subgroup`; a communicator is made once."""
         if ranks not in self._subgroups:
             positions = [self.ranks.index(rank) for rank in ranks]
             members = self._communicator.Get_group().Incl(positions)
-            # Groups that share members and are made at once are told apart by their tags.
+            # The tag distinguishes groups that share members and are made at the same time.
             tag = zlib.crc32(repr(ranks).encode()) % _TAGS
             with watchdog().waiting("a new group", ranks):
                 communicator = self._communicator.Create_group(members, tag)
@@ -100,7 +101,7 @@ class MpiTransport:
     def exchange(
         self, send: Bytes, send_sizes: list[int], receive: Bytes, receive_sizes: list[int]
     ) -> None:
-        """MPI_Alltoallv, which sends nothing where a block is empty."""
+        """MPI_Alltoallv, which sends nothing for an empty block."""
         with self._waiting("exchange"):
             self._communicator.Alltoallv((send, send_sizes), (receive, receive_sizes))
 
@@ -110,18 +111,17 @@ class MpiTransport:
             self._communicator.Bcast(buffer, root)
 
     def check_messages(self) -> None:
-        """See `Transport.check_messages`: MPI takes calls of several threads at once, or not."""
+        """See `Transport.check_messages`: MPI has to take calls of several threads at once."""
         from mpi4py import MPI
 
         if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
             raise TransportError(
-                "messages go on while a rank waits for others, so MPI's thread level is multiple. "
-                "Got a lower one: leave mpi4py.rc.thread_level as it is, or use an MPI built with "
-                "threads."
+                "messages travel while a rank waits, so MPI's thread level is multiple. Got "
+                "a lower one: leave mpi4py.rc.thread_level as it is, or use an MPI with threads."
             )
 
     def send(self, buffer: Bytes, target: int, tag: int) -> None:
-        """MPI_Isend, which `Outbox` goes on with."""
+        """MPI_Isend, which `Outbox` continues."""
         _outbox.add(self._communicator.Isend(buffer, target, tag % _TAGS), buffer)
 
     def receive(self, buffer: Bytes, source: int, tag: int) -> None:
@@ -131,7 +131,7 @@ class MpiTransport:
             self._communicator.Recv(buffer, source, tag % _TAGS)
 
     def wait(self) -> None:
-        """Nothing: MPI's blocking collectives are done when they return."""
+        """Do nothing: MPI's blocking collectives are done when they return."""
 
     def barrier(self) -> None:
         """MPI_Barrier."""
@@ -142,7 +142,7 @@ class MpiTransport:
         return watchdog().waiting(kind, self.ranks)
 
     def abort(self, code: int) -> NoReturn:
-        """MPI_Abort of the world: a member that waits for this process would wait for ever."""
+        """MPI_Abort of the world, because a member that waits for this process would hang."""
         from mpi4py import MPI
 
         _abort(MPI.COMM_WORLD, code)
@@ -150,10 +150,10 @@ class MpiTransport:
 
 
 class MpiPeers:
-    """See `collectives.watchdog.Peers`; MPI takes calls from several threads.
+    """See `collectives.watchdog.Peers`; for MPI with the thread level multiple.
 
     Args:
-        communicator: of all processes; nobody else may use it.
+        communicator: has all processes; only this object uses it.
     """
 
     def __init__(self, communicator: MPI.Intracomm) -> None:
@@ -163,11 +163,11 @@ class MpiPeers:
 
     def send(self, rank: int, message: bytes) -> None:
         """MPI_Isend."""
-        self._sent = [each for each in self._sent if not each[0].Test()]
+        self._sent = [sent for sent in self._sent if not sent[0].Test()]
         self._sent.append((self._communicator.Isend(message, rank), message))
 
     def received(self) -> Iterator[tuple[int, bytes]]:
-        """MPI_Iprobe, and MPI_Recv of what is there."""
+        """MPI_Iprobe, and MPI_Recv of the messages that have arrived."""
         from mpi4py import MPI
 
         status = MPI.Status()
@@ -182,7 +182,7 @@ class MpiPeers:
 
 
 def _abort(communicator: MPI.Intracomm, code: int) -> None:
-    """MPI_Abort without what MPI writes then: who aborts has said why."""
+    """MPI_Abort without MPI's own messages, because the caller has written the reason."""
     sys.stderr.flush()
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
@@ -190,11 +190,11 @@ def _abort(communicator: MPI.Intracomm, code: int) -> None:
 
 
 def connect(launch: Launch) -> MpiTransport:
-    """The transport of all processes of the job; starts MPI. Every process of the job calls.
+    """Start MPI and return the transport of all processes of the job, each of which calls.
 
     Raises:
-        TransportError: if mpi4py or its MPI is missing, if it is not the MPI of the launcher, or
-            if its thread level is too low for TensorFlow's threads.
+        TransportError: if mpi4py or its MPI is missing, if mpi4py uses another MPI than the
+            launcher, or if MPI's thread level is too low for TensorFlow's threads.
     """
     settings = mpi_settings(launch, available_cores(), shared_memory_bytes())
     for variable, value in settings.items():
@@ -215,12 +215,13 @@ def connect(launch: Launch) -> MpiTransport:
 
 
 def _started(launch: Launch) -> ModuleType:
-    """``mpi4py.MPI``, after MPI_Init_thread.
+    """Call MPI_Init_thread and return ``mpi4py.MPI``.
 
-    mpi4py would keep Python's other threads from running while that waits for other processes.
+    mpi4py's own initialization would hold Python's lock, so other threads would stand still while
+    MPI waits for other processes.
 
     Raises:
-        TransportError: if there is no MPI.
+        TransportError: if mpi4py or MPI is missing.
     """
     try:
         import mpi4py
@@ -241,8 +242,8 @@ def _started(launch: Launch) -> ModuleType:
         failed = ctypes.CDLL(MPI.__file__).MPI_Init_thread(None, None, wanted, ctypes.byref(given))
         if failed:
             raise TransportError(
-                f"MPI starts on every process of a job. Got error {failed} of MPI_Init_thread: see "
-                "that mpirun and mpi4py belong to one MPI."
+                f"MPI starts on all processes of a job. Got error {failed} of MPI_Init_thread: "
+                "check that mpirun and mpi4py belong to one MPI."
             )
         for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
             communicator.Set_errhandler(MPI.ERRORS_RETURN)
@@ -250,10 +251,10 @@ def _started(launch: Launch) -> ModuleType:
 
 
 def _unlink_segments() -> None:
-    """Take the names off the shared memory of MPICH, which all ranks have mapped by now.
+    """Unlink the files of MPICH's shared memory, which all ranks have mapped by now.
 
-    It goes with the last process that has it, then, however that ends. MPICH takes them off when it
-    ends as it should: a job that was killed left some megabytes behind.
+    The system then frees the memory with the last process, also when that is killed. MPICH unlinks
+    the files only when it ends normally, so a killed job left some megabytes behind.
     """
     maps = Path("/proc/self/maps")
     lines = maps.read_text("utf-8").splitlines() if maps.exists() else []
@@ -263,7 +264,7 @@ def _unlink_segments() -> None:
 
 
 def _end_in_start() -> None:
-    """End the job from a process that is still starting MPI."""
+    """End the job from a process in which MPI is still starting."""
     _unlink_segments()
     terminate()
 
@@ -273,10 +274,10 @@ def _hosts(communicator: MPI.Intracomm) -> tuple[str, ...]:
 
     name_type = np.dtype((np.bytes_, MPI.MAX_PROCESSOR_NAME))
     name = os.environ.get(HOST_VARIABLE) or MPI.Get_processor_name()
-    own = np.array([name.encode()], name_type)
-    every = np.empty(communicator.Get_size(), name_type)
-    communicator.Allgather(own.view(np.uint8), every.view(np.uint8))
-    return tuple(name.decode() for name in every.tolist())
+    host = np.array([name.encode()], name_type)
+    hosts = np.empty(communicator.Get_size(), name_type)
+    communicator.Allgather(host.view(np.uint8), hosts.view(np.uint8))
+    return tuple(name.decode() for name in hosts.tolist())
 
 
 def _check_threads(level: int) -> None:
@@ -285,9 +286,9 @@ def _check_threads(level: int) -> None:
     if level < MPI.THREAD_SERIALIZED:
         names = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled"}
         raise TransportError(
-            "TensorFlow runs collectives in threads of its own, so MPI's thread level is at least "
-            f"serialized. Got {names.get(level, level)}: import collectives before what starts "
-            "MPI, leave mpi4py.rc.thread_level as it is, or use an MPI built with threads."
+            "TensorFlow runs collectives in its own threads, so MPI's thread level is at least "
+            f"serialized. Got {names.get(level, level)}: import collectives before the module that "
+            "starts MPI, leave mpi4py.rc.thread_level as it is, or use an MPI built with threads."
         )
 
 
@@ -297,6 +298,6 @@ def _check_size(launch: Launch, size: int) -> None:
 
         library = MPI.Get_library_version().strip().splitlines()[0]
         raise TransportError(
-            f"the MPI that mpi4py uses is the launcher's. Got {launch.processes} processes from "
+            f"mpi4py and the launcher use one MPI. Got {launch.processes} processes from "
             f"{launch.launcher} but {size} in {library}: start them with that library's mpirun."
         )

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from collectives import Group
+from collectives.operations.calls import CollectiveCall, on_arrays
 from collectives.operations.hierarchy import Grid, in_hierarchy
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
@@ -16,7 +17,6 @@ from collectives.operations.kinds.alltoall import Alltoall
 from collectives.operations.kinds.exchange import Exchange
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.operations.stages import CollectiveStage, on_arrays
 from collectives.transport.in_process import InProcessTransport
 from collectives.windows import Windows
 
@@ -65,9 +65,9 @@ def test_results_are_those_of_one_collective(seed: int) -> None:
         arrays: list[Array] = [random.integers(0, 3, given).astype(dtype) for _ in groups]
         parts = in_hierarchy(collective, groups, given)
         assert parts is not None
-        found = on_arrays(arrays, [part.stage for part in parts])
+        found = on_arrays(arrays, [part.call for part in parts])
         for got, truth in zip(
-            found, on_arrays(arrays, [CollectiveStage(collective, tuple(groups))]), strict=True
+            found, on_arrays(arrays, [CollectiveCall(collective, tuple(groups))]), strict=True
         ):
             assert got.dtype == truth.dtype
             assert got.shape == truth.shape == parts[-1].shape
@@ -78,7 +78,7 @@ def test_scalars_and_what_has_no_parts() -> None:
     groups = members("aabb")
     parts = in_hierarchy(Allreduce(), groups, [])
     assert parts is not None
-    found = on_arrays([np.array(float(rank)) for rank in range(4)], [part.stage for part in parts])
+    found = on_arrays([np.array(float(rank)) for rank in range(4)], [part.call for part in parts])
     assert [each.shape for each in found] == [()] * 4
     assert [float(each) for each in found] == [6.0] * 4
     windows = Windows((0, 2, 4, 6), 2, 2)
@@ -122,8 +122,8 @@ def test_a_machine_sends_as_much_as_one_rank(monkeypatch: pytest.MonkeyPatch) ->
         parts = in_hierarchy(collective, groups, [kib // 4])
         assert parts is not None
         for stages, expected in (
-            ([CollectiveStage(collective, tuple(groups))], in_one),
-            ([part.stage for part in parts], in_parts),
+            ([CollectiveCall(collective, tuple(groups))], in_one),
+            ([part.call for part in parts], in_parts),
         ):
             given.update(a=0, b=0)
             on_arrays(arrays, stages)

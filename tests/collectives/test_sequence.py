@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 import collectives
+from collectives.operations.calls import CollectiveCall, Watch, on_tensors
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
 from collectives.operations.operation import Collective
-from collectives.operations.stages import CollectiveStage, Watch, on_tensors
 from collectives.transport.in_process import InProcessTransport
 
 MEMBERS = [collectives.Group(each) for each in InProcessTransport.all_of(2)]
@@ -21,9 +21,9 @@ MEMBERS = [collectives.Group(each) for each in InProcessTransport.all_of(2)]
 
 def allreduced(*sizes: int, record: str = "it") -> list[tf.Tensor]:
     """An allreduce of two ranks, on tensors of so many ones."""
-    stage = CollectiveStage(Allreduce(), tuple(MEMBERS))
+    call = CollectiveCall(Allreduce(), tuple(MEMBERS))
     tensors = [tf.ones(sizes) for _ in MEMBERS]
-    return on_tensors(tensors, [stage], sizes, record)
+    return on_tensors(tensors, [call], sizes, record)
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ class Overtaking:
 
 def test_what_overtakes_waits_for_nothing_and_the_others_wait_for_it(graph: tf.Graph) -> None:
     def moved(collective: Collective) -> tf.Operation:
-        stage = CollectiveStage(collective, tuple(MEMBERS))
+        call = CollectiveCall(collective, tuple(MEMBERS))
         ones = [tf.ones([2]) for _ in MEMBERS]
-        return on_tensors(ones, [stage], [2], "it", transport=Overtaking())[-1].op
+        return on_tensors(ones, [call], [2], "it", transport=Overtaking())[-1].op
 
     kinds = [Allgather(), Allreduce(), Allreduce(), Allgather(), Allreduce()]
     with collectives.Sequence() as sequence:

@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from collectives import Group
 from collectives.native.transport import knows
-from collectives.operations.operation import Collective
-from collectives.operations.stages import (
-    CollectiveStage,
+from collectives.operations.calls import (
+    CollectiveCall,
     Unwatched,
     Watch,
-    together_on_tensors,
+    on_joined_tensors,
 )
+from collectives.operations.operation import Collective
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.peak.device_program import DeviceProgram, Kernel
 from tensoropt.cost.peak.kernel_memory import HOST_CALL, MOVE, MOVE_TOGETHER
@@ -172,8 +172,8 @@ class _DryRunWorld(MPIWorld):
         self, tensors: Sequence[Sequence[tf.Tensor]], step: ReshardStep, label: str
     ) -> list[list[tf.Tensor]]:
         """See `World.reduce_together`."""
-        stage = CollectiveStage(collective(step), self.groups(step.axes))
-        moved = together_on_tensors(tensors, stage, label, Unwatched(), _stand_in)
+        call = CollectiveCall(collective(step), self.groups(step.axes))
+        moved = on_joined_tensors(tensors, call, label, Unwatched(), _stand_in)
         self.moved[moved[0][0].op.name] = (MOVE_TOGETHER, (step,))
         return moved
 

@@ -14,18 +14,18 @@ from collectives import Group
 from collectives.horovod.transport import horovod_transport
 from collectives.native.mail import Mail
 from collectives.native.transport import NativeTransport, native_transport
-from collectives.operations.hierarchy import Part, in_hierarchy
-from collectives.operations.stages import (
-    CollectiveStage,
-    LocalStage,
-    Place,
-    Stage,
+from collectives.operations.calls import (
+    CollectiveCall,
+    LocalCall,
+    OperationCall,
+    Position,
     TensorTransport,
     Unwatched,
     Watch,
+    on_joined_tensors,
     on_tensors,
-    together_on_tensors,
 )
+from collectives.operations.hierarchy import LevelCall, in_hierarchy
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.hierarchy import large_ones
 from tensoropt.cost.peak.fused_memory import fused_memory
@@ -161,7 +161,7 @@ class World:
         """Whether all-reduces of several tensors are one operator, without copies into a vector."""
         transport = self._transport
         return isinstance(transport, NativeTransport) and all(
-            transport.carries_together(collective(step), group, dtype)
+            transport.carries_joined(collective(step), group, dtype)
             for step in sums
             for group in self.groups(step.axes)
         )
@@ -182,8 +182,8 @@ class World:
         total = sum(prod(shards[0].shape.as_list()) for shards in tensors)
         watch = self._watch((total,), dtype.size, (step,))
         record = f"{label}: {dtype.name}[{total}] {step}"
-        stage = CollectiveStage(collective(step), self.groups(step.axes))
-        return together_on_tensors(tensors, stage, record, watch, self._transport.move_together)
+        call = CollectiveCall(collective(step), self.groups(step.axes))
+        return on_joined_tensors(tensors, call, record, watch, self._transport.move_joined)
 
     def _resharded(
         self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
@@ -192,17 +192,17 @@ class World:
         shape, itemsize = _shape_and_itemsize(first)
         record = f"{label}: {first.dtype.name}{list(shape)} " + " ".join(map(str, steps))
         communicates = not all(step.is_local for step in steps)
-        stages: list[Stage] = []
+        calls: list[OperationCall] = []
         for step in steps:
             parts = self._parts(step, shape, itemsize)
-            stages += [self._stage(step)] if parts is None else [part.stage for part in parts]
+            calls += [self._call(step)] if parts is None else [part.call for part in parts]
             if communicates:
                 shape = shape_after(step, self.mesh, shape)
         watch = self._watch(*_shape_and_itemsize(first), steps)
-        return on_tensors(shards, stages, shape, record, watch, self._transport)
+        return on_tensors(shards, calls, shape, record, watch, self._transport)
 
     def _in_parts(
-        self, shards: Sequence[tf.Tensor], step: Step, parts: Sequence[Part], label: str
+        self, shards: Sequence[tf.Tensor], step: Step, parts: Sequence[LevelCall], label: str
     ) -> list[tf.Tensor]:
         """One step, an operator for each part."""
         moved = shards
@@ -210,10 +210,12 @@ class World:
             where = "within machines" if part.is_within else "across machines"
             record = f"{label}: {moved[0].dtype.name}{moved[0].shape.as_list()} of {step}, {where}"
             watch = self._watch_of_part(moved[0], step, part)
-            moved = on_tensors(moved, [part.stage], part.shape, record, watch, self._transport)
+            moved = on_tensors(moved, [part.call], part.shape, record, watch, self._transport)
         return list(moved)
 
-    def _parts(self, step: Step, shape: Sequence[int | None], itemsize: int) -> list[Part] | None:
+    def _parts(
+        self, step: Step, shape: Sequence[int | None], itemsize: int
+    ) -> list[LevelCall] | None:
         """The parts of a collective within machines and across them; None where it goes in one."""
         if not self._spans_machines or step.is_local or isinstance(step, Exchange) or None in shape:
             return None
@@ -245,19 +247,19 @@ class World:
         """The watch that is called when messages to and from other worlds are moved."""
         return Unwatched()
 
-    def _stage(self, step: Step) -> Stage:
+    def _call(self, step: Step) -> OperationCall:
         if not step.is_local:
-            return CollectiveStage(collective(step), self.groups(step.axes))
+            return CollectiveCall(collective(step), self.groups(step.axes))
         size = self.mesh.pieces(step.axes)
-        places = tuple(Place(self.mesh.piece(rank, step.axes), size) for rank in self.ranks)
-        return LocalStage(local(step), places)
+        positions = tuple(Position(self.mesh.piece(rank, step.axes), size) for rank in self.ranks)
+        return LocalCall(local(step), positions)
 
     def _watch(self, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]) -> Watch:
         """The watch that is called when the operator of some steps runs on a shard of a shape."""
         del shape, itemsize, steps
         return Unwatched()
 
-    def _watch_of_part(self, shard: tf.Tensor, step: Step, part: Part) -> Watch:
+    def _watch_of_part(self, shard: tf.Tensor, step: Step, part: LevelCall) -> Watch:
         """The watch that is called when the operator of a part of a step runs."""
         del shard, step, part
         return Unwatched()
@@ -394,7 +396,7 @@ class MPIWorld(World):
     def _watch(self, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]) -> Watch:
         return _Watched(self, tuple(steps), shape, itemsize)
 
-    def _watch_of_part(self, shard: tf.Tensor, step: Step, part: Part) -> Watch:
+    def _watch_of_part(self, shard: tf.Tensor, step: Step, part: LevelCall) -> Watch:
         if not part.kind:
             return Unwatched()
         inside = [axis for axis in step.axes if len(set(self.groups((axis,))[0].hosts)) == 1]

@@ -10,7 +10,13 @@ import pytest
 
 from collectives import Group
 from collectives.buffers import usage
-from collectives.operations.stages import CollectiveStage, LocalStage, Place, Stage, on_arrays
+from collectives.operations.calls import (
+    CollectiveCall,
+    LocalCall,
+    OperationCall,
+    Position,
+    on_arrays,
+)
 from tensoropt.cost.peak.device_program import Kernel
 from tensoropt.cost.peak.fused_memory import fused_memory
 from tensoropt.cost.peak.kernel_memory import MOVE, same_memory, temporary_bytes, writes_over
@@ -156,13 +162,13 @@ def test_a_resharding_takes_what_is_counted_while_it_runs(steps: tuple[Step, ...
     gc.collect()
     usage.reset()
     before = usage.bytes
-    stages: list[Stage] = [
-        LocalStage(local(step), (Place(0, 2),))
+    calls: list[OperationCall] = [
+        LocalCall(local(step), (Position(0, 2),))
         if step.is_local
-        else CollectiveStage(collective(step), (group,))
+        else CollectiveCall(collective(step), (group,))
         for step in steps
     ]
-    (moved,) = on_arrays([array], stages)
+    (moved,) = on_arrays([array], calls)
     copied = 0 if moved.flags.c_contiguous else moved.nbytes
     found = fused_memory(array.shape, 4, steps, MESH, 0)
     taken = usage.peak_bytes - before

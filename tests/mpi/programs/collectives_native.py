@@ -26,13 +26,13 @@ from collectives.native import transport as transport_module
 from collectives.native import window
 from collectives.native.mail import mail_of
 from collectives.native.transport import NativeTransport, native_transport
+from collectives.operations.calls import Unwatched
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
 from collectives.operations.kinds.alltoall import Alltoall
 from collectives.operations.kinds.exchange import Exchange, ExchangeSum
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective, Finish
-from collectives.operations.stages import Unwatched
 from collectives.windows import Windows
 
 CHUNK_BYTES = 1 << 13
@@ -111,7 +111,7 @@ def check_together(member: Member) -> None:
             for rank in member.ranks
         ]
         tensors = [tf.constant(array, tf.float32) for array in given[me]]
-        moved = member.transport.move_together(Allreduce(), member.group, tensors, "", Unwatched())
+        moved = member.transport.move_joined(Allreduce(), member.group, tensors, "", Unwatched())
         for number, (tensor, found) in enumerate(zip(tensors, moved, strict=True)):
             arrays = [given[rank][number].astype(np.float32) for rank in range(n)]
             np.testing.assert_array_equal(tensor.numpy(), arrays[me])

@@ -19,6 +19,14 @@ import tensorflow as tf
 import collectives
 from collectives.horovod.transport import HorovodTransport, horovod_transport
 from collectives.native.transport import native_transport
+from collectives.operations.calls import (
+    CollectiveCall,
+    LocalCall,
+    OperationCall,
+    Position,
+    TensorTransport,
+    on_tensors,
+)
 from collectives.operations.hierarchy import in_hierarchy
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
@@ -27,14 +35,6 @@ from collectives.operations.kinds.exchange import Exchange, ExchangeSum
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.local import Mask, Slice
 from collectives.operations.operation import Collective, Local
-from collectives.operations.stages import (
-    CollectiveStage,
-    LocalStage,
-    Place,
-    Stage,
-    TensorTransport,
-    on_tensors,
-)
 from collectives.windows import Windows
 
 Array = npt.NDArray[Any]
@@ -51,33 +51,33 @@ def data(rank: int, shape: tuple[int, ...], seed: int = 0) -> Array:
     return np.random.default_rng([seed, rank]).integers(0, 3, shape).astype(np.float64)
 
 
-def joint(members: Members, partition: list[list[int]], collective: Collective) -> Stage:
-    return CollectiveStage(collective, tuple(each.split(partition) for each in members))
+def joint(members: Members, partition: list[list[int]], collective: Collective) -> OperationCall:
+    return CollectiveCall(collective, tuple(each.split(partition) for each in members))
 
 
-def local(members: Members, partition: list[list[int]], operation: Local) -> Stage:
+def local(members: Members, partition: list[list[int]], operation: Local) -> OperationCall:
     places = []
     for member in members:
         own = next(ranks for ranks in partition if member.rank in ranks)
-        places.append(Place(own.index(member.rank), len(own)))
-    return LocalStage(operation, tuple(places))
+        places.append(Position(own.index(member.rank), len(own)))
+    return LocalCall(operation, tuple(places))
 
 
 def applied(
-    tensors: list[tf.Tensor], stages: list[Stage], shape: Sequence[int], record: str = "it"
+    tensors: list[tf.Tensor], calls: list[OperationCall], shape: Sequence[int], record: str = "it"
 ) -> list[tf.Tensor]:
     if not TRANSPORTS:
-        return on_tensors(tensors, stages, shape, record)
-    for stage in stages:
-        known = shape_after(stage, tensors[0].shape.as_list())
-        tensors = on_tensors(tensors, [stage], known, record, transport=TRANSPORTS[0])
+        return on_tensors(tensors, calls, shape, record)
+    for call in calls:
+        known = shape_after(call, tensors[0].shape.as_list())
+        tensors = on_tensors(tensors, [call], known, record, transport=TRANSPORTS[0])
     return tensors
 
 
-def shape_after(stage: Stage, shape: list[int]) -> list[int]:
+def shape_after(call: OperationCall, shape: list[int]) -> list[int]:
     """Of a result."""
-    size = stage.places[0].size if isinstance(stage, LocalStage) else stage.groups[0].size
-    match stage.operation:
+    size = call.positions[0].size if isinstance(call, LocalCall) else call.groups[0].size
+    match call.operation:
         case Allgather(dim):
             shape[dim] *= size
         case Slice(dim) | ReduceScatter(dim):
@@ -114,22 +114,22 @@ def check_values(members: Members, partition: list[list[int]], dtype: tf.DType) 
     with tf.Graph().as_default(), session() as running, collectives.Sequence():
         tensors = [tf.constant(arrays[member.rank], dtype) for member in members]
 
-        def add(stages: list[Stage], wanted: dict[int, Array]) -> None:
+        def add(calls: list[OperationCall], wanted: dict[int, Array]) -> None:
             own = [wanted[member.rank] for member in members]
-            results.extend(applied(tensors, stages, own[0].shape))
+            results.extend(applied(tensors, calls, own[0].shape))
             expected.extend(own)
 
         by_rank = [_expected(arrays, group, dtype) for group in partition]
         for kind in by_rank[0]:
             wanted = {rank: each for of_group in by_rank for rank, each in of_group[kind].items()}
-            add(_stages(members, partition, kind), wanted)
+            add(_calls(members, partition, kind), wanted)
         for result, got, wanted in zip(results, running.run(results), expected, strict=True):
             assert result.dtype == dtype
             assert result.shape.as_list() == list(got.shape)
             np.testing.assert_array_equal(got.astype(np.float64), wanted)
 
 
-def _stages(members: Members, partition: list[list[int]], kind: str) -> list[Stage]:
+def _calls(members: Members, partition: list[list[int]], kind: str) -> list[OperationCall]:
     n = len(partition[0])
     halo = Windows(tuple(8 * i - 3 for i in range(n)), 12, 8)
     of: dict[str, list[Collective | Local]] = {
@@ -190,10 +190,10 @@ def check_calls(members: Members) -> None:
     local operations neither."""
     with tf.Graph().as_default(), collectives.Sequence() as sequence:
         tensors = [tf.zeros([4, 8]) for _ in members]
-        applied(tensors, _stages(members, PARTITIONS[0], "local"), (4, 4))
+        applied(tensors, _calls(members, PARTITIONS[0], "local"), (4, 4))
         assert not operators("PyFunc", "CollectivesMove", "Horovod")
         assert sequence.records == ()
-        applied(tensors, _stages(members, PARTITIONS[0], "sequence"), (2, 8), "all of it")
+        applied(tensors, _calls(members, PARTITIONS[0], "sequence"), (2, 8), "all of it")
         moved = [operation.type for operation in operators("CollectivesMove", "Horovod")]
         if not TRANSPORTS:
             assert (len(operators("PyFunc")), moved) == (1, [])
@@ -225,8 +225,8 @@ def check_interleaving(members: Members) -> None:
             for number in range(60):
                 partition = PARTITIONS[number % 2]
                 tensors = [tf.constant(data(each.rank, (8,), number)) for each in members]
-                stages = [joint(members, partition, Allreduce())]
-                results += applied(tensors, stages, (8,), f"number {number}")
+                calls = [joint(members, partition, Allreduce())]
+                results += applied(tensors, calls, (8,), f"number {number}")
                 for member in members:
                     own = next(ranks for ranks in partition if member.rank in ranks)
                     expected.append(sum(data(rank, (8,), number) for rank in own))
@@ -258,11 +258,11 @@ def check_machines(world: collectives.Group) -> None:
                 parts = in_hierarchy(collective, [members], [4, 20])
                 assert parts is not None
                 for part in parts:
-                    moved = on_tensors(moved, [part.stage], part.shape, "", transport=transport)
+                    moved = on_tensors(moved, [part.call], part.shape, "", transport=transport)
                 kinds = [part.kind for part in parts if part.kind and part.is_within]
                 assert len(operators("CollectivesMove")) == len(kinds)
                 assert len(operators("PyFunc")) == 1
-                whole = CollectiveStage(collective, (members,))
+                whole = CollectiveCall(collective, (members,))
                 expected = on_tensors([tensor], [whole], parts[-1].shape, "")
                 found, truth = running.run([moved[0], expected[0]])
                 np.testing.assert_array_equal(found, truth)
