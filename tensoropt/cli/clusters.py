@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
+import click
 
-from tensoropt.cli.arguments import Subparsers
+from tensoropt.cli.command import Command
 from tensoropt.cost.cluster import Cluster, cluster_names, load_cluster
 from tensoropt.report.text_table import table
 
-__all__ = ["add_parser"]
+__all__ = ["clusters"]
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand's parser."""
-    parser = subparsers.add_parser(
-        "clusters",
-        help="list the clusters that come with TensorOpt",
-        description="List the clusters that come with TensorOpt; their names are for --cluster.",
-    )
-    parser.set_defaults(run=run)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Print one line per cluster."""
-    del options
+@click.command(cls=Command)
+def clusters() -> None:
+    """List the clusters that come with TensorOpt; their names are for --cluster."""
     header = ["name", "devices", "memory of one (GiB)", "description"]
     rows = [_row(name, load_cluster(name)) for name in cluster_names()]
     print(table(header, rows, [False, False, True, False]))

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import click
 
 import tensoropt
-from tensoropt.cli import check, clusters, plan, profile, show
+from tensoropt.cli.check import check
+from tensoropt.cli.clusters import clusters
+from tensoropt.cli.plan import plan
+from tensoropt.cli.profile import profile
+from tensoropt.cli.show import show
 from tensoropt.errors import OptionError, TensorOptError
 
 __all__ = ["main"]
 
-_SUBCOMMANDS = (plan, check, profile, show, clusters)
-_OWN_ARGUMENTS = "A script's own arguments come after `--`"
-_OF_SCRIPTS = ("plan", "check", "profile")  # subcommands that pass arguments after `--` on
+
+class _Subcommands(click.Group):
+    """The subcommands; an unknown one is an error with the nearest name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand of a command line; see `click.Group`."""
+        if args[0] not in self.commands:
+            ctx.fail(str(OptionError.one_of("a subcommand", args[0], self.commands)))
+        return super().resolve_command(ctx, args)
+
+
+_COMMAND = _Subcommands(
+    "tensoropt",
+    {command.name or "": command for command in (plan, check, profile, show, clusters)},
+    help="Auto-parallel training for TensorFlow.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=False,
+)
+_COMMAND = click.version_option(tensoropt.__version__, message="%(version)s")(_COMMAND)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,58 +52,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: with status 2 for an invalid command line.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    before, separator, rest = _split(given)
-    parser, subparsers = _parser()
-    if before and before[0] in subparsers:
-        _check_options(subparsers[before[0]], before)
-    options, unknown = parser.parse_known_args(before)
-    if options.subcommand in _OF_SCRIPTS:
-        if unknown:
-            subparsers[options.subcommand].error(
-                f"{_OWN_ARGUMENTS}. Got {' '.join(unknown)!r} before it; write -- {unknown[0]}."
-            )
-        options.script_arguments = rest
-    elif unknown or separator:
-        parser.error(f"unrecognized arguments: {' '.join([*unknown, *rest])}")
+    own = list(sys.argv[1:] if arguments is None else arguments)
+    script_arguments = None
+    if "--" in own:
+        position = own.index("--")
+        own, script_arguments = own[:position], own[position + 1 :]
     try:
-        options.run(options)
+        with _COMMAND.make_context("tensoropt", own, obj=script_arguments) as context:
+            _COMMAND.invoke(context)
+    except click.exceptions.Exit as ended:  # after --help or --version
+        return ended.exit_code
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "tensoropt"
+        usage = f"{error.ctx.get_usage()}\n" if error.ctx else ""
+        sys.stderr.write(f"{usage}{command}: error: {error.format_message()}\n")
+        raise SystemExit(2) from error
     except TensorOptError as error:
         sys.stdout.flush()
         sys.stderr.write(f"tensoropt: {type(error).__name__}: {error}\n")
         return 1
     return 0
-
-
-def _split(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
-    """The arguments before ``--``, whether it is there, and the arguments after it."""
-    if "--" not in arguments:
-        return arguments, False, []
-    position = arguments.index("--")
-    return arguments[:position], True, arguments[position + 1 :]
-
-
-def _check_options(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
-    """End with an error that suggests the nearest name if an option does not exist.
-
-    This comes before argparse's own errors, such as that a misspelt required option is missing.
-    """
-    subcommand, known = arguments[0], list(parser._option_string_actions)
-    for argument in arguments:
-        name = argument.partition("=")[0]
-        if re.match("--?[A-Za-z]", name) and name not in known:
-            error = str(OptionError.one_of(f"an option of `tensoropt {subcommand}`", name, known))
-            more = f" {_OWN_ARGUMENTS}." if subcommand in _OF_SCRIPTS else ""
-            parser.error(f"{error}{more}")
-
-
-def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
-    """The parser of the command, and those of its subcommands by name."""
-    parser = argparse.ArgumentParser(
-        prog="tensoropt", description="Auto-parallel training for TensorFlow."
-    )
-    parser.add_argument("--version", action="version", version=tensoropt.__version__)
-    subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
-    for subcommand in _SUBCOMMANDS:
-        subcommand.add_parser(subparsers)
-    return parser, subparsers.choices

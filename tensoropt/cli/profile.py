@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
+import click
+
+from tensoropt.cli.command import ScriptCommand, given, option, planning_options
 from tensoropt.cli.script_dry_run import dry_run_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import OptionError, TensorOptError
+from tensoropt.planner.options.values import count, memory
 from tensoropt.report.machine_profile_tables import (
     collective_table,
     operator_table,
@@ -26,75 +29,57 @@ if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do
     from tensoropt.frontend.measuring.profile_measurement import Profiled
     from tensoropt.planner.request import Request
 
-__all__ = ["add_parser"]
+__all__ = ["profile"]
 
 _LARGEST_BYTES = 64 * 2**20  # of collectives
 _SECONDS = 60  # for operators
 
-_DESCRIPTION = """
-Measure this machine under mpirun, with the number of ranks that plans will have: every collective
-over every device partition, operators at local shapes, and overheads. With a script, measure the
-operators of its training step under every configuration, and steps under a few strategies, which
-show how much longer operators and collectives take in steps than alone; without a script, a grid of
-common operators. The profile is kept in the user's cache, where find_strategy looks for it; a later
-run measures the missing parts, also after an interruption. The script's own arguments come after
-`--`.
-"""
 
+@click.command(cls=ScriptCommand)
+@click.argument("script", metavar="[SCRIPT]", required=False, type=click.Path(path_type=Path))
+@planning_options("batch_size")
+@click.option(
+    *("--output", "file"),
+    metavar="PROFILE.json",
+    type=click.Path(path_type=Path),
+    help="Keep the profile here instead of the cache.",
+)
+@click.option("--force", is_flag=True, help="Measure everything again, even if a profile exists.")
+@option(
+    *("--largest", "AMOUNT", memory, count),
+    default=_LARGEST_BYTES,
+    help="Largest size of collectives, 64MiB by default; plans extrapolate above it.",
+)
+@option(
+    *("--seconds", "S", int, count),
+    default=_SECONDS,
+    help=f"Time for the operators, {_SECONDS} by default; the costliest come first.",
+)
+@click.pass_obj
+def profile(arguments: Sequence[str] | None, /, script: Path | None, **options: Any) -> None:
+    """Measure this machine under mpirun, for accurate predictions.
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand's parser."""
-    parser = subparsers.add_parser(
-        "profile",
-        help="measure this machine under mpirun, for accurate predictions",
-        description=_DESCRIPTION,
-        usage="mpirun -np N tensoropt profile [SCRIPT] [options] [-- script arguments]",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "script", metavar="SCRIPT", type=Path, nargs="?", help="the training script"
-    )
-    parser.add_argument(
-        "--batch-size", metavar="B", type=positive, help="global batch, instead of the script's"
-    )
-    parser.add_argument(
-        "--output", metavar="PROFILE.json", type=Path, help="keep it here instead of the cache"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="measure everything again, even if a profile exists"
-    )
-    parser.add_argument(
-        "--largest",
-        metavar="AMOUNT",
-        type=memory_bytes,
-        default=_LARGEST_BYTES,
-        help="largest size of collectives, 64MiB by default; plans extrapolate above it",
-    )
-    parser.add_argument(
-        "--seconds",
-        metavar="S",
-        type=positive,
-        default=_SECONDS,
-        help=f"time for the operators, {_SECONDS} by default; the costliest come first",
-    )
-    parser.set_defaults(run=run)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Measure, and print the profile on the first rank."""
+    Measure with the number of ranks that plans will have: every collective over every device
+    partition, operators at local shapes, and overheads. With a script, measure the operators of its
+    training step under every configuration, and steps under a few strategies, which show how much
+    longer operators and collectives take in steps than alone; without a script, a grid of common
+    operators. The profile is kept in the user's cache, where find_strategy looks for it; a later
+    run measures the missing parts, also after an interruption. The script's own arguments come
+    after `--`.
+    """
     from collectives import world
     from tensoropt.frontend.job import failure
 
-    if options.script is None and options.script_arguments:
+    if script is None and arguments:
         raise OptionError(
             "without a script, `tensoropt profile` has only arguments of its own. Got "
-            f"{' '.join(options.script_arguments)}; see `tensoropt profile --help`."
+            f"{' '.join(arguments)}; see `tensoropt profile --help`."
         )
     group = world()
     if group.size > 1:
         failure.install(group, lambda: None)
     try:
-        profiled = _measured(options, group.rank == 0)
+        profiled = _measured(script, arguments or (), group.rank == 0, **options)
     except TensorOptError as error:
         if group.size == 1:
             raise
@@ -104,22 +89,25 @@ def run(options: argparse.Namespace) -> None:
         _print(profiled)
 
 
-def _measured(options: argparse.Namespace, is_first: bool) -> Profiled:
+def _measured(
+    script: Path | None,
+    arguments: Sequence[str],
+    is_first: bool,
+    *,
+    batch_size: int | None,
+    file: Path | None,
+    force: bool,
+    largest: int,
+    seconds: int,
+) -> Profiled:
     from tensoropt.frontend import enable_graph_mode
     from tensoropt.frontend.measuring.profile_measurement import ProfileRequest, measure_profile
 
     enable_graph_mode()  # before measurements, which would otherwise run eagerly
-
-    def step() -> tuple[Any, Request]:
-        return _step(options.script, options.script_arguments, options.batch_size, is_first)
-
-    request = ProfileRequest(
-        path=options.output,
-        force=options.force,
-        largest_bytes=options.largest,
-        seconds=options.seconds,
-        step=None if options.script is None else step,
-    )
+    step = None
+    if script is not None:
+        step = partial(_step, script, arguments, batch_size, is_first)
+    request = ProfileRequest(file, force, largest, seconds, step)
     progress = progress_bar(sys.stderr) if is_first else lambda *_: None
     try:
         return measure_profile(request, progress)
@@ -137,7 +125,7 @@ def _step(
     dry_run = DryRun(
         devices=world().size,
         cluster=load_cluster("this-machine"),  # a named cluster, so that no profile is used
-        batch_size=batch_size,
+        options=given({"batch_size": batch_size}),
         aim="profile",
     )
     with contextlib.ExitStack() as stack:

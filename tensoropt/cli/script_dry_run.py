@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tensoropt.cli.arguments import positive
 from tensoropt.errors import OptionError
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
 
-__all__ = ["add_script_arguments", "check_is_script", "dry_run_script"]
-
-
-def add_script_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the script, its cluster and its batch size."""
-    parser.add_argument("script", metavar="SCRIPT", type=Path, help="the training script")
-    parser.add_argument(
-        "--cluster",
-        metavar="NAME_OR_PATH",
-        help="the cluster of the devices, see `tensoropt clusters`; by default this machine",
-    )
-    parser.add_argument(
-        "--batch-size",
-        metavar="B",
-        type=positive,
-        help="global batch, instead of the script's",
-    )
+__all__ = ["check_is_script", "dry_run_script"]
 
 
 def check_is_script(script: Path, aim: str) -> None:

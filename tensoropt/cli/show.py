@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from tensoropt.cli.arguments import Subparsers
+import click
+
+from tensoropt.cli.command import Command
 from tensoropt.plan import Plan
 from tensoropt.report.frontier_table import frontier_table
 from tensoropt.report.plan_table import plan_table
 from tensoropt.report.rewrite_table import rewrite_table
 from tensoropt.report.stage_table import stage_table
 
-__all__ = ["add_parser", "print_plan"]
+__all__ = ["print_plan", "show"]
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the subcommand's parser."""
-    parser = subparsers.add_parser(
-        "show",
-        help="print a plan file",
-        description="Print a plan file: its operators, stages and costs, and the frontier it was "
-        "chosen from.",
-    )
-    parser.add_argument("plan", metavar="PLAN.json", type=Path, help="a file that Plan.save wrote")
-    parser.set_defaults(run=run)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Print the plan."""
-    print_plan(Plan.load(options.plan))
+@click.command(cls=Command)
+@click.argument("file", metavar="PLAN.json", type=click.Path(path_type=Path))
+def show(file: Path) -> None:
+    """Print a plan file: its operators, stages and costs, and the frontier it was chosen from."""
+    print_plan(Plan.load(file))
 
 
 def print_plan(plan: Plan) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 import os
 import sys
 from collections.abc import Callable
@@ -14,9 +12,10 @@ import pytest
 
 import tensoropt
 from tensoropt import Plan, errors
-from tensoropt.cli.arguments import memory_bytes, positive, seconds_or_none
 from tensoropt.cli.main import main
 from tensoropt.cost.cluster import cluster_names
+from tensoropt.frontend.job.dry_run import DryRun
+from tensoropt.planner.options.planning_options import PlanningOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -152,10 +151,11 @@ def test_plan_by_another_algorithm(
     assert main([*arguments, "--algorithm", "tofu", "--output", str(file), "--", "128"]) == 0
     assert Plan.load(file).algorithm == "tofu"
     capsys.readouterr()
-    assert main([*arguments, "--algorithm", "toffu", "--", "128"]) == 1
+    with pytest.raises(SystemExit):
+        main([*arguments, "--algorithm", "toffu", "--", "128"])
     out, err = capsys.readouterr()
     assert "devices 4" not in out  # the script has not run
-    assert err.startswith("tensoropt: OptionError: an algorithm is one of ft, data_parallel, ")
+    assert "tensoropt plan: error: an algorithm is one of ft, data_parallel, " in err
 
 
 def test_plan_takes_a_point_of_the_frontier_that_the_table_shows(
@@ -183,6 +183,19 @@ def test_plan_takes_a_point_of_the_frontier_that_the_table_shows(
     tensoropt.reset_default_graph()
     assert main([*arguments, str(file), "--point", "99", "--", "128"]) == 1
     assert f"one of the {len(plan.frontier)} points of the frontier" in capsys.readouterr().err
+
+
+def test_options_of_the_command_line_replace_those_of_the_script() -> None:
+    limits = {"memory_limits_bytes": [8, 9], "parallelism": [1, 2]}
+    script = PlanningOptions("profiling", **limits, epsilon=0.1, rewrite=True, steps=7)
+    one = DryRun(2, options={"memory_limit_bytes": 5, "algorithm": "data_parallel"})
+    replaced = one.replaced(script)
+    assert (replaced.memory_limit_bytes, replaced.memory_limits_bytes) == (5, None)
+    assert (replaced.epsilon, replaced.rewrite, replaced.steps) == (0, None, 7)
+    measured = PlanningOptions("mini_cost", samples=8, deadline_seconds=1, validate=3, pipeline=2)
+    table = DryRun(4, options={"parallelism": (2, 4)}, aim="profiling").replaced(measured)
+    assert (table.option, table.samples, table.validate) == ("profiling", None, 0)
+    assert (table.parallelism, table.stages) == ((2, 4), 2)
 
 
 def test_plan_with_other_statistics_of_batch_normalisation(script: Path, tmp_path: Path) -> None:
@@ -280,7 +293,16 @@ def test_a_command_line_without_sense_is_status_2(
         (["check", "train.py", "--rate", "0.1"], "A script's own arguments come after `--`."),
         (["check", "train.py", "128"], "come after `--`. Got '128' before it; write -- 128."),
         (["profile", "--fource"], "Got '--fource'. Did you mean '--force'?"),
-        (["profile", "train.py", "-x"], "an option of `tensoropt profile` is one of -h, --help, "),
+        (
+            ["profile", "train.py", "-x"],
+            "option of `tensoropt profile` is one of --batch-size, ",
+        ),
+        (["fly"], "a subcommand is one of plan, check, profile, show, clusters. Got 'fly'."),
+        (["profil"], "Got 'profil'. Did you mean 'profile'?"),
+        (["clusters", "more", "--", "x"], "takes no further arguments. Got 'more -- x'; drop them"),
+        (["plan", "train.py", "--devices", "two"], "--devices takes whole numbers from 1. Got 't"),
+        (["plan", "train.py", "--devices", "2", "--parallelism", "2,x"], "Got 'x'; correct it"),
+        (["plan", "train.py", "--devices", "2", "--pipeline", "0"], "'auto' or False. Got 0; "),
         (["show", "plan.json", "--hlp"], "Got '--hlp'. Did you mean '--help'?"),
     ],
 )
@@ -298,41 +320,6 @@ def test_clusters_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:]] == list(cluster_names())
     assert "2 x 8 V100-SXM2-16GB" in next(line for line in lines if line.startswith("2x8-v100"))
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("1", 1),
-        ("512B", 512),
-        ("8GiB", 8 * 2**30),
-        ("1.5 GB", 1_500_000_000),
-        (" 3kB ", 3000),
-        ("0.5KiB", 512),
-        ("2TiB", 2**41),
-    ],
-)
-def test_amounts_of_memory(text: str, count: int) -> None:
-    assert memory_bytes(text) == count
-
-
-@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "0", "0.1", "8gib", "8 G i B", "1e9", "nan"])
-def test_what_is_no_amount_of_memory(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="Got"):
-        memory_bytes(text)
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "1.0", "", "x"])
-def test_what_is_no_count(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="Got"):
-        positive(text)
-
-
-def test_seconds() -> None:
-    assert (seconds_or_none("0.5"), seconds_or_none("None")) == (0.5, math.inf)
-    for text in ("0", "-1", "nan", "", "x"):
-        with pytest.raises(argparse.ArgumentTypeError, match="Got"):
-            seconds_or_none(text)
 
 
 def test_as_a_module_it_starts_neither_mpi_nor_tensorflow_needlessly(

@@ -19,6 +19,7 @@ from tensoropt.execution.stages.stage_ranks import mpi_stages
 from tensoropt.frontend.job.job import current, shutdown
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.plans.from_pipeline import plan_for_pipeline
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.transformations.microbatches.cut import cut_along_batch
@@ -60,7 +61,9 @@ def test_a_rewritten_step_is_searched_and_run_in_stages() -> None:
     script = script_of_case(0)
     tensoropt.init(devices=2)
     with script.graph.as_default():
-        request = step_request(current(), batch_size=24, fetches=[script.train])
+        request = step_request(
+            current(), PlanningOptions(batch_size=24, fetches=[script.train], pipeline=False)
+        )
     random, refused = np.random.default_rng(0), True
     while refused:  # substitutions that concatenate batches cannot be cut along the batch
         rewrites = draw_rewrites(script, random).rewrites

@@ -10,11 +10,12 @@ import pytest
 import tensoropt as tf
 from tensoropt import errors
 from tensoropt.frontend.planning import training_step
+from tensoropt.planner.options.planning_options import PlanningOptions
 
 # Graph mode, from now on for the whole process: not only when the first test asks for a name.
 tf.enable_graph_mode()
 # No search is to end early, with another plan, since a machine is slow or kernels are compiled.
-tf.find_strategy.__kwdefaults__["search_seconds"] = 600.0
+PlanningOptions.__init__.__kwdefaults__["search_seconds"] = 600.0
 
 
 @pytest.fixture(autouse=True)

@@ -295,10 +295,10 @@ def test_mini_parallelism_measures_on_the_fewest_devices() -> None:
         ({"validate": -1}, "Got -1", "0 to measure nothing"),
         ({"validate": True}, "Got True", "a number such as 3"),
         ({"validate": 2.5}, "Got 2.5", "a number such as 3"),
-        ({"validate": 2, "option": "profiling"}, "adopts none. Got validate=2", "leave it out"),
+        ({"validate": 2, "option": "profiling"}, "adopts none. Got validate=2", "leave one of"),
         (
             {"validate": 2, "algorithm": "tofu"},
-            "algorithm='tofu', which finds one",
+            "Got validate=2 with algorithm='tofu'",
             "leave one of the two out",
         ),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import InfeasibleError, OptionError, PlanError
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.frontend.job.job import current
+from tensoropt.frontend.planning import find_strategy
 from tensoropt.frontend.planning.training_step import imported_step
+from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import problem_of
 
@@ -293,3 +297,10 @@ def test_a_plan_before_the_optimizer_says_so_and_trains_nothing() -> None:
     assert not any("plans no training" in note for note in plan.notes)
     tf.build_execution_graph(plan=plan)
     tf.run(train, fed_values)
+
+
+def test_the_declared_options_are_its_arguments() -> None:
+    declared = [option.name for option in fields(PlanningOptions)]
+    assert list(inspect.signature(tf.find_strategy).parameters) == declared
+    assert ["option", *find_strategy._Keywords.__annotations__] == declared
+    assert all(f" {name}: " in tf.find_strategy.__doc__ for name in declared)

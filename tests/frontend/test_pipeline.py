@@ -19,6 +19,7 @@ from tensoropt.errors import GraphError, InfeasibleError, OptionError
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.pipeline.stages.pipeline import Pipeline
+from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.plans.from_pipeline import plan_for_pipeline
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.transformations.staged.stage_graph import TRANSFER, StagedStep
@@ -161,7 +162,9 @@ def test_a_stage_divides_its_batch_and_stores_weights_in_pieces() -> None:
 
     tf.init(devices=4, cluster="2x8-v100")
     fetched = script()
-    request = replace(step_request(current(), batch_size=512), stage_peak=None)
+    request = replace(
+        step_request(current(), PlanningOptions(batch_size=512, pipeline=False)), stage_peak=None
+    )
     search = PipelineSearch(request, 4, (2, 2), (4,))
     for pipeline in search.frontier:
         plan = plan_for_pipeline(request, search, pipeline, [(1, 1)], "mini_time")
@@ -262,7 +265,7 @@ def test_stages_and_copies_over_machines_train_as_one_device(
         (
             OptionError,
             "order in which microbatches pass the stages",
-            "schedule='gpipe' where no stages are searched",
+            "schedule='gpipe' with pipeline=False",
             "pipeline='auto'",
             {"pipeline": False, "schedule": "gpipe"},
         ),

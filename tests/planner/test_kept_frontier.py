@@ -21,6 +21,7 @@ from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.planner.choose import chosen
 from tensoropt.planner.offers.kept_frontier import OF_THE_MARKET, KeptFrontier
 from tensoropt.planner.offers.number_rows import rows_of, texts_of
+from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import PipelineNumbers, Request
 from tests.frontend.test_pipeline import towers
 from tests.frontend.test_rewrite import adapted
@@ -43,7 +44,7 @@ def request_of(build: Callable[[], Any], batch: int, **fields: Any) -> Request:
     tf.reset_default_graph()
     tf.init(devices=2, cluster=None if build is adapted else "2x8-v100")
     build()
-    request = step_request(current(), batch_size=batch)
+    request = step_request(current(), PlanningOptions(batch_size=batch, pipeline=False))
     return replace(request, dry_run_peak=None, stage_peak=None, **fields)
 
 

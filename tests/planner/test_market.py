@@ -18,6 +18,7 @@ from tensoropt.planner import choose as choosing
 from tensoropt.planner.choose import choose, profiling
 from tensoropt.planner.market import Market
 from tensoropt.planner.offers.offer import Offer, Points
+from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.planner.spaces.known import Known
 
@@ -112,7 +113,7 @@ def request_() -> Request:
         values = tf.tanh(tf.matmul(values, tf.get_variable(f"weights{layer}", [64, 64])))
     tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(tf.square(values)))
     return replace(
-        step_request(current(), batch_size=4096),
+        step_request(current(), PlanningOptions(batch_size=4096, pipeline=False)),
         dry_run_peak=None,
         stage_peak=None,
         rewrite=None,

@@ -6,17 +6,17 @@ The result is raised as an exception, which ends the script. The exceptions deri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import tensorflow as tf
 
 from tensoropt.cost.cluster import Cluster
-from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import Request
 from tensoropt.planner.split_check import Check
-from tensoropt.transformations.staged.schedule import Schedule
 
 __all__ = ["CheckReached", "DryRun", "PlanReached", "ProfilingReached", "StepReached"]
 
@@ -28,18 +28,7 @@ class DryRun:
     Attributes:
         devices: number of devices to plan for.
         cluster: the cluster to plan for; None for this machine.
-        batch_size: first dimension of placeholders that leave it unknown; None for the script's.
-        memory_limit_bytes: of one device; None for the script's, or the cluster's.
-        algorithm: the strategies to consider; None for the script's.
-        batch_norm: the statistics of batch normalisation; None for the script's.
-        search_seconds: time limit of a search, infinite for none; None for the script's.
-        pipeline: number of stages, or "auto"; None for the script's.
-        microbatches: number of equal parts of the batch; None for the script's.
-        schedule: order of the microbatches of a pipeline; None for the script's.
-        point: number of the frontier point to plan; None for the script's.
-        parallelism: for "profiling", the numbers of devices; empty for the script's.
-        memory_limits: for "profiling", bytes of one device; empty for the script's.
-        device_hour_cost: for "profiling", of one device; None for the script's, or the cluster's.
+        options: options of `find_strategy` by name, which replace the script's.
         aim: the end of the dry run: "plan" at `build_execution_graph`, with `PlanReached`; "check",
             "profile" and "profiling" at the first `find_strategy`, with `CheckReached`,
             `StepReached` and `ProfilingReached`.
@@ -47,19 +36,26 @@ class DryRun:
 
     devices: int
     cluster: Cluster | None = None
-    batch_size: int | None = None
-    memory_limit_bytes: int | None = None
-    algorithm: str | None = None
-    batch_norm: BatchNorm | None = None
-    search_seconds: float | None = None
-    pipeline: int | Literal["auto"] | None = None
-    microbatches: int | None = None
-    schedule: Schedule | None = None
-    point: int | None = None
-    parallelism: tuple[int, ...] = ()
-    memory_limits: tuple[int, ...] = ()
-    device_hour_cost: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     aim: Literal["plan", "check", "profile", "profiling"] = "plan"
+
+    def replaced(self, script: PlanningOptions) -> PlanningOptions:
+        """The options to plan with, from those of the script.
+
+        Nothing is measured in a dry run. An option that the command line cannot change makes way
+        for the command line's options that exclude it.
+        """
+        changes: dict[str, Any] = {"validate": 0}
+        if self.aim == "profiling":
+            changes |= {"option": "profiling", "point": None, "max_step_seconds": None}
+            changes |= {"samples": None, "deadline_seconds": None}
+        if "memory_limit_bytes" in self.options:
+            changes["memory_limits_bytes"] = None
+        if "memory_limits_bytes" in self.options:
+            changes["memory_limit_bytes"] = None
+        if self.options.get("algorithm", "ft") != "ft":
+            changes |= {"epsilon": 0.0, "rewrite": None}
+        return replace(script, **{**changes, **self.options})
 
 
 class PlanReached(BaseException):

@@ -20,7 +20,6 @@ from tensoropt.frontend.job.plan_executor import (
     replicated_executor,
 )
 from tensoropt.frontend.planning.kept_plans import KeptPlan
-from tensoropt.frontend.planning.option_checks import check_engine
 from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
@@ -30,6 +29,7 @@ from tensoropt.planner.request import Request
 
 __all__ = ["build_execution_graph"]
 
+_ENGINES = ("tensorflow",)
 _SAME_PLAN = "Use the plan that find_strategy returned, or load one file on every rank."
 
 
@@ -60,7 +60,8 @@ def build_execution_graph(
         GraphError: the step cannot be emitted.
     """
     OptionError.refuse(unknown, build_execution_graph)
-    check_engine(engine)
+    if engine not in _ENGINES:
+        raise OptionError.one_of("an engine", engine, _ENGINES)
     if not isinstance(plan, Plan):
         raise OptionError(
             f"an execution graph is built for a plan. Got {type(plan).__name__}; pass what "

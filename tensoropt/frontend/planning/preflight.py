@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from tensoropt.errors import OptionError
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import step_request
+from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.split_check import Check, check
 from tensoropt.report.split_check_table import check_table
 
@@ -44,7 +45,8 @@ def preflight(
     """
     OptionError.refuse(unknown, preflight)
     job = current()
-    request = step_request(job, batch_size, shapes, fetches)
+    options = PlanningOptions(batch_size=batch_size, shapes=shapes, fetches=fetches, pipeline=False)
+    request = step_request(job, options)
     result = check(replace(request, devices=job.devices if devices is None else devices))
     if job.group.rank == 0:
         sys.stdout.write(check_table(result) + "\n")

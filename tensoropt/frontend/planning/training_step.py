@@ -6,7 +6,6 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
@@ -20,11 +19,13 @@ from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.frontend.planning.dry_run_peak import dry_run_peak, stage_peak
 from tensoropt.garbage import collected_later
-from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
+from tensoropt.graph.batch_norm import with_batch_norm
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph, needed_operations
 from tensoropt.graph.operator import Graph
+from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.staged.schedule import SCHEDULES
 
 __all__ = ["graph_of", "imported_step", "step_request"]
 
@@ -43,19 +44,10 @@ _imported: weakref.WeakKeyDictionary[tf.Graph, _Imported] = weakref.WeakKeyDicti
 """The last imported step of each script's graph."""
 
 
-def step_request(
-    job: Job,
-    batch_size: int | None = None,
-    shapes: Mapping[Any, Sequence[int]] | None = None,
-    fetches: Sequence[Any] | None = None,
-    memory_limit_bytes: int | None = None,
-    batch_norm: BatchNorm = "global",
-    microbatches: int | None = None,
-    pipeline: PipelineNumbers | None = None,
-) -> Request:
+def step_request(job: Job, options: PlanningOptions) -> Request:
     """The request to plan one training step of the default graph, see `find_strategy`.
 
-    In a dry run its numbers replace the script's; a dry run for a check or a profile ends here.
+    A dry run for a check or a profile ends here.
 
     Raises:
         OptionError: a shape that contradicts its placeholder.
@@ -65,31 +57,27 @@ def step_request(
         CheckReached: in a dry run for a check.
         StepReached: in a dry run for a profile.
     """
-    dry_run = job.dry_run
-    if dry_run is not None:
-        batch_size = dry_run.batch_size or batch_size
-        memory_limit_bytes = dry_run.memory_limit_bytes or memory_limit_bytes
-        batch_norm = dry_run.batch_norm or batch_norm
     script = tf.compat.v1.get_default_graph()
-    fed, batched = fed_shapes(script, batch_size, shapes)
-    roots = training_roots(script, fetches)
+    fed, batched = fed_shapes(script, options.batch_size, options.shapes)
+    roots = training_roots(script, options.fetches)
     with collected_later():
         imported = imported_step(script, roots, fed)
     _imported[script] = _Imported(script.version, tuple(roots), dict(fed), imported)
-    graph = with_batch_norm(imported, batch_norm)
+    graph = with_batch_norm(imported, options.batch_norm)
     needed = {str(op.name) for op in needed_operations(script, roots)}
     fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
     # Placeholders that the step reads only for their shape are folded away in the graph. A plan
     # lists their shapes too, because its graph is imported with them.
     fed_shape |= {name: shape for name, shape in fed.items() if name in needed}
     loaded = batched & {op.name for op in graph}
-    count = microbatches or 1
+    count = options.microbatches or 1
     cut = None
-    if count > 1 and (pipeline is None or pipeline.stages is None):
+    if count > 1 and options.stages in (None, 1):
         cut = cut_along_batch(graph, loaded, count)
         cut.check()
-    options = StepOptions(loaded, job.seed, session_config(job), batch_norm)
-    step = ScriptStep(script, roots, fed_shape, options, native=_is_native(job), graph=imported)
+    step_options = StepOptions(loaded, job.seed, session_config(job), options.batch_norm)
+    native = _is_native(job)
+    step = ScriptStep(script, roots, fed_shape, step_options, native=native, graph=imported)
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,
@@ -99,13 +87,14 @@ def step_request(
         roots=tuple(roots),
         shapes=fed_shape,
         batch_placeholders=loaded,
-        memory_limit_bytes=memory_limit_bytes,
+        memory_limit_bytes=options.memory_limit_bytes,
         dry_run_peak=dry_run_peak(step),
         stage_peak=stage_peak(step),
-        batch_norm=batch_norm,
+        batch_norm=options.batch_norm,
         cut=cut,
-        pipeline=pipeline,
+        pipeline=_pipeline_numbers(options),
     )
+    dry_run = job.dry_run
     if dry_run is not None and dry_run.aim == "check":
         from tensoropt.planner.split_check import check
 
@@ -113,6 +102,15 @@ def step_request(
     if dry_run is not None and dry_run.aim == "profile":
         raise StepReached(request, script)
     return request
+
+
+def _pipeline_numbers(options: PlanningOptions) -> PipelineNumbers | None:
+    """The stages to search; None for no stages."""
+    if options.stages == 1:
+        return None
+    schedules = SCHEDULES if options.schedule is None else (options.schedule,)
+    is_asked = options.pipeline is not None
+    return PipelineNumbers(options.stages, options.microbatches, is_asked, schedules)
 
 
 def graph_of(

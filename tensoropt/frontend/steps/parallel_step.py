@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +15,7 @@ from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.inputs.step_arguments import Arguments
 from tensoropt.frontend.job.job import Job, current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
-from tensoropt.frontend.planning.find_strategy import check_values, find_strategy
+from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.session.executor_selection import close, needs_gradient, switch_to
 from tensoropt.frontend.session.fetches import fetched_operators
 from tensoropt.frontend.session.session import run_named
@@ -24,6 +25,7 @@ from tensoropt.frontend.steps.traced_step import TracedStep
 from tensoropt.frontend.steps.traces import Traces
 from tensoropt.frontend.steps.variable_values import VariableValues
 from tensoropt.plan import Plan
+from tensoropt.planner.options.planning_options import PlanningOptions
 
 __all__ = ["ParallelStep", "check_options", "parallelize"]
 
@@ -61,10 +63,9 @@ def check_options(options: Mapping[str, Any]) -> None:
         )
     for name in _FROM_THE_CALL & options.keys():
         raise OptionError(f"{name} follows from the call of a step. Got {name}=...; drop it.")
-    defaults = {"plan": None, "option": "mini_time", **(find_strategy.__kwdefaults__ or {})}
-    for name in options.keys() - defaults:
-        known = sorted(defaults.keys() - _FROM_THE_CALL)
-        raise OptionError.one_of("an option of parallelize", name, known)
+    known = {"plan", *(declared.name for declared in fields(PlanningOptions))}
+    for name in options.keys() - known:
+        raise OptionError.one_of("an option of parallelize", name, sorted(known - _FROM_THE_CALL))
     further = sorted(options.keys() - {"plan"})
     if options.get("plan") is not None and further:
         raise OptionError(
@@ -76,7 +77,7 @@ def check_options(options: Mapping[str, Any]) -> None:
             "a step runs by a plan. Got option='profiling', which makes none; run tensoropt plan "
             "--profiling, or choose mini_time, mini_parallelism or mini_cost."
         )
-    check_values({**defaults, **options})
+    PlanningOptions(**{name: value for name, value in options.items() if name != "plan"})
 
 
 class ParallelStep:

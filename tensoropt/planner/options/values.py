@@ -1,0 +1,146 @@
+"""Values of options: the check of a value, and the reading of a text on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from math import inf
+from numbers import Integral, Real
+from typing import Any
+
+from tensoropt.errors import OptionError
+
+__all__ = [
+    "Check",
+    "amount",
+    "ascending",
+    "count",
+    "is_count",
+    "is_number",
+    "memory",
+    "name_of",
+    "positive",
+    "rule",
+    "seconds",
+    "several",
+    "value_of",
+]
+
+Check = Callable[[str, Any], Any]
+"""Returns the value of an option, by the option's name and the value that a user gives.
+
+Raises an OptionError for a value that the option does not take.
+"""
+
+_UNITS = {"": 1, "B": 1}
+_UNITS |= {f"{prefix}iB": 2 ** (10 * power) for power, prefix in enumerate("KMGT", 1)}
+_UNITS |= {f"{prefix}B": 10 ** (3 * power) for power, prefix in enumerate("kMGT", 1)}
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number; True and False are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_count(value: object, least: float = 1) -> bool:
+    """Whether a value is a whole number, not below the least."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def rule(
+    text: str, accepts: Callable[[Any], bool], remedy: str = "correct it, or leave it out"
+) -> Check:
+    """The check of one rule.
+
+    Args:
+        text: the rule, as the rest of a sentence that begins with the option's name.
+        accepts: whether a value keeps the rule.
+        remedy: the end of the error.
+    """
+
+    def check(name: str, value: Any) -> Any:
+        if not accepts(value):
+            raise OptionError(f"{name} {text}. Got {value!r}; {remedy}.")
+        return value
+
+    return check
+
+
+count = rule("takes whole numbers from 1", is_count)
+"""The check of a whole number from 1."""
+
+amount = rule("takes whole numbers from 1", lambda value: is_number(value) and value >= 1)
+"""The check of bytes or steps, which a script may have computed as a float."""
+
+positive = rule("is a number above 0", lambda value: is_number(value) and 0 < value < inf)
+"""The check of a finite number above 0."""
+
+
+def name_of(kind: str, names: Collection[str]) -> Check:
+    """The check of a name; the error suggests the most similar one.
+
+    Args:
+        kind: the kind of the name, with its article.
+        names: the valid names.
+    """
+
+    def check(_: str, value: Any) -> Any:
+        if value not in names:
+            raise OptionError.one_of(kind, value, names)
+        return value
+
+    return check
+
+
+def ascending(name: str, values: Iterable[Any]) -> tuple[int, ...]:
+    """Check several counts, and return the distinct ones in ascending order.
+
+    Raises:
+        OptionError: no number, or a value that is not a whole number from 1.
+    """
+    numbers = [int(count(name, value)) for value in values]
+    if not numbers:
+        raise OptionError(
+            f"{name} takes at least one number. Got none; give some, or leave it out."
+        )
+    return tuple(sorted(set(numbers)))
+
+
+def value_of(text: str, parse: Callable[[str], Any]) -> Any:
+    """The value of a text; the text itself if it has none, for the option's check to refuse.
+
+    Raises:
+        OptionError: from a parser that has an error of its own.
+    """
+    try:
+        return parse(text)
+    except OptionError:
+        raise
+    except ValueError:
+        return text
+
+
+def memory(text: str) -> int:
+    """Bytes from an amount with a unit: ``8GiB``, ``1.5 GB``, or a plain number of bytes.
+
+    Raises:
+        OptionError: if the text is not an amount, or is less than one byte.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    size = int(float(match[1]) * _UNITS.get(match[2], 0)) if match else 0
+    if size < 1:
+        raise OptionError(
+            f"memory is a number with one of the units {', '.join(filter(None, _UNITS))}. Got "
+            f"{text!r}; give an amount such as 8GiB."
+        )
+    return size
+
+
+def seconds(text: str) -> float:
+    """Seconds; infinity for ``none``, which means no limit."""
+    return inf if text.lower() == "none" else float(text)
+
+
+def several(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """A parser of values separated by commas, from the parser of one value."""
+    return lambda text: tuple(value_of(part, parse) for part in text.split(","))
