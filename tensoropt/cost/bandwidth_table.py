@@ -1,7 +1,7 @@
-"""Measured times of one collective over one device partition, interpolated between sizes.
+"""Measured times of one collective over one device partitioning, interpolated between sizes.
 
-TensorOpt, section 3.2: under each device partitioning the actual bandwidth is measured at sizes
-2^i, all groups at once; between two sizes the bandwidth is interpolated.
+TensorOpt, section 3.2: for each device partitioning the bandwidth is measured at sizes 2^i, while
+all groups communicate at once. Between two sizes the bandwidth is interpolated.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ __all__ = ["BandwidthTable"]
 
 @dataclass(frozen=True, slots=True)
 class BandwidthTable:
-    """How long a collective took on every group along some axes of a mesh.
+    """Times of a collective that ran on every group along some axes of a mesh at once.
 
     Attributes:
         kind: the collective, one of `tensoropt.cost.collective_time.COLLECTIVES`.
         mesh: sizes of the axes of the whole mesh.
         axes: the mesh axes of the groups, ascending.
-        bytes: that a device holds before, ascending.
-        nanoseconds: measured at each.
+        bytes: bytes that a device holds before the collective, ascending.
+        nanoseconds: the measured time at each size.
 
     Raises:
-        PlanError: if a rule is broken.
+        PlanError: if the sizes, times or axes do not fit together.
     """
 
     kind: str
@@ -38,26 +38,30 @@ class BandwidthTable:
     nanoseconds: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        where = f"the times of {self.kind} over axes {list(self.axes)} of {list(self.mesh)}"
+        table = f"the times of {self.kind} over axes {list(self.axes)} of {list(self.mesh)}"
         ascending = all(a < b for a, b in zip(self.bytes, self.bytes[1:], strict=False))
         if not self.bytes or len(self.bytes) != len(self.nanoseconds) or not ascending:
             raise PlanError(
-                f"{where} have one time per size, sizes ascending. Got {len(self.bytes)} sizes "
-                f"and {len(self.nanoseconds)} times."
+                f"{table} have one time per size, with ascending sizes. Got {len(self.bytes)} "
+                f"sizes and {len(self.nanoseconds)} times."
             )
         values = (*self.bytes, *self.nanoseconds)
         if min(values) < 1 or max(values) >= 2**63:
-            raise PlanError(f"{where} are positive and fit 64 bits. Got one below 1 or above.")
+            raise PlanError(
+                f"{table} are positive and fit in 64 bits. Got values from {min(values)} to "
+                f"{max(values)}."
+            )
         if list(self.axes) != sorted(set(self.axes)) or not set(self.axes) <= set(
             range(len(self.mesh))
         ):
-            raise PlanError(f"{where} are of different axes of the mesh, ascending.")
+            raise PlanError(f"{table} are of distinct axes of the mesh, in ascending order.")
 
     def nanoseconds_of(self, bytes_: int) -> float:
-        """Time for any size: its bandwidth lies on the line between its two neighbours'.
+        """Return the time for any size.
 
-        Below the smallest size the time is the smallest's, since latency is all of it; beyond the
-        largest (`extrapolates`) the bandwidth is the largest's.
+        Between two measured sizes the bandwidth is interpolated linearly. Below the smallest size
+        the time is that of the smallest, which is all latency. Above the largest size
+        (`extrapolates`) the bandwidth is that of the largest.
 
         Raises:
             OptionError: if ``bytes_`` is negative.
@@ -75,15 +79,15 @@ class BandwidthTable:
         return bytes_ / bandwidth
 
     def extrapolates(self, bytes_: int) -> bool:
-        """Whether a size is beyond what was measured."""
+        """Whether a size is larger than all measured sizes."""
         return bytes_ > self.bytes[-1]
 
     def to_json(self) -> dict[str, Any]:
-        """The table as JSON values."""
+        """Return the table as JSON values."""
         return {key: list(v) if key != "kind" else v for key, v in asdict(self).items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> BandwidthTable:
-        """The inverse of `to_json`."""
+        """Return the table of JSON values: the inverse of `to_json`."""
         fields: dict[str, Any] = {k: tuple(v) if k != "kind" else v for k, v in values.items()}
         return cls(**fields)

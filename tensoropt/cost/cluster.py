@@ -1,4 +1,4 @@
-"""Clusters as data: devices, links and memory, read from versioned JSON files."""
+"""Descriptions of clusters: devices, links and memory, read from versioned JSON files."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from tensoropt.parallel.mesh import Mesh
 __all__ = ["Cluster", "Device", "Level", "cluster_names", "load_cluster"]
 
 _FOLDER = resources.files(__package__) / "clusters"
-_REMEDY = "Take a file of tensoropt/cost/clusters/ as the model"
+_REMEDY = "Use a file of tensoropt/cost/clusters/ as a template"
 _MOST_DEVICES = 2**20
 _Rates = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of links: ``count`` groups of what the next level holds, each to each other.
+    """One level of links, which joins ``count`` groups. Each group contains the next level.
 
     Attributes:
-        name: of what there are ``count``.
-        count: how many; None in a template, where the job says.
-        latency_seconds: of one message.
-        bandwidth_bytes_per_second: of one link, per direction.
-        shared_by_group: whether the devices inside one of the groups share one link (a network
-            card per machine) or each has its own (NVLink).
+        name: name of the groups, for example "machine".
+        count: number of groups; None in a template, where the job gives it.
+        latency_seconds: latency of one message.
+        bandwidth_bytes_per_second: bandwidth of one link in each direction.
+        shared_by_group: whether all devices of a group share one link (for example a network card),
+            or each has its own (NVLink).
     """
 
     name: str
@@ -47,15 +47,15 @@ class Device:
     """One device.
 
     Attributes:
-        name: what it is.
+        name: its name.
         memory_bytes: its memory.
-        peak_flops_per_second: by dtype, with "default" for the others; sorted pairs.
-        efficiency: by operator family, with "default" for the others, the part of the peak rate
-            that such operators reach; sorted pairs.
-        memory_bandwidth_bytes_per_second: reading and writing together.
-        operator_overhead_seconds: of starting one operator.
-        overlaps_traffic: whether it computes while memory is read and written, so that the longer
-            of the two counts; else both do, one after the other.
+        peak_flops_per_second: sorted pairs of a dtype, or "default", and the peak rate.
+        efficiency: sorted pairs of an operator family, or "default", and the fraction of the peak
+            rate that its operators reach.
+        memory_bandwidth_bytes_per_second: bandwidth of reading and writing together.
+        operator_overhead_seconds: time to start one operator.
+        overlaps_traffic: whether it computes while it reads and writes memory. If so, an operator
+            takes the longer of both times, otherwise their sum.
     """
 
     name: str
@@ -67,27 +67,27 @@ class Device:
     overlaps_traffic: bool = True
 
     def flops_per_second(self, family: str, dtype: str) -> float:
-        """The rate that operators of a family reach."""
+        """Return the rate that operators of a family reach."""
         return _rate(self.peak_flops_per_second, dtype) * _rate(self.efficiency, family)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a plan is made for.
+    """The devices and links that a plan is made for.
 
     Attributes:
-        name: short.
-        description: what it is and which simplifications it makes.
-        sources: where its figures come from.
-        levels: of links, the outermost first.
-        device: every device.
-        safety_factor: plans use at most the device's memory divided by it.
-        collective_overhead_seconds: of starting one collective, whatever it moves.
-        step_overhead_seconds: of one training step, whatever it computes: starting the session,
-            agreeing on the call.
-        measured: times of collectives, which come before what the links say.
-        device_hour_cost: of one device, in the currency of the file's user; None where it is
-            unknown.
+        name: a short name.
+        description: a description with the simplifications it makes.
+        sources: the sources of its figures.
+        levels: the levels of links, the outermost first.
+        device: the device, the same everywhere.
+        safety_factor: plans use at most the device's memory divided by this factor.
+        collective_overhead_seconds: time to start one collective, independent of its size.
+        step_overhead_seconds: time of one training step besides operators and collectives: starting
+            the session and agreeing on the call.
+        measured: measured times of collectives. They take precedence over the links.
+        device_hour_cost: cost of one device for an hour, in a currency of the user's choice; None
+            if unknown.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Cluster:
 
     @property
     def devices(self) -> int | None:
-        """Number of devices; None for a template."""
+        """The number of devices; None for a template."""
         counts = [level.count for level in self.levels]
         return None if None in counts else prod(count for count in counts if count is not None)
 
@@ -115,21 +115,21 @@ class Cluster:
         memory_bytes_per_host: int,
         cores_per_host: int,
     ) -> Cluster:
-        """The cluster of a job of CPU ranks, numbered host by host.
+        """Return the cluster of a job of CPU ranks, numbered host by host.
 
-        The ranks of a host share its memory, memory bandwidth and cores alike. Hosts of unequal
-        numbers of ranks are taken as groups of as many as divide them all, and all links between
-        groups as links between hosts.
+        The ranks of a host share its memory, memory bandwidth and cores equally. If hosts have
+        different numbers of ranks, the ranks are divided into groups of the greatest common divisor
+        of these numbers. All links between groups are then taken as links between hosts.
 
         Args:
-            template: two levels, hosts and ranks, with one core's peak rate and one host's
-                memory bandwidth.
+            template: a cluster of two levels, hosts and ranks, with the peak rate of one core and
+                the memory bandwidth of one host.
             devices_per_host: number of ranks of every host.
-            memory_bytes_per_host: of the smallest host.
-            cores_per_host: of the smallest host.
+            memory_bytes_per_host: memory of the smallest host.
+            cores_per_host: cores of the smallest host.
 
         Raises:
-            OptionError: if a number is not positive or the template has other levels.
+            OptionError: if a number is not positive, or the template does not have two levels.
         """
         counts = tuple(devices_per_host)
         if not counts or min(*counts, memory_bytes_per_host, cores_per_host) < 1:
@@ -170,17 +170,17 @@ class Cluster:
 
     @classmethod
     def from_json(cls, values: object, origin: str) -> Cluster:
-        """A cluster from what its file says.
+        """Return the cluster of a parsed file.
 
         Args:
             values: the parsed file.
             origin: its path or name, for messages.
 
         Raises:
-            PlanError: if a rule of the schema is broken, or it has too many devices to number.
+            PlanError: if the file does not follow the schema, or has too many devices.
         """
         _validate(values, origin)
-        assert isinstance(values, Mapping)  # the schema says so
+        assert isinstance(values, Mapping), "the schema allows only objects"
         fields = {key: value for key, value in values.items() if key != "schema"}
         device = dict(fields["device"])
         for name in ("peak_flops_per_second", "efficiency"):
@@ -198,7 +198,7 @@ class Cluster:
         return cluster
 
     def to_json(self) -> dict[str, Any]:
-        """What a cluster file says: `from_json` read back."""
+        """Return the contents of a cluster file: the inverse of `from_json`."""
         device = {name: getattr(self.device, name) for name in Device.__slots__}
         for name in ("peak_flops_per_second", "efficiency"):
             device[name] = dict(device[name])
@@ -213,20 +213,20 @@ class Cluster:
         return {"schema": 1, **values, "device": device}
 
     def level_counts(self, devices: int) -> tuple[int, ...]:
-        """How many groups of each level a job of ``devices`` uses, inner levels filled first.
+        """Return the number of groups of each level that a job uses. Inner levels are filled first.
 
-        Groups are alike: 12 devices on 2 machines of 8 are 6 on each. In a template a level
-        takes as many as there are.
+        All groups have the same size: 12 devices on 2 machines of 8 are 6 on each. A level of a
+        template has as many groups as the job needs.
 
         Raises:
-            LayoutError: if the devices do not spread evenly, or are more than there are.
+            LayoutError: if the devices do not spread evenly, or are more than the cluster has.
         """
         counts = self._spread(devices)
         if counts is None:
             sizes = " * ".join("any" if lv.count is None else str(lv.count) for lv in self.levels)
-            fewer = range(min(devices - 1, self.devices or devices), 0, -1)
-            fitting = next((n for n in fewer if self._spread(n) is not None), None)
-            hint = "" if fitting is None else f"; use {fitting} devices"
+            smaller = range(min(devices - 1, self.devices or devices), 0, -1)
+            largest_fitting = next((n for n in smaller if self._spread(n) is not None), None)
+            hint = "" if largest_fitting is None else f"; use {largest_fitting} devices"
             raise LayoutError(
                 f"a job spreads evenly over the {sizes} devices of cluster {self.name}. "
                 f"Got {devices} devices{hint}."
@@ -234,15 +234,15 @@ class Cluster:
         return counts
 
     def mesh(self, devices: int) -> Mesh:
-        """The mesh of a job of that many devices.
+        """Return the mesh of a job of ``devices`` devices.
 
         Raises:
-            LayoutError: if the devices do not spread evenly, or are more than there are.
+            LayoutError: if the devices do not spread evenly, or are more than the cluster has.
         """
         return Mesh.of(devices, self.level_counts(devices))
 
     def _spread(self, devices: int) -> tuple[int, ...] | None:
-        """`level_counts`, or None: inside out, the fewest groups with which the rest spreads."""
+        """Return `level_counts`, None if the devices do not spread evenly."""
         return _even_counts(tuple(level.count for level in self.levels), devices)
 
     def __str__(self) -> str:
@@ -250,15 +250,15 @@ class Cluster:
 
 
 def cluster_names() -> tuple[str, ...]:
-    """Names of the clusters that TensorOpt knows, sorted."""
+    """Return the names of the clusters that TensorOpt knows, sorted."""
     return tuple(sorted(_names()))
 
 
 def load_cluster(name_or_path: str | os.PathLike[str]) -> Cluster:
-    """Read a cluster by name, one of `cluster_names`, or from a JSON file.
+    """Read a cluster by name (one of `cluster_names`) or from a JSON file.
 
     Raises:
-        PlanError: if there is no such cluster, or its file breaks a rule.
+        PlanError: if there is no such cluster, or its file does not follow the schema.
     """
     text = os.fspath(name_or_path)
     if text in _names():
@@ -285,6 +285,8 @@ def _validate(values: object, origin: str) -> None:
 
 
 def _even_counts(limits: tuple[int | None, ...], devices: int) -> tuple[int, ...] | None:
+    """Return the counts of each level with the fewest groups of the innermost, None if
+    impossible."""
     if devices < 1 or not limits:
         return () if devices == 1 else None
     for groups in range(-(-devices // (limits[-1] or devices)), devices + 1):
@@ -296,5 +298,5 @@ def _even_counts(limits: tuple[int | None, ...], devices: int) -> tuple[int, ...
 
 
 def _rate(rates: _Rates, key: str) -> float:
-    known = dict(rates)
-    return known.get(key, known["default"])
+    rate_of = dict(rates)
+    return rate_of.get(key, rate_of["default"])

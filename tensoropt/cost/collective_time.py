@@ -1,28 +1,29 @@
-"""How long collectives take on a described cluster: latency and bandwidth per level of links.
+"""Times of collectives on a described cluster, from latency and bandwidth per level of links.
 
-A group of devices spans, at every level, g of the level's units. Collectives run level by level
-as in hierarchical implementations, which the sum over levels charges; the slowest level dominates
-it. With a the latency, b the bytes that one device holds before the collective and B what one
-device gets of a link's bandwidth, one level takes
+A group of devices spans, at each level, g units of that level. Collectives run level by level, as
+in hierarchical implementations, and their time is the sum over the levels. With latency a, the
+bytes b that one device holds before the collective, and the bandwidth B of one device at the level,
+one level takes
 
 ==============  =======================  ========================================================
 reduce_scatter  (g-1) (a + x/g / B)      ring, inner levels first; x is b divided by the pieces
                                          made at inner levels
 allgather       (g-1) (a + x / B)        ring, outer levels first; x is b times the pieces joined
                                          at outer levels
-allreduce       both, one after the      ring: reduce_scatter, then allgather of what it leaves
-                other
-alltoall        p (a + b/G / B)          pairwise: p of the group's G members are reached over
-                                         this level
+allreduce       twice reduce_scatter     ring: reduce_scatter, then allgather of the result
+alltoall        p (a + b/G / B)          pairwise: over this level a device reaches p of the G
+                                         members of its group
 broadcast       ceil(log2 g) a + b / B   tree, pipelined
 exchange        a + b / B                with a neighbour; the slowest level, not the sum
 ==============  =======================  ========================================================
 
 Rings, pairwise exchange and trees: Thakur, Rabenseifner and Gropp, "Optimization of collective
-communication operations in MPICH" (2005); reduction arithmetic is left out. Contention (TensorOpt,
-section 3.2): every group of a device partitioning works at the same time. Where the devices inside
-one unit share its link, B is the bandwidth divided by those that use it at once: all of them,
-and in broadcast and exchange, where one member per unit and group crosses, one per group.
+communication operations in MPICH" (2005). The arithmetic of reductions is left out.
+
+Contention (TensorOpt, section 3.2): all groups of a device partitioning communicate at the same
+time. If the devices inside one unit share its link, B is the link's bandwidth divided by the number
+of devices that use it at once. These are all devices of the unit; in broadcast and exchange, where
+one member of a group per unit uses the link, they are one per group.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ __all__ = ["COLLECTIVES", "Span", "axis_levels", "collective_seconds", "spans", 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a group at one level of links, of which it spans more than one unit.
+    """The part of a group at one level of links at which it spans more than one unit.
 
     Attributes:
-        members: units that the group spans at this level, inside one unit of the next outer.
+        members: units that the group spans at this level, inside one unit of the next outer level.
         inside: members of the group inside one of these units.
-        latency_seconds: of one message.
-        all_bandwidth: bytes per second that a device gets while all devices cross.
-        one_bandwidth: the same while one member per unit and group crosses.
+        latency_seconds: latency of one message.
+        all_bandwidth: bytes per second of one device while all devices communicate.
+        one_bandwidth: bytes per second of one device while one member per unit and group does.
     """
 
     members: int
@@ -58,10 +59,10 @@ class Span:
 
 
 def axis_levels(cluster: Cluster, mesh: Mesh) -> tuple[int, ...]:
-    """The cluster's level, 0 the outermost, that every mesh axis belongs to.
+    """Return the level of the cluster, 0 for the outermost, of every mesh axis.
 
     Raises:
-        LayoutError: if the mesh's axes do not multiply, in order, to the cluster's levels.
+        LayoutError: if consecutive axes of the mesh do not multiply to the counts of the levels.
     """
     counts = cluster.level_counts(mesh.size)
     levels: list[int] = []
@@ -72,17 +73,17 @@ def axis_levels(cluster: Cluster, mesh: Mesh) -> tuple[int, ...]:
             levels.append(level)
         if reached != count:
             raise LayoutError(
-                f"the axes of a mesh multiply, in order, to the levels {list(counts)} of cluster "
+                f"consecutive axes of a mesh multiply to the levels {list(counts)} of cluster "
                 f"{cluster.name}. Got mesh {mesh}."
             )
     return tuple(levels)
 
 
 def spans(cluster: Cluster, mesh: Mesh, axes: Sequence[int]) -> tuple[Span, ...]:
-    """The levels that groups along ``axes`` cross, the innermost first.
+    """Return the levels that groups along ``axes`` span, the innermost first.
 
     Raises:
-        LayoutError: if the mesh is none of the cluster's, or ``axes`` is empty.
+        LayoutError: if the mesh does not fit the cluster, or ``axes`` is empty.
     """
     if not axes:
         raise LayoutError("a collective runs along at least one mesh axis. Got none.")
@@ -155,12 +156,12 @@ COLLECTIVES = tuple(_FORMULAS)
 
 
 def collective_seconds(kind: str, levels: Sequence[Span], bytes_: int) -> float:
-    """Seconds of a collective, without the overhead of starting it.
+    """Return the seconds of a collective, without the time to start it.
 
     Args:
         kind: one of `COLLECTIVES`.
-        levels: what `spans` says of the group.
-        bytes_: that one device holds before; for broadcast and exchange, that it sends.
+        levels: the `spans` of the group.
+        bytes_: bytes that one device holds before, or sends in a broadcast or exchange.
 
     Raises:
         OptionError: if ``kind`` is unknown or ``bytes_`` negative.
@@ -173,5 +174,5 @@ def collective_seconds(kind: str, levels: Sequence[Span], bytes_: int) -> float:
 
 
 def whole_nanoseconds(seconds: float) -> int:
-    """Rounded to whole nanoseconds, at least 1."""
+    """Return the time in whole nanoseconds, at least 1."""
     return max(1, round(seconds * 1e9))

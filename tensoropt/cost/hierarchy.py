@@ -1,7 +1,7 @@
-"""The parts of a collective of ranks on several machines: within machines, and across them.
+"""Hierarchical collectives of ranks on several machines: steps within machines and across them.
 
-`collectives.operations.hierarchy` runs them. In place of a ring over all ranks a machine sends what
-one rank would: NCCL's and Horovod's hierarchical all-reduce, for each kind.
+`collectives.operations.hierarchy` runs them. Across machines, each machine sends as much as one
+rank would. NCCL and Horovod run all-reduces in this way; here every kind of collective can.
 """
 
 from __future__ import annotations
@@ -9,36 +9,39 @@ from __future__ import annotations
 __all__ = ["LEAST_BYTES", "large_ones", "parts"]
 
 LEAST_BYTES = 1 << 14
-"""Of less, latency is all, and one collective has less of it than several."""
+"""Below this size latency dominates, and one collective has less of it than several."""
 
 
 def parts(kind: str, bytes_: int, inside: int, machines: int) -> tuple[tuple[str, bool, int], ...]:
-    """The collectives that make one, in order.
+    """Return the collectives that a hierarchical collective consists of, in order.
 
     Args:
-        kind: of the whole.
-        bytes_: that a rank holds before.
+        kind: kind of the collective.
+        bytes_: bytes that a rank holds before.
         inside: members of a group on each machine.
-        machines: that a group spans.
+        machines: number of machines that a group spans.
 
     Returns:
-        Of each its kind, whether it is within machines, and the bytes that a rank holds before;
-        none for a broadcast or an exchange.
+        For each its kind, whether it is within machines, and the bytes that a rank holds before.
+        The result is empty for a broadcast or an exchange.
     """
-    slice_ = -(-bytes_ // inside)
+    piece = -(-bytes_ // inside)
     return {
         "allgather": (("allgather", False, bytes_), ("allgather", True, bytes_ * machines)),
         "allreduce": (
             ("reduce_scatter", True, bytes_),
-            ("allreduce", False, slice_),
-            ("allgather", True, slice_),
+            ("allreduce", False, piece),
+            ("allgather", True, piece),
         ),
         "alltoall": (("alltoall", True, bytes_), ("alltoall", False, bytes_)),
-        "reduce_scatter": (("reduce_scatter", True, bytes_), ("reduce_scatter", False, slice_)),
+        "reduce_scatter": (("reduce_scatter", True, bytes_), ("reduce_scatter", False, piece)),
     }.get(kind, ())
 
 
 def large_ones(kind: str, axes: tuple[int, ...], bytes_: int) -> bool:
-    """What goes in parts where links are not known; an all-to-all sends as much in one."""
+    """Whether a collective is hierarchical on unknown links.
+
+    An all-to-all is not, since it sends as much either way.
+    """
     del axes
     return kind != "alltoall" and bytes_ >= LEAST_BYTES

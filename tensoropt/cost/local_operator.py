@@ -1,4 +1,4 @@
-"""One operator under one configuration, as it is timed."""
+"""One operator under one configuration, in the form in which its time is measured."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["LocalOperator"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalOperator:
-    """One operator of a script under one configuration, and which gradients it has.
+    """One operator of a script under one configuration, and the gradients that it computes.
 
     Attributes:
-        operator: of the logical graph.
-        derivation: of it.
+        operator: the operator in the logical graph.
+        derivation: its derivation.
         configuration: how it is split.
-        differentiated: inputs by which its backward pass differentiates.
-        work: what it is priced by.
+        differentiated: the inputs whose gradient is computed.
+        work: the work that its time is looked up by.
     """
 
     operator: Operator

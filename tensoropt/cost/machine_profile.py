@@ -1,7 +1,7 @@
-"""The profile: what was measured on one machine, as a value and as a file.
+"""The profile of a machine: its measurements, as a value and as a file.
 
-A file is versioned, follows a schema, and carries a digest of its contents; it says for which
-processor, number of ranks and versions it holds. It is replaced as a whole, never written into.
+The file has a version, a schema, a digest of its contents, and the setting in which it is valid:
+processor, number of ranks, versions. It is always replaced as a whole.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tensoropt.parallel.resharding import StepTraffic
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
 _SCHEMA = 6
-_ANEW = "Measure again with `tensoropt profile --force`, or remove the file"
+_REMEDY = "Measure again with `tensoropt profile --force`, or remove the file"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What measurements hold for.
+    """The setting in which measurements are valid.
 
     Attributes:
-        processor: the processor's name.
+        processor: name of the processor.
         cores_per_host: cores of the smallest machine.
         ranks_per_host: number of ranks of every machine.
-        tensorflow: its version.
-        mpi: the MPI library and its version; empty where MPI has not been started, which agrees
-            with all.
+        tensorflow: version of TensorFlow.
+        mpi: the MPI library and its version. It is empty if MPI was not started, and then equal to
+            every version.
     """
 
     processor: str
@@ -53,39 +53,41 @@ class Setting:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
         return sum(self.ranks_per_host)
 
     @property
     def file_name(self) -> str:
-        """Name of its file in the folder of profiles; without MPI's version."""
+        """The name of the profile's file, which does not depend on the version of MPI."""
         values = asdict(replace(self, mpi=""))
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
         return f"{self.ranks}-ranks-{digest[:12]}.json"
 
     def differences(self, other: Setting) -> list[str]:
-        """What is different there, in words: ``ranks_per_host [2] instead of [4]``."""
-        here, there = asdict(self), asdict(other)
+        """Return the differences of another setting in words: ``ranks_per_host [2] instead of
+        [4]``."""
+        mine, others = asdict(self), asdict(other)
         return [
-            f"{name} {there[name]!r} instead of {here[name]!r}"
-            for name in here
-            if here[name] != there[name] and not (name == "mpi" and "" in (here[name], there[name]))
+            f"{name} {others[name]!r} instead of {mine[name]!r}"
+            for name in mine
+            if mine[name] != others[name]
+            and not (name == "mpi" and "" in (mine[name], others[name]))
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCollective:
-    """One collective at one size, over all groups along some axes at once.
+    """One collective of one size, which ran on all groups along some axes at once.
 
     Attributes:
         kind: the collective.
-        runs: how its pieces lie in memory, see `collectives.bandwidth.RUNS`; empty where that makes
+        runs: contiguity in memory of the pieces (`collectives.bandwidth.RUNS`); empty if it makes
             no difference.
         axes: the mesh axes of the groups, ascending.
         wanted_bytes: the power of 2 that was asked for.
-        bytes: what a rank held before: the next size that divides by the group.
-        nanoseconds: the median of its network time: that of the rank which arrives last, or where
-            ranks share cores what these spend in it (`collectives.bandwidth.shared_seconds`).
+        bytes: bytes that a rank held before: the next size that divides by the group.
+        nanoseconds: median of the time from the arrival of the last rank, or, if ranks share cores,
+            of the time that the cores spend (`collectives.bandwidth.shared_seconds`).
         spread: interquartile range divided by the median.
         outliers: number of repetitions far outside the quartiles.
     """
@@ -102,13 +104,14 @@ class MeasuredCollective:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What a step takes besides computing and moving.
+    """Times of a step besides computing and communicating.
 
     Attributes:
-        dispatch_nanoseconds: of an operator, in TensorFlow's executor.
-        collective_nanoseconds: of a collective, besides its network time: calling Python, and
-            waiting for other ranks that do the same.
-        step_nanoseconds: of a run: starting the session, agreeing on the call, ending together.
+        dispatch_nanoseconds: time to start an operator in TensorFlow's executor.
+        collective_nanoseconds: time of a collective besides the network: calling Python, and
+            waiting for the other ranks' calls.
+        step_nanoseconds: time of a run: starting the session, agreeing on the call, ending
+            together.
     """
 
     dispatch_nanoseconds: int
@@ -118,17 +121,17 @@ class Overheads:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What was measured.
+    """The measurements of a machine.
 
     Attributes:
-        setting: what it holds for.
+        setting: the setting in which they are valid.
         mesh: sizes of the mesh axes of all ranks.
         complete: whether everything that was asked for has been measured.
-        collectives: measured collectives.
+        collectives: the measured collectives.
         overheads: None until they are measured.
-        operators: measured operators.
-        skipped: operators that could not be timed, by a digest, with type and reason.
-        steps: steps of training, which tell what the rest takes in such.
+        operators: the measured operators.
+        skipped: operators that could not be timed: type and reason, by a digest.
+        steps: measured training steps, which give the slowdown of everything else in steps.
     """
 
     setting: Setting
@@ -141,77 +144,79 @@ class Profile:
     steps: tuple[MeasuredStep, ...] = ()
 
     def in_steps(self) -> Factors:
-        """How much longer than alone things take in steps of training."""
+        """Return the slowdown in training steps of everything that was measured alone."""
         tables = {(table.kind, table.axes): table for table in self._alone()}
 
-        def alone(move: StepTraffic) -> float:
-            axes = tuple(sorted(move.axes))
-            table = tables.get((f"{move.kind} {move.runs}", axes)) or tables.get((move.kind, axes))
-            return 1.0 if table is None else table.nanoseconds_of(move.bytes)
+        def alone(traffic: StepTraffic) -> float:
+            axes = tuple(sorted(traffic.axes))
+            by_runs = tables.get((f"{traffic.kind} {traffic.runs}", axes))
+            table = by_runs or tables.get((traffic.kind, axes))
+            return 1.0 if table is None else table.nanoseconds_of(traffic.bytes)
 
         return factors(self.steps, alone)
 
     def tables(self) -> tuple[BandwidthTable, ...]:
-        """Bandwidth tables, one per collective and device partition, as in steps of training."""
+        """Return bandwidth tables of collectives in training steps, by collective and
+        partitioning."""
         if not self.steps:
             return self._alone()
-        longer = self.in_steps()
-        found = []
+        slowdown = self.in_steps()
+        tables = []
         for table in self._alone():
             kind = table.kind.partition(" ")[0]
             times = {
-                size: round(table.nanoseconds_of(size) * longer.of(kind, table.axes, size))
-                for size in _with_sizes_between(table.bytes)
+                size: round(table.nanoseconds_of(size) * slowdown.of(kind, table.axes, size))
+                for size in _with_powers_between(table.bytes)
             }
-            found.append(replace(table, bytes=tuple(times), nanoseconds=_rising(times)))
-        return tuple(found)
+            tables.append(replace(table, bytes=tuple(times), nanoseconds=_never_falling(times)))
+        return tuple(tables)
 
     def operators_in_steps(self) -> tuple[MeasuredOperator, ...]:
-        """The operators, with their times in steps of training."""
-        longer = self.in_steps().computing
-        return tuple(each.scaled(longer) for each in self.operators)
+        """Return the operators with their times in training steps."""
+        slowdown = self.in_steps().computing
+        return tuple(each.scaled(slowdown) for each in self.operators)
 
     def operator_times(self, device: Device) -> OperatorTimes:
-        """What operators take in steps of training, measured or not.
+        """Return the times of operators in training steps, measured or estimated.
 
         Args:
-            device: of the cluster that was measured, see `measured_cluster`.
+            device: the device of the measured cluster, see `measured_cluster`.
         """
-        longer = self.in_steps()
-        scaled = (each.scaled(longer.computing) for each in self.operators)
-        return OperatorTimes(scaled, device, longer.rereading)
+        slowdown = self.in_steps()
+        scaled = (each.scaled(slowdown.computing) for each in self.operators)
+        return OperatorTimes(scaled, device, slowdown.rereading)
 
     def _alone(self) -> tuple[BandwidthTable, ...]:
-        """Bandwidth tables of what was measured one by one.
+        """Return bandwidth tables of collectives that were measured alone.
 
-        Where pieces may lie differently, there is one for each way ("allgather short"), and one
-        of the mean of all ("allgather"). Of what was measured several times the median counts. No
-        size takes longer than a larger one: where it did when measured, something disturbed it, or
-        them.
+        If a collective was measured with several kinds of runs, there is a table for each
+        ("allgather short") and one of their mean ("allgather"). Of repeated measurements the median
+        counts. A measurement that took longer than a larger one was disturbed, and is corrected
+        (`_never_falling`).
         """
         repeated: dict[tuple[str, str, tuple[int, ...], int], list[MeasuredCollective]] = {}
         for each in self.collectives:
             key = each.kind, each.runs, each.axes, each.wanted_bytes
             repeated.setdefault(key, []).append(each)
-        found: dict[tuple[str, tuple[int, ...]], dict[int, list[tuple[int, float]]]] = {}
-        for (name, runs, axes, wanted), own in repeated.items():
-            time = median(each.nanoseconds for each in own)
+        times_of: dict[tuple[str, tuple[int, ...]], dict[int, list[tuple[int, float]]]] = {}
+        for (name, runs, axes, wanted), repetitions in repeated.items():
+            time = median(each.nanoseconds for each in repetitions)
             for kind in {name, f"{name} {runs}".strip()}:
-                sizes = found.setdefault((kind, axes), {})
-                sizes.setdefault(wanted, []).append((own[0].bytes, time))
+                by_wanted_size = times_of.setdefault((kind, axes), {})
+                by_wanted_size.setdefault(wanted, []).append((repetitions[0].bytes, time))
         tables = []
-        for (kind, axes), sizes in sorted(found.items()):
+        for (kind, axes), by_wanted_size in sorted(times_of.items()):
             times = {
-                max(bytes_ for bytes_, _ in some): round(mean(time for _, time in some))
-                for _, some in sorted(sizes.items())
+                max(bytes_ for bytes_, _ in measured): round(mean(time for _, time in measured))
+                for _, measured in sorted(by_wanted_size.items())
             }
             tables.append(
-                BandwidthTable(kind, self.mesh, axes, tuple(sorted(times)), _rising(times))
+                BandwidthTable(kind, self.mesh, axes, tuple(sorted(times)), _never_falling(times))
             )
         return tuple(tables)
 
     def to_json(self) -> dict[str, Any]:
-        """The profile as JSON values, with its digest."""
+        """Return the profile as JSON values, with its digest."""
         values: dict[str, Any] = {
             "schema": _SCHEMA,
             "setting": asdict(self.setting),
@@ -228,30 +233,30 @@ class Profile:
 
     @classmethod
     def from_json(cls, values: object, origin: str) -> Profile:
-        """The inverse of `to_json`.
+        """Return the profile of JSON values: the inverse of `to_json`.
 
         Raises:
-            PlanError: another version, a broken rule of the schema, a wrong digest, or measurements
-                that no cluster has.
+            PlanError: if the version, the schema or the digest is wrong, or the measurements
+                contradict each other.
         """
         version = values.get("schema", "none") if isinstance(values, dict) else "none"
         if version != _SCHEMA:
             raise PlanError(
                 f"this TensorOpt reads profiles of schema {_SCHEMA}. Got {origin} of schema "
-                f"{version}. {_ANEW}."
+                f"{version}. {_REMEDY}."
             )
         error = schema_error(values, "tensoropt.cost", "profile.schema.json")
         if error is not None:
             place = "/".join(map(str, error.path)) or "the whole"
             raise PlanError(
                 f"a profile follows its schema. Got in {origin} at {place}: {error.message}. "
-                f"{_ANEW}."
+                f"{_REMEDY}."
             )
         assert isinstance(values, dict)
         if values["digest"] != digest_of(values):
             raise PlanError(
-                f"a profile is as it was measured. Got {origin}, which was changed afterwards. "
-                f"{_ANEW}."
+                f"a profile stays as it was measured. Got {origin}, which was changed afterwards. "
+                f"{_REMEDY}."
             )
         try:
             profile = cls._of(values)
@@ -259,13 +264,13 @@ class Profile:
             Cluster.from_json(cluster.to_json(), "its cluster")
         except TensorOptError as error:
             raise PlanError(
-                f"the measurements of a profile agree. Got {origin}: {error} {_ANEW}."
+                f"the measurements of a profile agree. Got {origin}: {error} {_REMEDY}."
             ) from error
         return profile
 
     @classmethod
     def _of(cls, values: dict[str, Any]) -> Profile:
-        """The profile of values that follow the schema."""
+        """Return the profile of values that follow the schema."""
         setting = dict(values["setting"])
         setting["ranks_per_host"] = tuple(setting["ranks_per_host"])
         overheads = values["overheads"]
@@ -284,7 +289,7 @@ class Profile:
         )
 
     def save(self, path: str | Path) -> None:
-        """Replace the file in one go: a process that ends meanwhile leaves the old or the new."""
+        """Replace the file in one operation, so that it is never incomplete."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_json(path, self.to_json())
 
@@ -293,60 +298,60 @@ class Profile:
         """Read a profile that `save` wrote.
 
         Args:
-            path: of the file.
-            setting: what it is to hold for; None for anything.
-            force: take one that holds for something else.
+            path: path of the file.
+            setting: the setting in which it has to be valid; None for any.
+            force: accept a profile of another setting.
 
         Raises:
-            PlanError: if the file cannot be read, is cut off, edited, of another version, or
-                holds for another setting.
+            PlanError: if the file cannot be read, is incomplete, edited, of another version, or
+                valid in another setting.
         """
-        values = read_json(path, "a profile is a whole, readable JSON file", f"{_ANEW}.")
+        values = read_json(path, "a profile is a whole, readable JSON file", f"{_REMEDY}.")
         profile = cls.from_json(values, str(path))
         if setting is not None and not force:
-            different = setting.differences(profile.setting)
-            if different:
+            differences = setting.differences(profile.setting)
+            if differences:
                 raise PlanError(
-                    "a profile holds for the machine, the ranks and the versions that it was "
-                    f"measured with. Got {path}, measured with {'; '.join(different)}. Run "
+                    "a profile is valid for the machine, the ranks and the versions that it was "
+                    f"measured with. Got {path}, measured with {'; '.join(differences)}. Run "
                     "`tensoropt profile` here, or force its use."
                 )
         return profile
 
 
 def measured_cluster(cluster: Cluster, profile: Profile) -> Cluster:
-    """A cluster with what a profile measured: collectives, rates, overheads.
+    """Return a cluster with the collectives, rates and overheads that a profile measured.
 
-    Of it all, what it takes in steps of training. Memory, links between what was not measured and
-    the safety factor stay the cluster's.
+    All times are those in training steps. Memory, safety factor, and links for collectives that
+    were not measured stay the cluster's.
     """
     overheads = profile.overheads or Overheads(0, 0, 0)
-    setting, longer = profile.setting, profile.in_steps()
-    dispatch = round(overheads.dispatch_nanoseconds * longer.computing)
+    setting, slowdown = profile.setting, profile.in_steps()
+    dispatch = round(overheads.dispatch_nanoseconds * slowdown.computing)
     return replace(
         cluster,
         description=f"{cluster.description} Measured on {setting.processor} with "
         f"{setting.ranks} ranks, TensorFlow {setting.tensorflow}.",
         device=calibrated(cluster.device, profile.operators_in_steps(), dispatch),
-        collective_overhead_seconds=overheads.collective_nanoseconds * longer.calling / 1e9
+        collective_overhead_seconds=overheads.collective_nanoseconds * slowdown.calling / 1e9
         or cluster.collective_overhead_seconds,
-        step_overhead_seconds=overheads.step_nanoseconds * longer.computing / 1e9,
+        step_overhead_seconds=overheads.step_nanoseconds * slowdown.computing / 1e9,
         measured=profile.tables(),
     )
 
 
-def _with_sizes_between(sizes: Sequence[int]) -> list[int]:
-    """Sizes, and powers of 2 between them: what is learnt of one is not that of its neighbours."""
+def _with_powers_between(sizes: Sequence[int]) -> list[int]:
+    """Return sizes and the powers of 2 between them, since the slowdown depends on the size."""
     powers = {1 << power for power in range(sizes[0].bit_length(), sizes[-1].bit_length())}
     return sorted({*sizes, *powers})
 
 
-def _rising(times: dict[int, int]) -> tuple[int, ...]:
-    """By size, no time above that of a larger one: where one is, both become their median.
+def _never_falling(times: dict[int, int]) -> tuple[int, ...]:
+    """Return times by ascending size, corrected so that no time is above that of a larger size.
 
-    It is a nearest such sequence in absolute differences (isotonic regression, by pooling adjacent
-    violators: Ayer et al., 1955), of several the fastest: what disturbs a measurement makes it
-    longer. Small sizes, which all take the latency, so share one time.
+    Adjacent times that fall are replaced by their median (isotonic regression in absolute
+    differences, by pooling adjacent violators: Ayer et al., 1955). Of two middle times the smaller
+    counts, since disturbances make measurements longer.
     """
     pools: list[list[int]] = []
     for size in sorted(times):

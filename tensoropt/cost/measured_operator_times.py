@@ -1,4 +1,4 @@
-"""Measured operators: looked up exactly, else scaled from the nearest one of the same type."""
+"""Times of operators from measured ones: the same work, or scaled from the nearest of its type."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from tensoropt.cost.operator_time import (
 
 __all__ = ["MeasuredOperator", "OperatorTimes", "calibrated", "work_key"]
 
-_UNLIKE = 1.0
-"""What other attributes count in the distance of two works: as much as a factor e in size."""
+_ATTRIBUTES_DISTANCE = 1.0
+"""Distance of two works with different attributes: as much as a factor e in size."""
 _LARGE_NANOSECONDS = 50_000
-"""From here on a kernel's rate shows; below it, starting it does."""
+"""Time from which the rate of a kernel can be measured. Shorter kernels are dominated by their
+start."""
 
 Key = tuple[object, ...]
 
 
 def work_key(work: OperatorWork) -> Key:
-    """What two works have in common whose times are the same.
+    """Return a key that is equal for works with the same time.
 
-    Bytes are in it because a shape operand (of a fill, say) is not in the local shapes.
+    It has the bytes because they may depend on the value of an operand, such as the shape of a
+    Fill.
     """
     shapes = work.local_shapes
     return (
@@ -40,12 +42,12 @@ def work_key(work: OperatorWork) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredOperator:
-    """One operator at one local shape, timed while all ranks timed the same.
+    """One operator with one set of local shapes, timed while all ranks timed the same.
 
     Attributes:
-        work: what was timed.
-        forward_nanoseconds: of its kernel, started by TensorFlow's executor.
-        backward_nanoseconds: of its gradient by the differentiated inputs.
+        work: the work of the operator.
+        forward_nanoseconds: time of its kernel, started by TensorFlow's executor.
+        backward_nanoseconds: time of its gradients by the differentiated inputs.
         spread: interquartile range of forward and backward together, divided by their median.
         outliers: number of repetitions far outside the quartiles.
     """
@@ -58,11 +60,11 @@ class MeasuredOperator:
 
     @property
     def time(self) -> OperatorTime:
-        """What was measured."""
+        """The measured time."""
         return OperatorTime(self.forward_nanoseconds, self.backward_nanoseconds)
 
     def scaled(self, factor: float) -> MeasuredOperator:
-        """The same, had everything taken so much longer."""
+        """Return the measurement with its times multiplied by a factor."""
         return replace(
             self,
             forward_nanoseconds=max(1, round(self.forward_nanoseconds * factor)),
@@ -70,90 +72,96 @@ class MeasuredOperator:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The measurement as JSON values."""
-        own = {name: getattr(self, name) for name in self.__slots__ if name != "work"}
+        """Return the measurement as JSON values."""
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "work"}
         work = asdict(self.work)
         work["attributes"] = dict(self.work.attributes)
         work["local_shapes"] = [list(shape) for shape in self.work.local_shapes]
-        return {**work, **own}
+        return {**work, **values}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> MeasuredOperator:
-        """The inverse of `to_json`."""
-        own = {name: values[name] for name in cls.__slots__ if name != "work"}
+        """Return the measurement of JSON values: the inverse of `to_json`."""
+        fields = {name: values[name] for name in cls.__slots__ if name != "work"}
         work = {name: values[name] for name in OperatorWork.__slots__}
         work["attributes"] = tuple(sorted(work["attributes"].items()))
         work["local_shapes"] = tuple(tuple(shape) for shape in work["local_shapes"])
-        return cls(OperatorWork(**work), **own)
+        return cls(OperatorWork(**work), **fields)
 
 
 class OperatorTimes:
-    """The time of any operator, from measured ones.
+    """The time of any operator, from measured operators.
 
     Args:
-        measured: what was timed; several measurements of one work are averaged.
-        device: whose rates scale a measurement to another size, see `calibrated`.
-        rereading: nanoseconds of each byte that a kernel reads and writes beyond its share of what
-            the measured one does, as a weight that each part of a batch reads whole.
+        measured: the measurements. Of several for one work the median counts.
+        device: the device whose rates scale a measurement to another size, see `calibrated`.
+        rereading: nanoseconds per byte that a kernel reads and writes beyond the scaled bytes of
+            the nearest measurement. An example is a weight, which each part of a batch reads whole.
     """
 
-    __slots__ = ("_by_key", "_by_type", "_device", "_known", "_rereading")
+    __slots__ = ("_by_key", "_by_type", "_device", "_rereading", "_times")
 
     def __init__(
         self, measured: Iterable[MeasuredOperator], device: Device, rereading: float = 0.0
     ) -> None:
         self._device, self._rereading = device, rereading
-        found: dict[Key, list[MeasuredOperator]] = {}
+        by_key: dict[Key, list[MeasuredOperator]] = {}
         for each in measured:
-            found.setdefault(work_key(each.work), []).append(each)
-        self._by_key = {key: _usual(some) for key, some in found.items()}
+            by_key.setdefault(work_key(each.work), []).append(each)
+        self._by_key = {key: _median(repeated) for key, repeated in by_key.items()}
         self._by_type: dict[tuple[str, str], list[MeasuredOperator]] = {}
         for each in self._by_key.values():
             self._by_type.setdefault((each.work.operator, each.work.dtype), []).append(each)
-        self._known: dict[OperatorWork, OperatorTime] = {}
+        self._times: dict[OperatorWork, OperatorTime] = {}
 
     def __contains__(self, work: OperatorWork) -> bool:
         return work_key(work) in self._by_key
 
     def time(self, work: OperatorWork) -> OperatorTime:
-        """The measured time; where there is none, the nearest measurement of the type, scaled by
-        the ratio of rooflines; where the type was not measured, the roofline."""
-        found = self._known.get(work)
-        if found is None:
+        """Return the time of a work.
+
+        It is the measured time of the same work. Otherwise it is the time of the nearest
+        measurement of the operator's type, scaled by the ratio of rooflines. Types without a
+        measurement take the roofline time.
+        """
+        time = self._times.get(work)
+        if time is None:
             exact = self._by_key.get(work_key(work))
-            found = exact.time if exact is not None else self._scaled(work)
-            self._known[work] = found
-        return found
+            time = exact.time if exact is not None else self._scaled(work)
+            self._times[work] = time
+        return time
 
     def _scaled(self, work: OperatorWork) -> OperatorTime:
-        alike = self._by_type.get((work.operator, work.dtype))
-        if not alike:
+        same_type = self._by_type.get((work.operator, work.dtype))
+        if not same_type:
             return roofline_time(self._device, work)
-        nearest = min(alike, key=lambda each: _distance(each.work, work))
+        nearest = min(same_type, key=lambda each: _distance(each.work, work))
         overhead = round(self._device.operator_overhead_seconds * 1e9)
-        once = replace(work, differentiated_inputs=1)
-        theirs = replace(nearest.work, differentiated_inputs=1)
-        ratio = _kernel(self._device, once) / _kernel(self._device, theirs)
-        again = round(self._rereading * max(0.0, work.bytes - ratio * nearest.work.bytes))
-        forward = again + _grown(nearest.forward_nanoseconds, ratio, overhead)
+        wanted = replace(work, differentiated_inputs=1)
+        measured = replace(nearest.work, differentiated_inputs=1)
+        ratio = _kernel(self._device, wanted) / _kernel(self._device, measured)
+        rereading = round(self._rereading * max(0.0, work.bytes - ratio * nearest.work.bytes))
+        forward = rereading + _scaled_nanoseconds(nearest.forward_nanoseconds, ratio, overhead)
         inputs, measured_inputs = work.differentiated_inputs, nearest.work.differentiated_inputs
         if inputs == 0:
             return OperatorTime(forward, 0)
         if measured_inputs == 0:
             return OperatorTime(forward, forward * inputs)
         backward = nearest.backward_nanoseconds * inputs // measured_inputs
-        return OperatorTime(forward, inputs * again + _grown(backward, ratio, overhead))
+        backward = _scaled_nanoseconds(backward, ratio, overhead)
+        return OperatorTime(forward, inputs * rereading + backward)
 
 
 def calibrated(device: Device, measured: Iterable[MeasuredOperator], dispatch: int) -> Device:
-    """A device with the rates that measured operators reached.
+    """Return a device with the rates that measured operators reached.
+
+    The arithmetic rate of a dtype is the median over large contractions. The memory bandwidth is
+    the upper quartile over other large operators, since the slower ones also compute.
 
     Args:
-        device: whose other figures stay.
-        measured: from which contractions give the arithmetic rate (per dtype the median of the
-            large ones), other operators the memory bandwidth (the upper quartile of the large
-            ones: slower ones compute, too).
-        dispatch: nanoseconds of starting an operator.
+        device: the device whose other figures stay.
+        measured: the measurements.
+        dispatch: nanoseconds to start an operator.
     """
     rates: dict[str, list[float]] = {}
     bandwidths: list[float] = []
@@ -168,8 +176,8 @@ def calibrated(device: Device, measured: Iterable[MeasuredOperator], dispatch: i
     efficiency = dict(device.efficiency)
     peak = dict(device.peak_flops_per_second)
     contraction = efficiency.get("contraction", efficiency["default"])
-    for dtype, found in rates.items():
-        peak[dtype] = median(found) / contraction
+    for dtype, reached in rates.items():
+        peak[dtype] = median(reached) / contraction
     return replace(
         device,
         peak_flops_per_second=tuple(sorted(peak.items())),
@@ -180,8 +188,8 @@ def calibrated(device: Device, measured: Iterable[MeasuredOperator], dispatch: i
     )
 
 
-def _usual(measured: list[MeasuredOperator]) -> MeasuredOperator:
-    """Of what was measured several times the medians; of two the faster one."""
+def _median(measured: list[MeasuredOperator]) -> MeasuredOperator:
+    """Return the medians of repeated measurements. Of two middle times the smaller counts."""
     return replace(
         measured[0],
         forward_nanoseconds=median_low(each.forward_nanoseconds for each in measured),
@@ -194,19 +202,20 @@ def _upper_quartile(values: list[float]) -> float:
 
 
 def _distance(measured: OperatorWork, wanted: OperatorWork) -> tuple[float, Key]:
+    """Return the distance of two works, with a key that breaks ties."""
     sizes = abs(log((measured.flops + 1) / (wanted.flops + 1)))
     sizes += abs(log((measured.bytes + 1) / (wanted.bytes + 1)))
-    unlike = int(measured.attributes != wanted.attributes)
-    unlike += measured.differentiated_inputs != wanted.differentiated_inputs
-    return sizes + _UNLIKE * unlike, tuple(map(repr, work_key(measured)))  # ties: a fixed order
+    differences = int(measured.attributes != wanted.attributes)
+    differences += measured.differentiated_inputs != wanted.differentiated_inputs
+    return sizes + _ATTRIBUTES_DISTANCE * differences, tuple(map(repr, work_key(measured)))
 
 
 def _kernel(device: Device, work: OperatorWork) -> float:
-    """Seconds of the kernel itself, to divide by."""
+    """Return the seconds of the kernel itself, above 0 so that one can divide by them."""
     return max(kernel_seconds(device, work), 1e-12)
 
 
-def _grown(nanoseconds: int, ratio: float, overhead: int) -> int:
-    """A time at another size, of which the overhead stays as it is."""
+def _scaled_nanoseconds(nanoseconds: int, ratio: float, overhead: int) -> int:
+    """Return a time at another size. The part that is overhead stays the same."""
     fixed = min(nanoseconds, overhead)
     return max(1, round(fixed + (nanoseconds - fixed) * ratio))

@@ -1,7 +1,7 @@
-"""How much memory an operator takes on a device: named models of equation 1's m = m_p + m_t.
+"""Models of the memory that an operator takes on a device: m = m_p + m_t of equation 1 (TensorOpt).
 
-A model is a function from an operator's footprint, plain numbers of one device, to its memory.
-What is kept adds up over a strategy; of what is transient only the largest counts.
+A model is a function from an operator's footprint on one device to its memory. Kept memory is
+summed over a strategy. Of transient memory only the largest counts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one device holds of one operator under one configuration.
+    """The bytes that one device holds for one operator under one configuration.
 
     Attributes:
-        variable_bytes: of the variable that the operator is; 0 for other operators.
-        output_bytes: of the outputs that it computes; 0 for variables, whose output is theirs.
-        added_bytes: of these, of a bias added onto its input in place.
-        kept_bytes: of these, of outputs that the backward pass reads.
-        gradient_bytes: of the variable's gradient that the operator stands for.
-        moved_bytes: of a copy made by a resharding, which the backward pass reads.
-        gathered_bytes: of a copy of a variable that is read otherwise than it is stored; more than
-            is stored of it, where the backward pass does not read that copy.
+        variable_bytes: bytes of the variable, 0 for other operators.
+        output_bytes: bytes of the outputs that are computed, 0 for a variable.
+        added_bytes: the part of ``output_bytes`` that is a bias added to its input in place.
+        kept_bytes: the part of ``output_bytes`` that the backward pass reads.
+        gradient_bytes: bytes of a variable's gradient, 0 for other operators.
+        moved_bytes: bytes of resharded copies that the backward pass reads.
+        gathered_bytes: bytes of a copy of a variable in another layout than it is stored in. If the
+            backward pass does not read it, only the bytes beyond the stored piece count.
     """
 
     variable_bytes: int = 0
@@ -48,7 +48,7 @@ class Footprint:
         counts = {name: getattr(self, name) for name in self.__slots__}
         if min(counts.values()) < 0:
             shown = ", ".join(f"{name}={count}" for name, count in counts.items() if count)
-            raise OptionError(f"memory is counted from 0. Got {shown}.")
+            raise OptionError(f"the bytes of a footprint are at least 0. Got {shown}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +63,32 @@ MemoryModel = Callable[[Footprint], MemoryUse]
 
 
 def paper_memory(footprint: Footprint) -> MemoryUse:
-    """The paper's model: variables once, and every operator's output, kept for backward.
+    """Return the memory in the paper's model: variables, and the outputs of all operators.
 
-    Equation 1 (TensorOpt): m_p is ``variable_bytes``, m_t is ``output_bytes``. The paper's
-    operators are layers, in which a bias is added in place: VGG16 at batch 256 takes 30 GB so
-    (Table 1), and 44 GB with every sum counted apart. Gradients, kernels' workspace and the
-    network's buffers are left out (the paper's footnote 2), so nothing is transient. In the paper's
-    space a variable lies as its operator reads it; a copy for another reader, and one of a
-    variable that is stored in pieces (not in the paper), counts.
+    In equation 1 (TensorOpt), m_p is ``variable_bytes`` and m_t is ``output_bytes``. The paper's
+    operators are layers, in which a bias is added in place: VGG16 at batch 256 then takes 30 GB
+    (Table 1), and 44 GB if the sums counted as well. Gradients, workspace of kernels and network
+    buffers are left out (the paper's footnote 2), so nothing is transient.
+
+    In the paper's space a variable is stored in the layout that its operator reads. Copies for
+    other readers, and gathered copies of variables that are stored in pieces (not in the paper),
+    count.
     """
     kept = footprint.variable_bytes + footprint.gathered_bytes
     return MemoryUse(kept + footprint.output_bytes - footprint.added_bytes)
 
 
 def execution_memory(footprint: Footprint) -> MemoryUse:
-    """What running takes: variables, their gradients, and of tensors those that the backward pass
-    reads, in each layout in which it does. Others are transient: most are gone when the next is
-    made. A variable that is put together to be read counts so even where no gradient reads it, as
-    a table of embeddings: it may be larger than all that is kept. (Small ones, as biases, do not.)
+    """Return the memory that execution takes.
 
-    The sum over a strategy bounds the bytes that are kept at any time, since a gradient comes when
-    the tensors that it reads go; `tensoropt.cost.peak.estimated_peak` follows a step operator by
+    Variables, their gradients, and all copies of tensors that the backward pass reads are kept.
+    Other tensors are transient: most are freed before the next one is made. A gathered copy of a
+    variable counts as kept even if the backward pass does not read it, because it may be larger
+    than everything that is kept (for example a table of embeddings). Small ones, such as biases, do
+    not count.
+
+    The sum over a strategy is an upper bound of the kept bytes at any time, since tensors are freed
+    while gradients are computed. `tensoropt.cost.peak.estimated_peak` follows a step operator by
     operator.
     """
     kept = footprint.variable_bytes + footprint.kept_bytes
@@ -95,10 +100,10 @@ _MODELS: dict[str, MemoryModel] = {"execution": execution_memory, "paper": paper
 
 
 def memory_model(name: str) -> MemoryModel:
-    """The model of a name.
+    """Return the memory model of a name.
 
     Raises:
-        OptionError: if there is none.
+        OptionError: if there is no model of this name.
     """
     if name not in _MODELS:
         raise OptionError(f"a memory model is one of {', '.join(_MODELS)}. Got {name!r}.")

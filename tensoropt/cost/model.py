@@ -1,4 +1,5 @@
-"""The interface through which the search asks what things cost, and its form for a cluster."""
+"""The cost model, which the search asks for times and memory, and its implementation for
+clusters."""
 
 from __future__ import annotations
 
@@ -28,67 +29,68 @@ __all__ = ["ClusterCostModel", "CostModel", "MeasuredCostModel"]
 class CostModel(Protocol):
     """Costs on one mesh of devices (TensorOpt, section 2.1, equations 1 and 2).
 
-    A model is pure: the same question has the same answer for as long as it lives. Times are
-    whole nanoseconds, at least 1; memory is whole bytes.
+    A model is pure: it always gives the same answer to the same question. Times are whole
+    nanoseconds, at least 1. Memory is whole bytes.
     """
 
     def collective_nanoseconds(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> int:
-        """Time of one collective, or local step of a resharding, on all groups along ``axes``.
+        """Return the time of one collective or local step on all groups along ``axes``.
 
         Args:
-            kind: "allgather", "allreduce", "alltoall", "broadcast", "exchange",
-                "reduce_scatter"; or local, "slice" and "mask".
-            axes: the mesh axes of the groups, whose order has no effect.
-            bytes_: that a device holds before; after, for local steps.
+            kind: "allgather", "allreduce", "alltoall", "broadcast", "exchange" or "reduce_scatter";
+                or the local steps "slice" and "mask".
+            axes: the mesh axes of the groups, in any order.
+            bytes_: bytes that a device holds before the collective, or after a local step.
         """
         ...
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
-        """Time of one operator on one device, forward and backward."""
+        """Return the time of one operator on one device, forward and backward."""
         ...
 
     def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
-        """Memory of one operator on one device."""
+        """Return the memory of one operator on one device."""
         ...
 
     def step_nanoseconds(self) -> int:
-        """What one step takes besides operators and collectives, at least 0."""
+        """Return the time of a step besides operators and collectives, at least 0."""
         ...
 
 
 class ClusterCostModel:
-    """Costs from a cluster's description: what it has measured, else its links and rates.
+    """Costs from the description of a cluster: its measured tables, links and rates.
 
-    Its `collective_nanoseconds` is a `tensoropt.parallel.resharding.Price`.
+    `collective_nanoseconds` is a `tensoropt.parallel.resharding.Price`.
 
     Args:
         cluster: the links and the device.
-        mesh: of the cluster, such as ``cluster.mesh(devices)``.
+        mesh: a mesh of the cluster, such as ``cluster.mesh(devices)``.
         memory: name of the memory model.
 
     Attributes:
-        extrapolated: collectives asked for beyond the largest size measured, and that size.
+        extrapolated: kinds of collectives that were asked for above the largest measured size, with
+            that size.
 
     Raises:
-        LayoutError: if the mesh is none of the cluster's.
+        LayoutError: if the mesh does not fit the cluster.
         OptionError: if there is no such memory model.
     """
 
     __slots__ = (
         "_ascending",
-        "_known",
         "_levels",
         "_memory",
         "_spans",
         "_tables",
+        "_times",
         "cluster",
         "extrapolated",
         "mesh",
     )
 
     times_by_amounts: ClassVar[bool] = True
-    """Whether an operator's time follows from its family, dtype, flops, bytes and number of
-    differentiated inputs alone, so that works need not say more."""
+    """Whether an operator's time depends only on its family, dtype, flops, bytes and number of
+    differentiated inputs."""
 
     def __init__(self, cluster: Cluster, mesh: Mesh, memory: str = "paper") -> None:
         self.cluster = cluster
@@ -98,7 +100,7 @@ class ClusterCostModel:
             (table.kind, table.axes): table for table in cluster.measured if table.mesh == mesh.axes
         }
         self.extrapolated: dict[str, int] = {}
-        self._known: dict[tuple[str, tuple[int, ...], int], int] = {}
+        self._times: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._ascending: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._levels = axis_levels(cluster, mesh)
         self._spans: dict[tuple[int, ...], Sequence[Span]] = {}
@@ -106,28 +108,28 @@ class ClusterCostModel:
             self._spans[(axis,)] = spans(cluster, mesh, (axis,))
 
     def collective_nanoseconds(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> int:
-        """Time of a collective: see `CostModel` and `tensoropt.cost.collective_time`."""
+        """Return the time of a collective: see `CostModel` and `tensoropt.cost.collective_time`."""
         if kind in LOCAL_KINDS:
             return self._copy_nanoseconds(bytes_)
         group = self._ascending.get(axes)
-        if group is None:  # the order of axes has no effect
+        if group is None:
             group = self._ascending[axes] = tuple(sorted(axes))
         key = kind, group, bytes_
-        known = self._known.get(key)
-        if known is None:
+        nanoseconds = self._times.get(key)
+        if nanoseconds is None:
             overhead = self.cluster.collective_overhead_seconds
-            known = whole_nanoseconds(overhead + self.network_seconds(kind, group, bytes_))
-            self._known[key] = known
-        return known
+            nanoseconds = whole_nanoseconds(overhead + self.network_seconds(kind, group, bytes_))
+            self._times[key] = nanoseconds
+        return nanoseconds
 
     def network_seconds(
         self, kind: str, axes: tuple[int, ...], bytes_: int, runs: str = ""
     ) -> float:
-        """Of a collective's time that from when the last device has arrived at it, by the
-        faster way (`goes_in_hierarchy`).
+        """Return the seconds of a collective from the arrival of the last device.
 
-        ``runs`` says how its pieces lie in memory ("whole", "long" or "short"), empty for a mean;
-        it counts where it was measured.
+        If a hierarchical collective is faster (`goes_in_hierarchy`), the time is that one's.
+        ``runs`` is the contiguity in memory of the pieces ("whole", "long" or "short"), empty for a
+        mean. It makes a difference only if it was measured.
         """
         group = tuple(sorted(axes))
         table = self._table(kind, group, bytes_, runs)
@@ -137,50 +139,60 @@ class ClusterCostModel:
             return collective_seconds(kind, self._spans[axes], bytes_)
         if table.extrapolates(bytes_):
             self.extrapolated[kind] = table.bytes[-1]
-        whole = table.nanoseconds_of(bytes_) / 1e9
-        in_parts = self._in_hierarchy_seconds(kind, group, bytes_)
-        return whole if in_parts is None else min(whole, in_parts)
+        direct = table.nanoseconds_of(bytes_) / 1e9
+        hierarchical = self._hierarchical_seconds(kind, group, bytes_)
+        return direct if hierarchical is None else min(direct, hierarchical)
 
     def goes_in_hierarchy(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> bool:
-        """Whether a collective is faster within machines and across them (`cost.hierarchy`) than in
-        one; the innermost links are those within machines. What links say of reductions and
-        gathers is of hierarchies (`cost.collective_time`), which go so from a size on.
+        """Whether a collective is faster as a hierarchy (`tensoropt.cost.hierarchy`) than directly.
+
+        The innermost links are taken as those within machines. Without measurements, formulas
+        describe reductions and gathers as hierarchies (`tensoropt.cost.collective_time`), so these
+        are hierarchical from a fixed size on.
         """
         group = tuple(sorted(axes))
-        in_parts = self._in_hierarchy_seconds(kind, group, bytes_)
-        if in_parts is None:
+        hierarchical = self._hierarchical_seconds(kind, group, bytes_)
+        if hierarchical is None:
             return False
         table = self._table(kind, group, bytes_)
         if table is not None:
-            return in_parts < table.nanoseconds_of(bytes_) / 1e9
+            return hierarchical < table.nanoseconds_of(bytes_) / 1e9
         if kind == "alltoall":
             levels = spans(self.cluster, self.mesh, group)
-            return in_parts < collective_seconds(kind, levels, bytes_)
+            return hierarchical < collective_seconds(kind, levels, bytes_)
         return large_ones(kind, group, bytes_)
 
     def is_within_machines(self, axes: tuple[int, ...]) -> bool:
-        """Whether groups along axes are each on one machine, whose links are the innermost."""
+        """Whether each group along ``axes`` is on one machine, whose links are the innermost."""
         innermost = len(self.cluster.levels) - 1
         return all(self._levels[axis] == innermost for axis in axes)
 
-    def _in_hierarchy_seconds(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float | None:
-        """Time of the parts; None where there are none, or not all measured though the whole is."""
+    def _hierarchical_seconds(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float | None:
+        """Return the time of a hierarchical collective.
+
+        None if the collective cannot be hierarchical, or if it was measured as a whole and some of
+        its steps were not.
+        """
         innermost = len(self.cluster.levels) - 1
         inside = tuple(axis for axis in axes if self._levels[axis] == innermost)
         across = tuple(axis for axis in axes if self._levels[axis] != innermost)
         if not inside or not across:
             return None
-        found = parts(kind, bytes_, self.mesh.pieces(inside), self.mesh.pieces(across))
-        moves = [(name, inside if within else across, size) for name, within, size in found]
-        measured = [self._table(*move) is not None for move in moves]
-        if not moves or (self._table(kind, axes, bytes_) is not None and not all(measured)):
+        steps = [
+            (name, inside if within else across, size)
+            for name, within, size in parts(
+                kind, bytes_, self.mesh.pieces(inside), self.mesh.pieces(across)
+            )
+        ]
+        measured = [self._table(*step) is not None for step in steps]
+        if not steps or (self._table(kind, axes, bytes_) is not None and not all(measured)):
             return None
-        return sum(self.network_seconds(*move) for move in moves)
+        return sum(self.network_seconds(*step) for step in steps)
 
     def _table(
         self, kind: str, axes: tuple[int, ...], bytes_: int, runs: str = ""
     ) -> BandwidthTable | None:
-        """What was measured of a collective over ascending axes."""
+        """Return the measured table of a collective over ascending axes, None if there is none."""
         if not self._tables:
             return None
         table = self._tables.get((f"{kind} {runs}", axes))
@@ -189,19 +201,19 @@ class ClusterCostModel:
         return table
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
-        """Time of an operator: see `CostModel` and `tensoropt.cost.operator_time`."""
+        """Return the time of an operator: see `CostModel` and `tensoropt.cost.operator_time`."""
         return roofline_time(self.cluster.device, work)
 
     def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
-        """Memory of an operator: see `CostModel` and `tensoropt.cost.memory`."""
+        """Return the memory of an operator: see `CostModel` and `tensoropt.cost.memory`."""
         return self._memory(footprint)
 
     def step_nanoseconds(self) -> int:
-        """Overhead of a step: see `CostModel`."""
+        """Return the overhead of a step: see `CostModel`."""
         return round(self.cluster.step_overhead_seconds * 1e9)
 
     def _copy_nanoseconds(self, bytes_: int) -> int:
-        """A local copy: every byte is read and written."""
+        """Return the time of a local copy, which reads and writes every byte."""
         if bytes_ < 0:
             raise OptionError(f"a copy moves a number of bytes. Got {bytes_}.")
         device = self.cluster.device
@@ -210,12 +222,12 @@ class ClusterCostModel:
 
 
 class MeasuredCostModel(ClusterCostModel):
-    """Costs as measured: operators from their times, collectives from the cluster's tables.
+    """Costs from measurements: times of operators, and the cluster's tables of collectives.
 
     Args:
-        cluster: with what was measured of its collectives.
-        mesh: of the cluster.
-        operators: measured operators.
+        cluster: a cluster with measured collectives.
+        mesh: a mesh of the cluster.
+        operators: the times of operators.
         memory: name of the memory model.
     """
 
@@ -230,5 +242,5 @@ class MeasuredCostModel(ClusterCostModel):
         self._operators = operators
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
-        """Time of an operator: see `CostModel` and `tensoropt.cost.measured_operator_times`."""
+        """Return the time of an operator: see `tensoropt.cost.measured_operator_times`."""
         return self._operators.time(work)

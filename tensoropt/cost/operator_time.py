@@ -1,11 +1,11 @@
-"""How long an operator takes on a described device: the roofline.
+"""The time of an operator on a described device: the roofline model.
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model" (2009): a
-kernel takes as long as its arithmetic at the rate that its family reaches, or as its traffic at
-the memory's bandwidth, whichever is longer; and then the time to start it. Where a device has
-nothing to compute meanwhile, as a core that waits for its own loads, the two add up (the
-execution-cache-memory model without overlap: Stengel, Treibig, Hager and Wellein, "Quantifying
-performance bottlenecks of stencil computations using the ECM model", 2015).
+kernel takes the longer of two times, its arithmetic at the rate that its family reaches, and its
+traffic at the bandwidth of the memory. The time to start it is added. On a device that does not
+compute while it waits for memory, the two times are added, too (the execution-cache-memory model
+without overlap: Stengel, Treibig, Hager and Wellein, "Quantifying performance bottlenecks of
+stencil computations using the ECM model", 2015).
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from tensoropt.errors import OptionError
 __all__ = ["SPELLED_OUT", "OperatorTime", "OperatorWork", "kernel_seconds", "roofline_time"]
 
 SPELLED_OUT = "spelled out"
-"""Attribute of a work that is emitted as several operators: the split indices that it is for."""
+"""Attribute of the work of an operator that a lowering rule emits as several operators. Its value
+names the split indices."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorWork:
-    """What one device does of one operator under one configuration.
+    """The work of one device for one operator under one configuration.
 
     Attributes:
-        family: "contraction", "elementwise" or another; a cluster says which rate it reaches.
+        family: "contraction", "elementwise" or another family that the cluster has a rate for.
         dtype: TensorFlow's name of the element type, such as "float32".
-        flops: of the local forward computation.
-        bytes: read and written by it.
-        differentiated_inputs: inputs for which the backward pass computes a gradient.
-        operator: TensorFlow's operator type. This and what follows identifies a measurement; a
-            cluster's description needs none of it.
-        attributes: of the operator, name and printed value, sorted.
-        local_shapes: of the inputs.
+        flops: arithmetic operations of the local forward computation.
+        bytes: bytes that it reads and writes.
+        differentiated_inputs: number of inputs whose gradient the backward pass computes.
+        operator: TensorFlow's operator type. This field and the next two identify a measurement;
+            they are not needed for the roofline.
+        attributes: sorted pairs of the name and printed value of the operator's attributes.
+        local_shapes: local shapes of the inputs.
     """
 
     family: str
@@ -50,29 +51,29 @@ class OperatorWork:
     def __post_init__(self) -> None:
         if min(self.flops, self.bytes, self.differentiated_inputs) < 0:
             raise OptionError(
-                f"an operator's work is counted from 0. Got flops={self.flops}, "
+                f"the amounts of an operator's work are at least 0. Got flops={self.flops}, "
                 f"bytes={self.bytes}, differentiated_inputs={self.differentiated_inputs}."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """Nanoseconds of an operator on one device: t_c of equation 1 (TensorOpt) is ``total``."""
+    """Nanoseconds of an operator on one device. ``total`` is t_c of equation 1 (TensorOpt)."""
 
     forward: int
     backward: int
 
     @property
     def total(self) -> int:
-        """Forward and backward."""
+        """The time of forward and backward together."""
         return self.forward + self.backward
 
 
 def roofline_time(device: Device, work: OperatorWork) -> OperatorTime:
-    """The time of an operator; a gradient with respect to one input costs what forward does.
+    """Return the roofline time. The gradient by one input costs as much as forward.
 
-    So it is, exactly, for contractions (two products of the forward's size for two inputs), and
-    about so for operators that memory bounds.
+    This is exact for contractions: the gradients by two inputs are two products of the forward's
+    size. It is approximate for operators that are limited by memory bandwidth.
     """
     seconds = device.operator_overhead_seconds + kernel_seconds(device, work)
     kernel = whole_nanoseconds(seconds)
@@ -80,7 +81,7 @@ def roofline_time(device: Device, work: OperatorWork) -> OperatorTime:
 
 
 def kernel_seconds(device: Device, work: OperatorWork) -> float:
-    """Of the forward kernel itself, without starting it."""
+    """Return the seconds of the forward kernel, without the time to start it."""
     arithmetic = work.flops / device.flops_per_second(work.family, work.dtype)
     traffic = work.bytes / device.memory_bandwidth_bytes_per_second
     return max(arithmetic, traffic) if device.overlaps_traffic else arithmetic + traffic

@@ -1,25 +1,26 @@
-"""How much longer operators and collectives take in steps of training than alone.
+"""The slowdown of operators and collectives in training steps, compared with measurements alone.
 
-Measured alone, an operator finds in the caches what the one before it left there, and a collective
-what was just made; in a step both share caches, memory and the scheduler with all that the step
-does. By how much that slows them down, or down less, depends on the machine, the model and on
-sizes: it is measured, in steps of a few strategies, and what was measured alone is scaled by it.
+Measured alone, an operator finds its data in the caches, where the run before left it, and so does
+a collective. In a step both share caches, memory and the scheduler with the rest of the step. The
+slowdown depends on the machine, the model and the size. It is measured in the steps of a few
+strategies, and scales the times that were measured alone.
 
-With p the time of a collective alone and x that in steps, the factor for a kind at b bytes is
+With the time p of a collective alone and its time x in steps, the factor of a kind at b bytes is
 
     (sum_i w_i x_i + c f) / (sum_i w_i p_i + c)
 
-over its calls i along the same mesh axes, with w_i = exp(-(log2(b_i / b) / h)**2 / 2) (a kernel
-estimate of a ratio: Nadaraya, "On estimating regression", 1964; Watson, "Smooth regression
-analysis", 1964), where f is the same along any axes, drawn to the same of any kind, drawn to the
-ratio of all calls. So the factor of a size that steps never move is that of all.
+over its calls i along the same mesh axes. The weights are w_i = exp(-(log2(b_i / b) / h)**2 / 2) (a
+kernel estimate of a ratio: Nadaraya, "On estimating regression", 1964; Watson, "Smooth regression
+analysis", 1964). The prior f is the same estimate over calls along any axes. Its prior is the
+estimate over calls of any kind, whose prior is the ratio of all calls. So a size that steps never
+have gets the ratio of all calls.
 
-Where ranks share cores, the time of a collective is what the cores spend in it
-(`collectives.bandwidth.shared_seconds`): a rank that waits leaves its core to another.
+If ranks share cores, the time of a collective is the time that the cores spend in it
+(`collectives.bandwidth.shared_seconds`): a rank that waits leaves its core to another rank.
 
-Kernels of a part of the batch are mostly not measured. They take their share of the time of those
-of the whole batch, and besides what they read and write however small the part: weights, and
-gradients by them. A step in microbatches tells what a byte of that takes.
+Kernels on a part of the batch are mostly not measured. They take their share of the time of the
+whole batch. In addition they read and write tensors that do not shrink with the batch: weights and
+their gradients. The steps in microbatches give the time for each of these bytes.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ from tensoropt.parallel.resharding import LOCAL_KINDS, StepTraffic
 __all__ = ["Factors", "MeasuredCall", "MeasuredStep", "factors", "usual_step"]
 
 _WIDTH = 0.5
-"""h: sizes a power of 2 apart hardly tell of each other."""
+"""h, in powers of 2. Sizes a power of 2 apart have a weight of exp(-2)."""
 _PRIOR = 0.01
-"""c, as a share of the time of all calls."""
+"""c, as a fraction of the time of all calls."""
 _RIDGE = 0.03
+"""Weight of the ridge penalty, relative to the squares."""
 _TINY = 1e-12
+"""Added to the squares, so that they can be inverted."""
 _PLACES = 2
-"""Factors are looked up at so many sizes for each power of 2."""
+"""Number of sizes for each power of 2 at which factors are computed."""
 
 Alone = Callable[[StepTraffic], float]
 """Nanoseconds of a collective, measured alone."""
@@ -51,13 +54,13 @@ Alone = Callable[[StepTraffic], float]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCall:
-    """Reshardings of one step that move the same.
+    """The reshardings of one step that have the same traffic.
 
     Attributes:
-        moves: their collectives, one after another.
-        times: how many there are.
-        nanoseconds: of all of them, from when the last rank arrives, without local copies; where
-            ranks share cores, what these spend.
+        moves: their collectives, in order.
+        times: their number.
+        nanoseconds: the time of all of them from the arrival of the last rank, without local
+            copies; if ranks share cores, the time that the cores spend.
     """
 
     moves: tuple[StepTraffic, ...]
@@ -65,13 +68,13 @@ class MeasuredCall:
     nanoseconds: int
 
     def to_json(self) -> dict[str, Any]:
-        """The call as JSON values."""
+        """Return the call as JSON values."""
         moves = [{**move._asdict(), "axes": list(move.axes)} for move in self.moves]
         return {"moves": moves, "times": self.times, "nanoseconds": self.nanoseconds}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> MeasuredCall:
-        """The inverse of `to_json`."""
+        """Return the call of JSON values: the inverse of `to_json`."""
         moves = (StepTraffic(**{**move, "axes": tuple(move["axes"])}) for move in values["moves"])
         return cls(tuple(moves), values["times"], values["nanoseconds"])
 
@@ -81,14 +84,14 @@ class MeasuredStep:
     """The usual step of one strategy.
 
     Attributes:
-        graph: digest of the graph whose step it is.
-        rest_nanoseconds: of it, outside collectives.
-        computing_nanoseconds: of that, operators and what a step takes besides, by measurements of
-            each alone.
-        calling_nanoseconds: and calling collectives, likewise.
+        graph: digest of the graph of the step.
+        rest_nanoseconds: its time outside collectives.
+        computing_nanoseconds: the prediction of this time for operators and the step's overhead,
+            from measurements of each alone.
+        calling_nanoseconds: the prediction of this time for calling collectives.
         calls: its reshardings.
-        microbatches: in which it computes its gradients, one after another.
-        reread_bytes: that its kernels read and write beyond their share of what measured ones do.
+        microbatches: number of microbatches.
+        reread_bytes: bytes that its kernels read and write beyond their share of the measured ones.
     """
 
     graph: str
@@ -100,24 +103,25 @@ class MeasuredStep:
     reread_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The step as JSON values."""
-        own = {name: getattr(self, name) for name in self.__slots__}
-        return {**own, "calls": [call.to_json() for call in self.calls]}
+        """Return the step as JSON values."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {**fields, "calls": [call.to_json() for call in self.calls]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> MeasuredStep:
-        """The inverse of `to_json`."""
+        """Return the step of JSON values: the inverse of `to_json`."""
         calls = tuple(map(MeasuredCall.from_json, values["calls"]))
         return cls(**{**values, "calls": calls})
 
 
 class SlowedCall(NamedTuple):
-    """Collectives of one kind, axes and size in steps.
+    """The collectives of one kind, size and axes in steps.
 
     Attributes:
-        kind, axes: which; axes ascending.
-        size: log2 of its bytes.
-        in_steps, alone: nanoseconds of all of them.
+        kind, axes: their kind and axes, which are ascending.
+        size: log2 of their bytes.
+        in_steps: nanoseconds of all of them in steps.
+        alone: nanoseconds of all of them, measured alone.
     """
 
     kind: str
@@ -128,18 +132,18 @@ class SlowedCall(NamedTuple):
 
 
 class Factors:
-    """By how much what takes p alone takes longer in steps; 1 where no step was measured.
+    """The factors by which times in steps exceed times alone; 1 if no step was measured.
 
     Args:
-        computing: of operators, and what a step takes besides.
-        calling: of calling collectives.
-        calls: per collective what steps tell of it.
-        rereading: nanoseconds of a byte that kernels of a part of the batch read or write beyond
+        computing: factor of operators and of the step's overhead.
+        calling: factor of calling collectives.
+        calls: the collectives of the measured steps.
+        rereading: nanoseconds per byte that kernels on a part of the batch read or write beyond
             their share.
 
     Attributes:
         computing, calling, rereading: as given.
-        overall: of all collectives together.
+        overall: factor of all collectives together.
     """
 
     def __init__(
@@ -156,98 +160,99 @@ class Factors:
         alone = sum(call.alone for call in calls)
         self.overall = sum(call.in_steps for call in calls) / alone if alone else 1.0
         self._prior = _PRIOR * alone
-        self._known: dict[tuple[str, tuple[int, ...], int], float] = {}
+        self._factors: dict[tuple[str, tuple[int, ...], int], float] = {}
 
     def of(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float:
-        """The factor of a collective of so many bytes along ascending axes."""
+        """Return the factor of a collective of ``bytes_`` bytes along ascending axes."""
         if not self._calls:
             return 1.0
         size = round(_PLACES * log2(max(bytes_, 1)))
-        if (kind, axes, size) not in self._known:
+        if (kind, axes, size) not in self._factors:
             of_kind = [call for call in self._calls if call.kind == kind]
-            own = [call for call in of_kind if call.axes == axes]
+            of_axes = [call for call in of_kind if call.axes == axes]
             factor = self.overall
-            for calls in (self._calls, of_kind, own):
-                factor = self._near(size / _PLACES, calls, factor)
-            self._known[kind, axes, size] = factor
-        return self._known[kind, axes, size]
+            for calls in (self._calls, of_kind, of_axes):
+                factor = self._estimate(size / _PLACES, calls, factor)
+            self._factors[kind, axes, size] = factor
+        return self._factors[kind, axes, size]
 
-    def _near(self, place: float, calls: Sequence[SlowedCall], prior: float) -> float:
-        """The ratio of the calls of about a size, drawn to another one."""
-        real, alone = self._prior * prior, self._prior
+    def _estimate(self, size: float, calls: Sequence[SlowedCall], prior: float) -> float:
+        """Return the ratio of calls near a size, with a prior ratio."""
+        in_steps, alone = self._prior * prior, self._prior
         for call in calls:
-            weight = exp(-(((call.size - place) / _WIDTH) ** 2) / 2)
-            real += weight * call.in_steps
+            weight = exp(-(((call.size - size) / _WIDTH) ** 2) / 2)
+            in_steps += weight * call.in_steps
             alone += weight * call.alone
-        return real / alone
+        return in_steps / alone
 
 
 def factors(steps: Sequence[MeasuredStep], alone: Alone) -> Factors:
-    """What steps tell.
+    """Return the factors that measured steps give.
 
-    A resharding of several collectives is shared among them as they take alone.
+    The time of a resharding is divided among its collectives in proportion to their times alone.
 
     Args:
-        steps: measured steps.
-        alone: what each collective takes alone.
+        steps: the measured steps.
+        alone: gives the time of each collective alone.
     """
-    in_parts = [step for step in steps if step.microbatches > 1]
+    in_microbatches = [step for step in steps if step.microbatches > 1]
     steps = [step for step in steps if step.microbatches == 1]
     if not steps:
         return Factors()
-    real: dict[tuple[str, tuple[int, ...], int], float] = defaultdict(float)
-    expected: dict[tuple[str, tuple[int, ...], int], float] = defaultdict(float)
+    in_steps: dict[tuple[str, tuple[int, ...], int], float] = defaultdict(float)
+    times_alone: dict[tuple[str, tuple[int, ...], int], float] = defaultdict(float)
     for step in steps:
         for call in step.calls:
             times = [max(alone(move), 1.0) for move in call.moves]
-            for move, own in zip(call.moves, times, strict=True):
+            for move, time_alone in zip(call.moves, times, strict=True):
                 key = move.kind, tuple(sorted(move.axes)), move.bytes
-                real[key] += call.nanoseconds * own / sum(times)
-                expected[key] += call.times * own
+                in_steps[key] += call.nanoseconds * time_alone / sum(times)
+                times_alone[key] += call.times * time_alone
     calls = [
-        SlowedCall(kind, axes, log2(max(bytes_, 1)), nanoseconds, expected[kind, axes, bytes_])
-        for (kind, axes, bytes_), nanoseconds in sorted(real.items())
+        SlowedCall(kind, axes, log2(max(bytes_, 1)), nanoseconds, times_alone[kind, axes, bytes_])
+        for (kind, axes, bytes_), nanoseconds in sorted(in_steps.items())
     ]
     computing, calling = _outside(steps)
-    return Factors(computing, calling, calls, _rereading(in_parts, computing, calling))
+    return Factors(computing, calling, calls, _rereading(in_microbatches, computing, calling))
 
 
-def _rereading(in_parts: Sequence[MeasuredStep], computing: float, calling: float) -> float:
-    """Nanoseconds of a reread byte: what steps in microbatches take longer than their operators
-    would otherwise, for all of their bytes.
+def _rereading(in_microbatches: Sequence[MeasuredStep], computing: float, calling: float) -> float:
+    """Return the nanoseconds per reread byte: the time that steps in microbatches take beyond the
+    prediction of their operators and calls, divided by their reread bytes.
 
     Args:
-        in_parts: steps in several microbatches.
-        computing, calling: of other steps, see `Factors`.
+        in_microbatches: steps in several microbatches.
+        computing, calling: factors from other steps, see `Factors`.
     """
-    longer = bytes_ = 0.0
-    for step in in_parts:
-        whole = step.rest_nanoseconds - calling * step.calling_nanoseconds
-        longer += whole - computing * step.computing_nanoseconds
+    excess = bytes_ = 0.0
+    for step in in_microbatches:
+        computing_and_excess = step.rest_nanoseconds - calling * step.calling_nanoseconds
+        excess += computing_and_excess - computing * step.computing_nanoseconds
         bytes_ += step.reread_bytes
-    return max(longer, 0.0) / bytes_ if bytes_ else 0.0
+    return max(excess, 0.0) / bytes_ if bytes_ else 0.0
 
 
 def _outside(steps: Sequence[MeasuredStep]) -> tuple[float, float]:
-    """The factors of computing and of calling collectives.
+    """Return the factors of computing and of calling collectives.
 
-    They are those of the least squares of errors as shares of the time, drawn to the ratio of all
-    steps (ridge regression: Hoerl and Kennard, 1970) and nowhere far from it.
+    They minimise the squares of relative errors, with a penalty on their distance from the ratio of
+    all steps (ridge regression: Hoerl and Kennard, 1970). They lie between half and twice this
+    ratio.
 
     Args:
-        steps: measured steps.
+        steps: the measured steps.
     """
-    parts = np.array(
+    predicted = np.array(
         [[step.computing_nanoseconds, step.calling_nanoseconds] for step in steps], np.float64
     )
-    whole = np.array([step.rest_nanoseconds for step in steps], np.float64)
-    ratio = float(whole.sum() / max(1, parts.sum()))
-    shares = parts / whole[:, None]
-    squares = shares.T @ shares
-    held = squares + np.diag(_RIDGE * np.diag(squares) + _TINY)
-    apart = np.linalg.solve(held, shares.T @ (1 - ratio * shares.sum(1)))
-    found = ratio + np.clip(apart, -ratio / 2, ratio)
-    return float(found[0]), float(found[1])
+    measured = np.array([step.rest_nanoseconds for step in steps], np.float64)
+    ratio = float(measured.sum() / max(1, predicted.sum()))
+    relative = predicted / measured[:, None]
+    squares = relative.T @ relative
+    penalised = squares + np.diag(_RIDGE * np.diag(squares) + _TINY)
+    distance = np.linalg.solve(penalised, relative.T @ (1 - ratio * relative.sum(1)))
+    computing, calling = ratio + np.clip(distance, -ratio / 2, ratio)
+    return float(computing), float(calling)
 
 
 def usual_step(
@@ -260,25 +265,25 @@ def usual_step(
     microbatches: int = 1,
     reread_bytes: int = 0,
 ) -> MeasuredStep:
-    """A step for the profile.
+    """Return a step in the form of the profile.
 
     Args:
         graph: digest of its graph.
-        seconds: that it usually takes.
-        computing_nanoseconds, calling_nanoseconds: predicted, see `MeasuredStep`.
-        calls: what each resharding moves, and its usual seconds.
-        copies: nanoseconds of the local steps that are part of a resharding.
-        microbatches: in which it computes its gradients.
+        seconds: its usual time.
+        computing_nanoseconds, calling_nanoseconds: predictions, see `MeasuredStep`.
+        calls: the traffic of each resharding, and its usual seconds.
+        copies: gives the nanoseconds of the local steps of a resharding.
+        microbatches: number of microbatches.
         reread_bytes: see `MeasuredStep`.
     """
     times: dict[tuple[StepTraffic, ...], int] = defaultdict(int)
     nanoseconds: dict[tuple[StepTraffic, ...], float] = defaultdict(float)
-    for moves, own in calls:
+    for moves, call_seconds in calls:
         collectives = tuple(move for move in moves if move.kind not in LOCAL_KINDS)
         local = sum(copies(move) for move in moves if move.kind in LOCAL_KINDS)
         times[collectives] += 1
-        nanoseconds[collectives] += max(own * 1e9 - local, 1.0)
-    network = sum(own for _, own in calls)
+        nanoseconds[collectives] += max(call_seconds * 1e9 - local, 1.0)
+    network = sum(call_seconds for _, call_seconds in calls)
     return MeasuredStep(
         graph,
         max(1, round((seconds - network) * 1e9)),

@@ -52,8 +52,8 @@ def test_times_lie_between_those_of_the_neighbouring_bandwidths(
         ({"bytes": (2048, 1024, 4096)}, "ascending"),
         ({"nanoseconds": (1, 2)}, "3 sizes and 2 times"),
         ({"bytes": (), "nanoseconds": ()}, "0 sizes"),
-        ({"nanoseconds": (0, 1, 1)}, "below 1"),
-        ({"axes": (2,)}, "different axes of the mesh"),
+        ({"nanoseconds": (0, 1, 1)}, "from 0 to 4096"),
+        ({"axes": (2,)}, "distinct axes of the mesh"),
         ({"axes": (1, 0)}, "ascending"),
     ],
 )

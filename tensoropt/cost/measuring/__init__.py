@@ -1,1 +1,1 @@
-"""Measuring this machine: collectives, operators and overheads."""
+"""Measurements of this machine: collectives, operators and overheads."""

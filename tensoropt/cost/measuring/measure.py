@@ -1,4 +1,4 @@
-"""Measuring a machine: collectives, overheads and operators, saved as it goes."""
+"""Measure a machine: collectives, overheads and operators. Results are saved regularly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.machine_profile import MeasuredCollective, Overheads, Profile
 from tensoropt.cost.measured_operator_times import work_key
-from tensoropt.cost.measuring.measure_operators import ROUNDS, InParts, measure_operator
+from tensoropt.cost.measuring.measure_operators import ROUNDS, EmitParts, measure_operator
 from tensoropt.cost.operator_time import OperatorWork, roofline_time
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.parallel.mesh import Mesh
@@ -33,34 +33,36 @@ from tensoropt.parallel.mesh import Mesh
 __all__ = ["Measurer", "Progress", "partitions"]
 
 Progress = Callable[[str, int, int], None]
-"""(what, done, all): told before every measurement."""
+"""Called before every measurement with its name, its number and the count of all."""
 
 _SAVED_EVERY_SECONDS = 2.0
 _DISPATCHED = 64
+"""Operators in the chain whose dispatch is timed."""
 _STEPS = 15
+"""Repetitions of the empty step."""
 _CROWDED_ROUNDS = 5
-"""Where ranks share cores, so often an operator is timed."""
+"""Repetitions of an operator if ranks share cores."""
 _COPIED_BYTES = 2**14
-"""Of smaller pieces latency is all: how they lie makes no difference."""
+"""Below this size latency dominates, and the contiguity of pieces makes no difference."""
 
 
 def partitions(mesh: Mesh) -> Iterator[tuple[int, ...]]:
-    """Every set of mesh axes along which groups can run: the device partitions."""
+    """Yield every set of mesh axes along which groups can run: the device partitionings."""
     axes = range(len(mesh.axes))
     for count in range(1, len(mesh.axes) + 1):
         yield from itertools.combinations(axes, count)
 
 
 class Measurer:
-    """Adds to a profile what it lacks. Every rank of ``everyone`` makes the same calls.
+    """Adds missing measurements to a profile. Every rank of ``everyone`` makes the same calls.
 
     Args:
-        everyone: all ranks that run.
-        profile: what is known already, the same on all ranks.
-        path: where rank 0 keeps it; written every few seconds.
-        config: of the sessions.
-        progress: told how far it is.
-        in_parts: emits operators that are spelled out as several.
+        everyone: all ranks.
+        profile: the measurements so far, the same on all ranks.
+        path: file in which rank 0 saves the profile every few seconds.
+        config: configuration of the sessions.
+        progress: called before every measurement.
+        emit_parts: emits operators that a lowering rule divides into several.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Measurer:
         path: Path,
         config: tf.compat.v1.ConfigProto,
         progress: Progress,
-        in_parts: InParts | None = None,
+        emit_parts: EmitParts | None = None,
     ) -> None:
         self.profile = profile
         self.measured = 0
@@ -79,13 +81,14 @@ class Measurer:
         self._path = path
         self._config = config
         self._progress = progress
-        self._in_parts = in_parts
+        self._emit_parts = emit_parts
         self._saved = monotonic()
         setting = profile.setting
         self._crowded = max(setting.ranks_per_host) > setting.cores_per_host
 
     def collectives(self, largest_bytes: int) -> None:
-        """Every collective over every device partition, at sizes 2^i up to the largest."""
+        """Measure every collective over every device partitioning, at sizes 2^i up to the
+        largest."""
         wanted = self._wanted(largest_bytes)
         known = {
             (each.kind, each.runs, each.axes, each.wanted_bytes)
@@ -104,7 +107,7 @@ class Measurer:
                 bytes_, time = measure_collective(
                     self._everyone, partition, kind, size, self._config, runs=runs
                 )
-            found = MeasuredCollective(
+            measured = MeasuredCollective(
                 kind=kind,
                 runs=runs,
                 axes=axes,
@@ -114,35 +117,35 @@ class Measurer:
                 spread=round(time.spread, 4),
                 outliers=time.outliers,
             )
-            self._add(replace(self.profile, collectives=(*self.profile.collectives, found)))
+            self._add(replace(self.profile, collectives=(*self.profile.collectives, measured)))
         if shared is not None:
             shared.close()
 
     def _wanted(self, largest_bytes: int) -> list[tuple[str, str, tuple[int, ...], int]]:
-        """Collectives with how their pieces lie, axes and size."""
+        """Return the collectives to measure: kind, contiguity of pieces, axes and size."""
         wanted = []
         for axes in partitions(self._mesh):
             for kind in KINDS:
-                ways = RUNS.get(kind, ("",))
-                for runs in ways:
+                run_kinds = RUNS.get(kind, ("",))
+                for runs in run_kinds:
                     for size in _sizes(largest_bytes, self._mesh.pieces(axes), runs, self._crowded):
-                        if size >= _COPIED_BYTES or runs == ways[0]:
+                        if size >= _COPIED_BYTES or runs == run_kinds[0]:
                             wanted.append((kind, runs, axes, size))
         return wanted
 
     def overheads(self, agree: Callable[[], None]) -> None:
-        """What operators, collectives and steps take besides their work.
+        """Measure the time of operators, collectives and steps besides their work.
 
         Args:
-            agree: what the ranks do before every run.
+            agree: the call by which the ranks agree before every run.
         """
         if self.profile.overheads is not None:
             return
         self._progress("overheads", 0, 1)
         dispatch, step = self._steps(agree)
         call = measure_call(self._everyone, self._config, self._crowded)
-        found = Overheads(dispatch, round(call.seconds * 1e9), step)
-        self._add(replace(self.profile, overheads=found))
+        overheads = Overheads(dispatch, round(call.seconds * 1e9), step)
+        self._add(replace(self.profile, overheads=overheads))
 
     def operators(
         self,
@@ -152,17 +155,17 @@ class Measurer:
         device: Device,
         seconds: float,
     ) -> int:
-        """Operators at local shapes, in order, until the time is over.
+        """Measure operators at local shapes, in order, until the time is over.
 
         Args:
             script: the graph with the operators.
-            operators: the same on all ranks, in the same order.
+            operators: the operators, the same on all ranks in the same order.
             mesh: the devices that they are split over.
-            device: says roughly how long one takes.
-            seconds: how long to measure.
+            device: gives a rough time of each operator.
+            seconds: time for measuring.
 
         Returns:
-            How many are left.
+            The number of operators that are left.
         """
         known = {work_key(each.work) for each in self.profile.operators}
         missing = [
@@ -179,28 +182,28 @@ class Measurer:
             forward = OperatorWork(
                 local.work.family, local.work.dtype, local.work.flops, local.work.bytes
             )
-            guess = roofline_time(device, forward).forward / 1e9
-            found = measure_operator(
+            estimate = roofline_time(device, forward).forward / 1e9
+            measured = measure_operator(
                 self._everyone,
                 script,
                 local,
                 mesh,
-                guess,
+                estimate,
                 self._config,
-                self._in_parts,
+                self._emit_parts,
                 _CROWDED_ROUNDS if self._crowded else ROUNDS,
                 self._crowded,
             )
-            if isinstance(found, str):
-                reason = f"{local.work.operator}: {found}"
+            if isinstance(measured, str):
+                reason = f"{local.work.operator}: {measured}"
                 skipped = {**self.profile.skipped, _digest(local.work): reason}
                 self._add(replace(self.profile, skipped=skipped))
             else:
-                self._add(replace(self.profile, operators=(*self.profile.operators, found)))
+                self._add(replace(self.profile, operators=(*self.profile.operators, measured)))
         return 0
 
     def add_steps(self, steps: Sequence[MeasuredStep]) -> None:
-        """Steps of training that were run."""
+        """Add measured training steps."""
         if steps:
             self._add(replace(self.profile, steps=(*self.profile.steps, *steps)))
 
@@ -223,7 +226,7 @@ class Measurer:
             self.save()
 
     def _steps(self, agree: Callable[[], None]) -> tuple[int, int]:
-        """Nanoseconds of starting an operator, and of a step that computes nothing."""
+        """Return the nanoseconds of starting an operator, and of a step that computes nothing."""
         with tf.Graph().as_default() as graph:
             first = tf.compat.v1.placeholder_with_default(tf.constant(0.0), [])
             last = first
@@ -232,15 +235,15 @@ class Measurer:
             with tf.compat.v1.Session(graph=graph, config=self._config) as session:
                 empty, full = session.make_callable(first.op), session.make_callable(last.op)
 
-                def whole() -> None:
+                def step() -> None:
                     agree()
                     empty()
 
-                rows = [self._timed((empty, full, whole)) for _ in range(_STEPS)]
+                rows = [self._timed((empty, full, step)) for _ in range(_STEPS)]
         slowest = self._everyone.allreduce(np.array(rows), "max")
-        alone, chained, step = np.median(slowest, axis=0)
-        dispatch = max(0.0, chained - alone) / _DISPATCHED
-        return round(dispatch * 1e9), round(step * 1e9)
+        one_start, chained, step_seconds = np.median(slowest, axis=0)
+        dispatch = max(0.0, chained - one_start) / _DISPATCHED
+        return round(dispatch * 1e9), round(step_seconds * 1e9)
 
     def _timed(self, calls: Sequence[Callable[[], object]]) -> list[float]:
         seconds = []
@@ -253,20 +256,20 @@ class Measurer:
 
 
 def _sizes(largest_bytes: int, group: int, runs: str, crowded: bool = False) -> list[int]:
-    """Powers of 2 from a few bytes, each rounded up to another size that the group divides.
+    """Return powers of 2 from 4 bytes on that round up to different sizes that the group divides.
 
-    Where ranks share cores, every second one where pieces may lie in several ways, and where
-    latency is all: between these the bandwidth is interpolated.
+    If ranks share cores, every second power is left out where latency dominates, and for
+    collectives with several kinds of runs. The bandwidth is interpolated there.
     """
-    top = largest_bytes.bit_length() - 1
+    largest = largest_bytes.bit_length() - 1
     sizes = [
         2**i
-        for i in range(2, top + 1)
-        if not crowded or (top - i) % 2 == 0 or not (runs or 2**i < _COPIED_BYTES)
+        for i in range(2, largest + 1)
+        if not crowded or (largest - i) % 2 == 0 or not (runs or 2**i < _COPIED_BYTES)
     ]
     return list({measured_bytes(size, group, runs): size for size in sizes}.values())
 
 
 def _digest(work: OperatorWork) -> str:
-    """Names a work that could not be timed."""
+    """Return the name of a work that could not be timed."""
     return hashlib.sha256(repr(work_key(work)).encode()).hexdigest()[:16]

@@ -1,10 +1,10 @@
-"""How long operators take here: TensorFlow runs them at local shapes, forward and backward.
+"""Measure operators: TensorFlow runs them at local shapes, forward and backward.
 
-Every operator is timed in a session of its own, in chains that are like a training step. Forward
-every link reads variables of its own, which are in no cache by then, and what is the same for all
-links: what was made just before. Backward comes after all of forward, in reverse, and everything
-that it reads of forward is a link's own. All results are kept until the end. All ranks time the
-same operator at the same time, since they share memory, caches and sometimes cores.
+Each operator is timed in a session of its own, in chains that resemble a training step. In the
+forward chain, every link reads variables of its own, which are not in a cache any more, and shares
+the other inputs, which were just computed. The backward chain runs after the whole forward chain,
+in reverse, and each link reads tensors of its own. All results are kept until the end. All ranks
+time the same operator at the same time, since they share memory, caches and sometimes cores.
 """
 
 from __future__ import annotations
@@ -28,27 +28,30 @@ from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["ROUNDS", "InParts", "measure_operator"]
+__all__ = ["ROUNDS", "EmitParts", "measure_operator"]
 
-InParts = Callable[[LocalOperator, Mesh, Sequence[tf.Tensor]], list[tf.Tensor]]
-"""Emits an operator that is spelled out as several, without its collectives: from a device's
-pieces of the inputs those of the outputs."""
+EmitParts = Callable[[LocalOperator, Mesh, Sequence[tf.Tensor]], list[tf.Tensor]]
+"""Emits an operator that a lowering rule divides into several, without its collectives. It takes a
+device's pieces of the inputs and returns its pieces of the outputs."""
 
 _CHAIN_SECONDS = 3e-3
+"""Intended duration of a chain."""
 _LONGEST_CHAIN = 16
+"""Largest number of links."""
 _CHAIN_BYTES = 192 * 2**20
+"""Largest memory of all links."""
 _CACHED_BYTES = 48 * 2**20
-"""Variables of so many bytes are more than a core's share of the caches holds."""
+"""Bytes of variables that exceed a core's share of the caches."""
 ROUNDS = 15
-"""So often every chain is timed, in turn with the others."""
+"""Repetitions of each chain. The chains take turns."""
 _LONG_SECONDS = 0.1
-"""A chain that takes longer is repeated three times only."""
+"""Chains that take longer are repeated 3 times only."""
 
 _FIRST_OUTPUT_ALONE = ("FusedBatchNorm", "SoftmaxCrossEntropyWithLogits")
-"""Types whose other outputs are there for their gradients' sake."""
+"""Types of which only the first output is differentiated. The others are for the gradient."""
 
-_PASSES_ON = frozenset({"Cast", "Identity", "ReadVariableOp"})
-"""Types that give a variable's value on."""
+_PASSES_VALUE = frozenset({"Cast", "Identity", "ReadVariableOp"})
+"""Types that pass on the value of a variable."""
 
 _FAILURES = (
     tf.errors.OpError,
@@ -66,33 +69,33 @@ def measure_operator(
     mesh: Mesh,
     seconds: float,
     config: tf.compat.v1.ConfigProto | None = None,
-    in_parts: InParts | None = None,
+    emit_parts: EmitParts | None = None,
     rounds: int = ROUNDS,
     shared: bool = False,
 ) -> MeasuredOperator | str:
     """Time an operator on all ranks at once. Every rank of ``everyone`` calls.
 
     Args:
-        everyone: all ranks that run.
+        everyone: all ranks.
         script: the TensorFlow graph with the operator, for its attributes.
-        local: what is timed.
+        local: the operator.
         mesh: the devices.
-        seconds: what its kernel takes, roughly; the same on all ranks.
-        config: of the session.
-        in_parts: emits what is spelled out; without it its own kernel is timed instead.
-        rounds: how often.
+        seconds: rough time of its kernel, the same on all ranks.
+        config: configuration of the session.
+        emit_parts: emits an operator that a rule divides; otherwise TensorFlow's kernel is timed.
+        rounds: number of repetitions.
         shared: whether ranks share cores.
 
     Returns:
-        The time of the slowest rank, which the others wait for, or where ranks share cores what
-        these spend, for each rank (`shared_seconds`); or why it cannot be timed.
+        The time of the slowest rank, or, if ranks share cores, the core time per rank
+        (`shared_seconds`). If the operator cannot be timed, the reason.
     """
     with tf.Graph().as_default() as graph:
         chains: _Chains | None = None
         reason = ""
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             try:
-                chains = _Chains(script, local, mesh, _links(local.work, seconds), in_parts)
+                chains = _Chains(script, local, mesh, _links(local.work, seconds), emit_parts)
                 session.run(tf.compat.v1.global_variables_initializer())
                 chains.warm(session)
             except _FAILURES as error:
@@ -104,6 +107,7 @@ def measure_operator(
 
 
 def _links(work: OperatorWork, seconds: float) -> int:
+    """Return the number of links of a chain."""
     by_time = _CHAIN_SECONDS / max(seconds, 1e-7)
     by_caches = _CACHED_BYTES / max(work.bytes, 1)
     by_memory = _CHAIN_BYTES / max(work.bytes, 1)
@@ -111,7 +115,8 @@ def _links(work: OperatorWork, seconds: float) -> int:
 
 
 class _Chains:
-    """In the default graph: reading the inputs; the operator so many times; and its gradient."""
+    """Chains of one operator in the default graph: the reads of its inputs alone, the operator for
+    every link, and the operator with its gradients."""
 
     def __init__(
         self,
@@ -119,13 +124,13 @@ class _Chains:
         local: LocalOperator,
         mesh: Mesh,
         links: int,
-        in_parts: InParts | None,
+        emit_parts: EmitParts | None,
     ) -> None:
         self._links = links
         self._local = local
         self._mesh = mesh
-        is_in_parts = any(name == SPELLED_OUT for name, _ in local.work.attributes)
-        self._in_parts = in_parts if is_in_parts else None
+        has_parts = any(name == SPELLED_OUT for name, _ in local.work.attributes)
+        self._emit_parts = emit_parts if has_parts else None
         operator = local.operator
         original = None
         if not operator.synthetic:
@@ -133,24 +138,25 @@ class _Chains:
         attributes = _attributes(operator, original)
         if any(value.HasField("func") for value in attributes.values()):
             raise OptionError("operators that call functions are not timed.")
-        changed = local_form(
+        local_values = local_form(
             local.derivation,
             local.configuration,
             mesh,
             operator.input_specs,
             operator.attributes,
         )
-        for key, value in changed.items():
+        for key, value in local_values.items():
             if isinstance(key, str):
                 attributes[key] = _attribute(value, attributes[key])
-        own = [_inputs(local, mesh, changed, original) for _ in range(links)]
-        given = [None] * len(own[0]) if original is None else list(original.inputs)
+        linked = [_inputs(local, mesh, local_values, original) for _ in range(links)]
+        given = [None] * len(linked[0]) if original is None else list(original.inputs)
+        # Only variables are different in every link.
         inputs = [
             [
-                mine if _is_variable(tensor) else first
-                for mine, first, tensor in zip(link, own[0], given, strict=True)
+                of_link if _is_variable(tensor) else shared
+                for of_link, shared, tensor in zip(link, linked[0], given, strict=True)
             ]
-            for link in own
+            for link in linked
         ]
         self._type = operator.type
         self._dtypes = [tf.as_dtype(spec.dtype) for spec in operator.outputs]
@@ -159,25 +165,26 @@ class _Chains:
         self._attributes = attributes
         self.reads = tf.group(*_read(inputs))
         self.forward = self._chain(inputs, ())
-        self.before: tf.Operation | None = None
+        self.forward_of_links: tf.Operation | None = None
         self.both: tf.Operation | None = None
         if local.differentiated:
-            self.before = self._chain(own, ())
-            self.both = self._chain(own, local.differentiated)
+            self.forward_of_links = self._chain(linked, ())
+            self.both = self._chain(linked, local.differentiated)
 
     def _chain(
         self, inputs: Sequence[Sequence[tf.Tensor]], differentiated: Sequence[int]
     ) -> tf.Operation:
+        """Return an operation that runs a chain, with the gradients by some inputs."""
         kept: list[tf.Tensor] = []
-        made: list[list[tf.Tensor]] = []
+        outputs_of_links: list[list[tf.Tensor]] = []
         last: tf.Operation = tf.group(*_read(inputs))
-        for own in inputs:
+        for link in inputs:
             with tf.control_dependencies([last]):
-                last, outputs = self._emitted(own)
-            made.append(outputs)
+                last, outputs = self._emitted(link)
+            outputs_of_links.append(outputs)
             kept += [tensor for tensor in outputs if not tensor.dtype._is_ref_dtype]
         upstream: list[tf.Tensor] = []
-        for own, outputs in zip(reversed(inputs), reversed(made), strict=True):
+        for link, outputs in zip(reversed(inputs), reversed(outputs_of_links), strict=True):
             if not differentiated:
                 break
             ys = _differentiable(self._type, outputs)
@@ -185,14 +192,14 @@ class _Chains:
                 with tf.control_dependencies(None):
                     upstream = [_variable(tuple(y.shape.as_list()), y.dtype) for y in ys]
             with tf.control_dependencies([last]):
-                gradients = tf.gradients(ys, [own[n] for n in differentiated], grad_ys=upstream)
+                gradients = tf.gradients(ys, [link[n] for n in differentiated], grad_ys=upstream)
             last = tf.group(last, *[g for g in gradients if g is not None])
         return tf.group(last, tf.identity_n(kept)[0]) if kept else last
 
     def _emitted(self, inputs: Sequence[tf.Tensor]) -> tuple[tf.Operation, list[tf.Tensor]]:
-        """One operator, and its outputs."""
-        if self._in_parts is not None:
-            outputs = self._in_parts(self._local, self._mesh, inputs)
+        """Emit the operator, and return it with its outputs."""
+        if self._emit_parts is not None:
+            outputs = self._emit_parts(self._local, self._mesh, inputs)
             return tf.group(*outputs), outputs
         operation = tf.compat.v1.get_default_graph().create_op(
             self._type, list(inputs), dtypes=self._dtypes, attrs=self._attributes
@@ -200,8 +207,8 @@ class _Chains:
         return operation, list(operation.outputs)
 
     def warm(self, session: tf.compat.v1.Session) -> None:
-        """Run everything once."""
-        for operation in (self.reads, self.forward, self.before, self.both):
+        """Run every chain once."""
+        for operation in (self.reads, self.forward, self.forward_of_links, self.both):
             if operation is not None:
                 session.run(operation)
 
@@ -213,9 +220,9 @@ class _Chains:
         rounds: int,
         shared: bool,
     ) -> MeasuredOperator:
-        """Time the chains in turn."""
-        every = (self.reads, self.forward, self.before, self.both)
-        chains = [chain for chain in every if chain is not None]
+        """Time the chains in turn, and return the time of one operator."""
+        operations = (self.reads, self.forward, self.forward_of_links, self.both)
+        chains = [chain for chain in operations if chain is not None]
         runs = [session.make_callable(chain) for chain in chains]
         first = _timed(everyone, runs, perf_counter)
         longest = float(everyone.allreduce(np.array([first.max()]), "max")[0])
@@ -224,11 +231,13 @@ class _Chains:
             3 if longest > _LONG_SECONDS else rounds,
         )
         rows = np.array([_timed(everyone, runs, clock) for _ in range(rounds)])
-        each = shared_seconds(rows, everyone) if shared else everyone.allreduce(rows, "max")
-        reads, *spent = np.median(each, axis=0)
-        forward = max(spent[0] - reads, 1e-9) / self._links
-        backward = max(spent[2] - spent[1], 0.0) / self._links if len(spent) > 1 else 0.0
-        repeated = timing(np.maximum(each[:, -1], 1e-9))
+        seconds = shared_seconds(rows, everyone) if shared else everyone.allreduce(rows, "max")
+        reads, *chain_seconds = np.median(seconds, axis=0)
+        forward = max(chain_seconds[0] - reads, 1e-9) / self._links
+        backward = 0.0
+        if len(chain_seconds) > 1:
+            backward = max(chain_seconds[2] - chain_seconds[1], 0.0) / self._links
+        repeated = timing(np.maximum(seconds[:, -1], 1e-9))
         return MeasuredOperator(
             work,
             max(1, round(forward * 1e9)),
@@ -259,17 +268,17 @@ def _differentiable(type_: str, outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
 def _inputs(
     local: LocalOperator,
     mesh: Mesh,
-    changed: Mapping[int | str, object],
+    local_values: Mapping[int | str, object],
     original: tf.Operation | None,
 ) -> list[tf.Tensor]:
-    """Tensors of the local shapes; what the description reads keeps its value."""
+    """Return tensors of the local shapes. Constants that the description reads keep their value."""
     tensors = []
     for number, spec in enumerate(local.operator.input_specs):
         given = None if original is None else original.inputs[number]
         dtype = tf.as_dtype(spec.dtype) if given is None else given.dtype
         layout = input_slot(local.derivation, local.configuration, number).forward
-        if number in changed:
-            tensors.append(tf.constant(changed[number], dtype.base_dtype))
+        if number in local_values:
+            tensors.append(tf.constant(local_values[number], dtype.base_dtype))
         elif spec.value is not None:
             region = layout.region(spec.shape, mesh, 0)
             tensors.append(tf.constant(spec.value[region], dtype.base_dtype))
@@ -281,33 +290,34 @@ def _inputs(
 
 
 def _read(inputs: Sequence[Sequence[tf.Tensor]]) -> list[tf.Operation]:
-    """What makes the inputs of all links."""
-    found = dict.fromkeys(t.op for own in inputs for t in own if t.dtype != tf.resource)
-    return list(found)
+    """Return the operations that make the inputs of all links."""
+    operations = dict.fromkeys(t.op for link in inputs for t in link if t.dtype != tf.resource)
+    return list(operations)
 
 
 def _is_variable(given: tf.Tensor | None) -> bool:
-    """Whether a script's tensor is a variable, or a variable's value."""
-    while given is not None and given.op.type in _PASSES_ON:
+    """Whether a tensor of the script is a variable or its value."""
+    while given is not None and given.op.type in _PASSES_VALUE:
         given = given.op.inputs[0]
     return given is not None and given.op.type in VARIABLE_TYPES
 
 
 def _variable(shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
-    """A tensor that is there before the operator runs, as if another had just made it."""
-    return _made(shape, dtype, use_resource=True).read_value()
+    """Return a tensor that is computed before the operator runs."""
+    return _new_variable(shape, dtype, use_resource=True).read_value()
 
 
 def _stored(shape: tuple[int, ...], given: tf.Tensor) -> tf.Tensor:
-    """A variable's handle, or reference."""
+    """Return the handle of a new variable, or a reference to it."""
     if given.dtype != tf.resource:
-        return _made(shape, given.dtype.base_dtype, use_resource=False)._ref()
+        return _new_variable(shape, given.dtype.base_dtype, use_resource=False)._ref()
     if given.op.type != "VarHandleOp":
         raise OptionError(f"operators on a {given.op.type} are not timed.")
-    return _made(shape, tf.as_dtype(given.op.get_attr("dtype")), use_resource=True).handle
+    dtype = tf.as_dtype(given.op.get_attr("dtype"))
+    return _new_variable(shape, dtype, use_resource=True).handle
 
 
-def _made(shape: tuple[int, ...], dtype: tf.DType, use_resource: bool) -> Any:
+def _new_variable(shape: tuple[int, ...], dtype: tf.DType, use_resource: bool) -> Any:
     number = len(tf.compat.v1.global_variables())
     if dtype.is_floating:
         values = np.random.default_rng(number).random(4096, np.float32) + 0.5  # no denormals
@@ -327,7 +337,7 @@ def _made(shape: tuple[int, ...], dtype: tf.DType, use_resource: bool) -> Any:
 
 
 def _attributes(operator: Operator, original: tf.Operation | None) -> dict[str, Any]:
-    """The script's attributes; of one that the import added, types and numbers."""
+    """Return the script's attributes, or those of an operator that the importer added."""
     if original is not None:
         return {
             name: value
@@ -347,6 +357,7 @@ def _attributes(operator: Operator, original: tf.Operation | None) -> dict[str, 
 
 
 def _attribute(value: object, original: Any) -> Any:
+    """Return a local value as an attribute of the kind of the original."""
     attribute = tf.compat.v1.AttrValue()
     if original.WhichOneof("value") == "shape":
         attribute.shape.CopyFrom(tf.TensorShape(value).as_proto())

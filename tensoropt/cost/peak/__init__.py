@@ -1,1 +1,1 @@
-"""The peak memory of one rank: estimated, or followed through an emitted program."""
+"""The peak memory of one rank: estimated, or computed from an emitted program."""

@@ -1,7 +1,7 @@
-"""What one device runs in a step: kernels in the order in which they were emitted, as plain data.
+"""The program of one device for a step: kernels in the order of emission, as plain data.
 
-`tensoropt.execution.runtime.dry_run` describes an emitted TensorFlow graph in these words;
-`tensoropt.cost.peak.program_peak` computes its peak from them, without TensorFlow.
+`tensoropt.execution.runtime.dry_run` describes an emitted TensorFlow graph in this form.
+`tensoropt.cost.peak.program_peak` computes its peak memory from it, without TensorFlow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tensoropt.parallel.resharding import Step
 __all__ = ["DeviceProgram", "Kernel"]
 
 Source = tuple[int, int]
-"""Number of a kernel and of its output."""
+"""Number of a kernel, and number of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,15 @@ class Kernel:
     """One operation of a device's graph, at local shapes.
 
     Attributes:
-        name: of the operation.
-        type: TensorFlow's.
-        inputs: what makes each.
-        outputs: local shapes, with what is known of dimensions that only a run decides.
-        after: kernels that run before it though it reads nothing of theirs.
-        operands: inputs that are small constants, by number.
-        equation: of an Einsum.
-        steps: of what communicates: one of an operator in C++. Empty for other kernels.
+        name: name of the operation.
+        type: TensorFlow's type.
+        inputs: for each input the output that it reads.
+        outputs: local shapes of the outputs, with estimates for open dimensions.
+        after: kernels that run before it, although it reads none of their outputs.
+        operands: values of inputs that are small constants, by number of the input.
+        equation: the equation of an Einsum.
+        steps: the resharding step that a kernel in C++ runs, or the steps of a Python call. Empty
+            for other kernels.
     """
 
     name: str
@@ -49,10 +50,10 @@ class DeviceProgram:
     """The kernels of one device, numbered in the order of emission.
 
     Attributes:
-        kernels: all that the step's targets need; each comes after what it reads.
+        kernels: all kernels that the step's targets need. Each comes after the kernels it reads.
         mesh: all devices.
-        rank: of this one.
-        kept_bytes: what other programs leave: constants that variables were initialised with.
+        rank: this device.
+        kept_bytes: memory that other programs keep: initial values of variables.
     """
 
     kernels: tuple[Kernel, ...]

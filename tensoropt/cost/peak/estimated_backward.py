@@ -1,4 +1,4 @@
-"""The backward pass of an estimated step: the gradients of one call, as they become complete."""
+"""The backward pass of an estimated step: the gradients of one call of ``tf.gradients``."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from tensoropt.parallel.strategy import Strategy
 __all__ = ["BackwardEvents"]
 
 _PASSES_GRADIENT = frozenset({"Add", "AddN", "AddV2", "BiasAdd", "Sub"}) | VIEWS
-"""Types whose gradient by an input of the output's shape is the gradient that arrives."""
+"""Types whose gradient by an input of the output's shape is the gradient of the output."""
 
 _GRADIENT_WRITES_OVER = WRITES_OVER | {"Softmax", "LogSoftmax"}
-"""Types whose gradient, of the shape of the one that arrives, is written over it."""
+"""Types whose gradient is written over the gradient of the output, which has the same shape."""
 
 
 @dataclass(slots=True)
 class _Copy:
-    """What comes back by one copy of a tensor, which several may read.
+    """The gradients by one copy of a tensor, which several operators may read.
 
     Attributes:
-        readers: by which gradients have not come back yet.
-        buffers: that have.
-        factors: buffers of the factors of products that are made as one when all are there: what
-            would else be added up is larger (`tensoropt.execution.gradients.matrix_products`).
-        factor_bytes: of these, which are copied.
+        readers: the reads whose gradient is not computed yet.
+        buffers: the gradients that are computed.
+        factors: buffers of the factors of matrix products that are joined into one when all are
+            computed (`tensoropt.execution.gradients.matrix_products`).
+        factor_bytes: bytes of the factors, which are copied.
     """
 
     readers: list[tuple[Operator, int]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    """A gradient that an operator has made, and where it goes."""
+    """A gradient that is computed, and its resharding to the producer of its tensor."""
 
     tensor: TensorName
     spec: TensorSpec
@@ -58,15 +58,15 @@ class _Arrived:
 
 
 class BackwardEvents:
-    """Adds what one call of ``tf.gradients`` computes to a timeline.
+    """Adds the buffers and events of one call of ``tf.gradients`` to a timeline.
 
     Args:
-        strategy: of the step's graph.
-        reads: what the backward pass reads of the forward pass.
-        forward: the forward pass, and its timeline.
-        call: the number of the call.
-        full_bytes: of a bucket of gradients of weights, which are sent together.
-        complete: told of a tensor whose gradient by this call is there, and where.
+        strategy: strategy of the step's graph.
+        reads: the tensors of the forward pass that the backward pass reads.
+        forward: the forward pass, with its timeline.
+        call: number of the call.
+        full_bytes: size at which a bucket of gradients of weights is sent.
+        complete: called with a tensor whose gradient by this call is complete, and its buffer.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class BackwardEvents:
         self._timeline = forward.timeline
         self._call = call
         self._full_bytes = full_bytes
-        self._tell = complete
+        self._report = complete
         self._differentiated = differentiated_inputs(self._graph, call)
         self._keeping = Keeping(strategy)
         self._made: set[Buffer] = set()
@@ -97,7 +97,7 @@ class BackwardEvents:
         self._slices: set[Buffer] = set()
 
     def run(self) -> None:
-        """Gradients, in the order in which they become complete."""
+        """Add all gradients, in the order in which they become complete."""
         order = list(self._graph)
         for operator in order:
             for number in self._differentiated.get(operator.name, ()):
@@ -109,15 +109,17 @@ class BackwardEvents:
             if operator.gradient is not None and operator.gradient.call == self._call:
                 for y in operator.gradient.ys:
                     self._arrived.setdefault(y, [])
-        for operator in self._in_turn():
+        for operator in self._in_gradient_order():
             if operator.type not in VIEWS:
                 self._differentiate(operator)
-        self._send()
+        self._send_bucket()
 
-    def _in_turn(self) -> list[Operator]:
-        """Operators in the order in which ``tf.gradients`` makes their gradients: of those whose
-        outputs' are there the first first, so that branches go back together."""
-        # Gradients of gradients are left out.
+    def _in_gradient_order(self) -> list[Operator]:
+        """Return operators in the order in which ``tf.gradients`` computes their gradients.
+
+        The operator whose output gradients are complete first comes first, so that branches are
+        interleaved. Gradients of gradients are left out.
+        """
         names = [each for each in self._differentiated if self._graph[each].gradient is None]
         waiting = dict.fromkeys(names, 0)
         for name in names:
@@ -125,23 +127,24 @@ class BackwardEvents:
                 if producer in waiting:
                     waiting[producer] += 1
         ready = deque(each for each in reversed(names) if not waiting[each])
-        found = []
+        order = []
         while ready:
             name = ready.popleft()
-            found.append(self._graph[name])
+            order.append(self._graph[name])
             for producer in self._producers(name):
                 if producer in waiting:
                     waiting[producer] -= 1
                     if not waiting[producer]:
                         ready.append(producer)
-        return found
+        return order
 
     def _producers(self, name: str) -> list[str]:
-        """Of the inputs that an operator is differentiated by."""
+        """Return the producers of the inputs by which an operator is differentiated."""
         inputs = self._graph[name].inputs
         return [inputs[number].operator for number in self._differentiated[name]]
 
     def _differentiate(self, operator: Operator) -> None:
+        """Add the gradients by the inputs of an operator."""
         upstream = [
             buffer
             for number in range(len(operator.outputs))
@@ -152,15 +155,15 @@ class BackwardEvents:
             upstream = [self._padded(operator, windows.written, upstream)]
         needed = list(upstream)
         needed += [
-            self._input_again(operator, n) for n in self._reads.inputs.get(operator.name, ())
+            self._input_in_backward(operator, n) for n in self._reads.inputs.get(operator.name, ())
         ]
         needed += [
-            self._output_again(TensorName(operator.name, n))
+            self._output_in_backward(TensorName(operator.name, n))
             for n in self._reads.outputs.get(operator.name, ())
         ]
-        makes: list[tuple[Buffer, int]] = []
-        passed: list[tuple[int, Buffer]] = []
-        arriving = sum(
+        new_buffers: list[tuple[Buffer, int]] = []
+        gradients: list[tuple[int, Buffer]] = []
+        upstream_bytes = sum(
             self._forward.local(s, self._forward.slot(operator, n).forward)
             for n, s in enumerate(operator.outputs[:1])
         )
@@ -169,42 +172,43 @@ class BackwardEvents:
             slot = self._strategy.input_slot(operator, number)
             size = self._forward.local(operator.input_specs[number], slot.forward)
             if looks_up_rows(operator, number):
-                size = arriving  # slices: the rows that were looked up
+                size = upstream_bytes  # slices have the shape of the rows that were looked up
                 self._slices.add((operator.name, "gradient", number, self._call))
             buffer: Buffer = (operator.name, "gradient", number, self._call)
             copy = self._copy(operator, number)
             if copy.factor_bytes:
-                copy.factors += [*upstream, self._input_again(operator, 1 - number)]
+                copy.factors += [*upstream, self._input_in_backward(operator, 1 - number)]
             elif windows is not None and number == windows.input and windows.read:
                 by_window: Buffer = (*buffer, "window")
-                of_window = TensorSpec(windows.read[-1], operator.input_specs[number].dtype).bytes
-                makes.append((by_window, of_window))
+                dtype = operator.input_specs[number].dtype
+                window_bytes = TensorSpec(windows.read[-1], dtype).bytes
+                new_buffers.append((by_window, window_bytes))
                 halos.append((size, by_window, buffer))
-            elif operator.type in _PASSES_GRADIENT and upstream and size == arriving:
+            elif operator.type in _PASSES_GRADIENT and upstream and size == upstream_bytes:
                 self._timeline.shares[buffer] = upstream[0]
             else:
-                makes.append((buffer, size))
-            passed.append((number, buffer))
-        over = operator.type in _GRADIENT_WRITES_OVER
+                new_buffers.append((buffer, size))
+            gradients.append((number, buffer))
+        writes_over = operator.type in _GRADIENT_WRITES_OVER
         label = f"gradient of {operator.name}"
-        self._timeline.events.append(Event(label, tuple(needed), tuple(makes), over))
+        self._timeline.events.append(Event(label, tuple(needed), tuple(new_buffers), writes_over))
         for size, by_window, buffer in halos:
             self._timeline.events.append(Event(f"{label}/halo", (by_window,), ((buffer, size),)))
-        for number, buffer in passed:
+        for number, buffer in gradients:
             self._arrive(operator, number, buffer)
 
     def _padded(
         self, operator: Operator, written: tuple[int, ...], upstream: list[Buffer]
     ) -> Buffer:
-        """The gradient by all that a transposed convolution's windows write."""
-        found: Buffer = (operator.name, "gradient", "written", self._call)
+        """Add the gradient by all elements that a transposed convolution's windows write."""
+        padded: Buffer = (operator.name, "gradient", "written", self._call)
         size = TensorSpec(written, operator.outputs[0].dtype).bytes
         label = f"gradient of {operator.name}/written"
-        self._timeline.events.append(Event(label, tuple(upstream), ((found, size),)))
-        return found
+        self._timeline.events.append(Event(label, tuple(upstream), ((padded, size),)))
+        return padded
 
-    def _input_again(self, operator: Operator, number: int) -> Buffer:
-        """What an operator reads as the backward pass has it: kept, or made again now."""
+    def _input_in_backward(self, operator: Operator, number: int) -> Buffer:
+        """Return an input as the backward pass reads it: kept, or made again now."""
         is_kept = not self._keeping.read_again(operator, number)
         shard = (
             self._forward.input(operator, number)
@@ -216,23 +220,24 @@ class BackwardEvents:
 
     def _shard_again(self, operator: Operator, number: int) -> Buffer:
         tensor, spec = operator.inputs[number], operator.input_specs[number]
-        made = self._made_again(tensor)
+        at_producer = self._made_again(tensor)
         if not self._keeping.moved(operator, number) or -1 in spec.shape:
-            return made
+            return at_producer
         source = self._strategy.output_slot(tensor).forward
         target = self._strategy.input_slot(operator, number).forward
-        return self._reshard_again(tensor, spec, made, source, target)
+        return self._reshard_again(tensor, spec, at_producer, source, target)
 
     def _made_again(self, tensor: TensorName) -> Buffer:
-        """A tensor where it is made, kept or computed again."""
+        """Return a tensor at its producer, kept or computed again."""
         operator = self._graph[tensor.operator]
         if not self._keeping.remade(operator.name):
             return (tensor.operator, tensor.index)
         if operator.type in VIEWS:
-            return self._input_again(operator, 0)
-        found: Buffer = (tensor.operator, tensor.index, "again", self._call)
-        if found not in self._made:
-            read = tuple(self._input_again(operator, n) for n in range(len(operator.inputs)))
+            return self._input_in_backward(operator, 0)
+        again: Buffer = (tensor.operator, tensor.index, "again", self._call)
+        if again not in self._made:
+            numbers = range(len(operator.inputs))
+            read = tuple(self._input_in_backward(operator, number) for number in numbers)
             outputs = tuple(
                 (
                     (operator.name, n, "again", self._call),
@@ -241,41 +246,52 @@ class BackwardEvents:
                 for n, spec in enumerate(operator.outputs)
             )
             self._made.update(buffer for buffer, _ in outputs)
-            over = operator.type in WRITES_OVER
-            self._timeline.events.append(Event(f"{operator.name} again", read, outputs, over))
-        return found
+            writes_over = operator.type in WRITES_OVER
+            self._timeline.events.append(
+                Event(f"{operator.name} again", read, outputs, writes_over)
+            )
+        return again
 
-    def _output_again(self, tensor: TensorName) -> Buffer:
-        """What an operator's own gradient reads of its outputs: kept, computed again, or come
-        back from a copy in another layout."""
+    def _output_in_backward(self, tensor: TensorName) -> Buffer:
+        """Return an output that its own gradient reads: kept, computed again, or restored from a
+        copy in another layout."""
         if self._keeping.remade(tensor.operator):
             return self._made_again(tensor)
-        found = self._keeping.returned_from(tensor)
-        if found is None:
+        reader = self._keeping.returned_from(tensor)
+        if reader is None:
             return (tensor.operator, tensor.index)
-        operator, number = found
+        operator, number = reader
         copy = self._forward.input(operator, number)
         source = self._strategy.input_slot(operator, number).forward
         target = self._strategy.output_slot(tensor).forward
         return self._reshard_again(tensor, operator.input_specs[number], copy, source, target)
 
     def _reshard_again(
-        self, tensor: TensorName, spec: TensorSpec, made: Buffer, source: Layout, target: Layout
+        self,
+        tensor: TensorName,
+        spec: TensorSpec,
+        original: Buffer,
+        source: Layout,
+        target: Layout,
     ) -> Buffer:
         copy: Buffer = (tensor.operator, tensor.index, target, "again", self._call)
         if copy not in self._made:
             self._made.add(copy)
             label = f"{tensor.operator}/reshard_again"
-            self._forward.reshard(label, spec, made, source, copy, target)
+            self._forward.reshard(label, spec, original, source, copy, target)
         return copy
 
     def _copy(self, operator: Operator, number: int) -> _Copy:
-        """The copy of a tensor that an operator reads."""
+        """Return the copy of a tensor that an operator reads."""
         slot = self._strategy.input_slot(operator, number)
         return self._copies.setdefault((operator.inputs[number], slot), _Copy())
 
     def _factor_bytes(self, copy: _Copy) -> int:
-        """Of products that become one, all of whose sum is a weight's gradient; else 0."""
+        """Return the bytes of the factors of products that are joined, 0 if they are not.
+
+        They are joined if all gradients that would be added are products with the same weight, and
+        are larger than the factors.
+        """
         (first, number), *others = copy.readers
         slot = self._strategy.input_slot(first, number)
         size = self._forward.local(first.input_specs[number], slot.forward)
@@ -292,8 +308,10 @@ class BackwardEvents:
         return factors if factors <= len(others) * size else 0
 
     def _arrive(self, operator: Operator, number: int, buffer: Buffer) -> None:
-        """A gradient goes to its tensor's producer, where it is the last by this copy of it: with
-        the others, added up."""
+        """Record that a gradient by an input is computed.
+
+        The last gradient by a copy is sent to the producer of the tensor, added to the others.
+        """
         copy = self._copy(operator, number)
         copy.readers.remove((operator, number))
         copy.buffers.append(buffer)
@@ -302,28 +320,28 @@ class BackwardEvents:
         if self._slices.issuperset(copy.buffers):
             self._complete(operator.inputs[number], *copy.buffers)
         else:
-            self._come_back(operator, number, self._added_up(operator, number, copy))
+            self._send_back(operator, number, self._added_up(operator, number, copy))
 
     def _added_up(self, operator: Operator, number: int, copy: _Copy) -> Buffer:
-        """What has come back by a copy, as one."""
+        """Return the sum of the gradients by a copy."""
         if len(copy.buffers) == 1:
             return copy.buffers[0]
         slot = self._strategy.input_slot(operator, number)
         size = self._forward.local(operator.input_specs[number], slot.forward)
-        found: Buffer = (*copy.buffers[-1], "added up")
+        total: Buffer = (*copy.buffers[-1], "added up")
         read = tuple(copy.factors or copy.buffers)
         label = f"gradients of {operator.inputs[number]}"
-        event = Event(label, read, ((found, size),), not copy.factors, copy.factor_bytes)
+        event = Event(label, read, ((total, size),), not copy.factors, copy.factor_bytes)
         self._timeline.events.append(event)
-        return found
+        return total
 
-    def _come_back(self, operator: Operator, number: int, buffer: Buffer) -> None:
-        """A gradient by a copy of a tensor is taken to where that is made."""
+    def _send_back(self, operator: Operator, number: int, buffer: Buffer) -> None:
+        """Reshard the gradient by a copy to the producer of the tensor."""
         tensor, spec = operator.inputs[number], operator.input_specs[number]
         source = self._strategy.input_slot(operator, number).gradient
         target = self._strategy.output_slot(tensor).gradient
-        stays = source == target or spec.dtype == "resource" or -1 in spec.shape
-        if stays:
+        is_in_place = source == target or spec.dtype == "resource" or -1 in spec.shape
+        if is_in_place:
             self._complete(tensor, buffer)
             return
         arrived = _Arrived(tensor, spec, f"{operator.name}/gradient", buffer, source, target)
@@ -331,12 +349,12 @@ class BackwardEvents:
             self._bucket.append(arrived)
             self._bucket_bytes += self._forward.local(spec, source)
             if self._bucket_bytes >= self._full_bytes:
-                self._send()
+                self._send_bucket()
         else:
             self._complete(tensor, self._moved(arrived))
 
-    def _send(self) -> None:
-        """Take the gradients of a bucket to their variables; all were there before."""
+    def _send_bucket(self) -> None:
+        """Reshard the gradients of a bucket to their variables, all of which are computed."""
         bucket, self._bucket, self._bucket_bytes = self._bucket, [], 0
         if bucket:
             self._timeline.events.append(Event("bucket", tuple(each.buffer for each in bucket), ()))
@@ -344,14 +362,17 @@ class BackwardEvents:
             self._complete(each.tensor, self._moved(each))
 
     def _moved(self, arrived: _Arrived) -> Buffer:
-        """A gradient in the layout of its tensor's, where the tensor is made."""
+        """Reshard a gradient to the layout at the producer of its tensor."""
         copy: Buffer = (*arrived.buffer, "moved")
         ends = arrived.source, copy, arrived.target
         self._forward.reshard(arrived.label, arrived.spec, arrived.buffer, *ends)
         return copy
 
     def _complete(self, tensor: TensorName, *buffers: Buffer) -> None:
-        """Of one copy all is there; of the last one all of the tensor's."""
+        """Record that the gradient by one copy of a tensor is at the producer.
+
+        After the last copy the gradients are added, and the gradient of the tensor is complete.
+        """
         arrived = self._arrived.setdefault(tensor, [])
         arrived += buffers
         self._waiting[tensor] = self._waiting.get(tensor, 1) - 1
@@ -367,4 +388,4 @@ class BackwardEvents:
         producer = self._graph[tensor.operator]
         if producer.type in VIEWS and 0 in self._differentiated.get(producer.name, ()):
             self._arrive(producer, 0, self._arrived[tensor][0])
-        self._tell(self._call, tensor, self._arrived[tensor][0])
+        self._report(self._call, tensor, self._arrived[tensor][0])

@@ -1,4 +1,4 @@
-"""The forward pass of an estimated step: what operators read and make on one device."""
+"""The forward pass of an estimated step: the buffers that operators read and make on one device."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tensoropt.parallel.strategy import Strategy
 __all__ = ["WRITES_OVER", "ForwardEvents", "PlanSteps"]
 
 PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]
-"""Plans a resharding of a tensor of a shape and dtype between two layouts."""
+"""Plans a resharding from a tensor's shape and dtype, the source and the target layout."""
 
 WRITES_OVER = frozenset(
     {"Abs", "Add", "AddN", "AddV2", "BiasAdd", "Cast", "Div", "Elu", "Exp", "LeakyRelu", "Log"}
     | {"Maximum", "Minimum", "Mul", "Neg", "Pow", "RealDiv", "Relu", "Relu6", "Rsqrt", "Sigmoid"}
     | {"Softmax", "Softplus", "Sqrt", "Square", "SquaredDifference", "Sub", "Tanh"}
 )
-"""Types whose kernel takes an input's buffer for its output if no one else needs it."""
+"""Types whose kernel writes its output over an input that no other operator needs."""
 
 _CROSS_ENTROPIES = frozenset(
     {"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
@@ -34,15 +34,15 @@ _CROSS_ENTROPIES = frozenset(
 
 
 class ForwardEvents:
-    """Adds operators to a timeline, as they run forward.
+    """Adds operators to a timeline in the order in which they run.
 
     Args:
-        strategy: of the step's graph.
-        plan_steps: plans a resharding; None if only the tensors before and after count.
+        strategy: strategy of the step's graph.
+        plan_steps: plans a resharding; None to count only the tensors before and after.
 
     Attributes:
-        timeline: what is in memory when.
-        resident: bytes of variables, constants and what is fed.
+        timeline: the events and buffers.
+        resident: bytes of variables, constants and placeholders.
         done: names of the operators that have run.
     """
 
@@ -58,7 +58,7 @@ class ForwardEvents:
         self.done: set[str] = set()
 
     def run(self, operator: Operator) -> None:
-        """Add an operator that is no gradient, whose inputs' producers have run."""
+        """Add an operator that is no gradient. The producers of its inputs have run."""
         self.done.add(operator.name)
         outputs = tuple(
             ((operator.name, number), self.local(spec, self.slot(operator, number).forward))
@@ -74,47 +74,48 @@ class ForwardEvents:
         if operator.type in VIEWS:
             self.timeline.shares[outputs[0][0]] = read[0]
             return
-        over = operator.type in WRITES_OVER
-        meanwhile = self._spelled_out(operator)
+        writes_over = operator.type in WRITES_OVER
+        temporary = self._cross_entropy_bytes(operator)
         windows = self.windows(operator)
         if windows is not None:
             read = tuple(self.read_in_windows(operator, n, x) for n, x in enumerate(read))
         if windows is not None and windows.written is not None:
             written = TensorSpec(windows.written, operator.outputs[0].dtype).bytes
-            whole: Buffer = (operator.name, "written")
-            self.timeline.events.append(Event(operator.name, read, ((whole, written),)))
-            read = (whole,)
-        self.timeline.events.append(Event(operator.name, read, outputs, over, meanwhile))
+            by_windows: Buffer = (operator.name, "written")
+            self.timeline.events.append(Event(operator.name, read, ((by_windows, written),)))
+            read = (by_windows,)
+        self.timeline.events.append(Event(operator.name, read, outputs, writes_over, temporary))
 
     def windows(self, operator: Operator) -> LocalWindows | None:
-        """The windows of an operator whose space is split; None of others."""
+        """Return the windows of an operator whose iteration space is split, None for others."""
         if operator.name not in self._windows:
             derivation = self._strategy.derivations[operator.name]
             splits = self._strategy.configurations[operator.name].splits
-            found = None
+            windows = None
             if any(a and i.spelled_out for a, i in zip(splits, derivation.indices, strict=True)):
-                found = LocalWindows.of(
+                windows = LocalWindows.of(
                     operator, derivation, [self._mesh.pieces(axes) for axes in splits]
                 )
-            self._windows[operator.name] = found
+            self._windows[operator.name] = windows
         return self._windows[operator.name]
 
     def read_in_windows(
         self, operator: Operator, number: int, shard: Buffer, again: int | None = None
     ) -> Buffer:
-        """What a kernel reads of an input's shard: with halos, if its space is split.
+        """Return the buffer that a kernel reads for an input: with halos if its space is split.
 
         Args:
-            operator: that reads.
-            number: of the input.
-            shard: where it is.
-            again: the number of a call that makes what is read again; None forward.
+            operator: the reader.
+            number: number of the input.
+            shard: buffer of the input's shard.
+            again: number of the call of ``tf.gradients`` that reads it again; None in the forward
+                pass.
         """
         windows = self.windows(operator)
         if windows is None or number != windows.input:
             return shard
-        for place, shape in enumerate(windows.read):
-            window: Buffer = (operator.name, "window", place, again)
+        for number_of_step, shape in enumerate(windows.read):
+            window: Buffer = (operator.name, "window", number_of_step, again)
             if window not in self._made:
                 self._made.add(window)
                 size = TensorSpec(shape, operator.input_specs[number].dtype).bytes
@@ -124,16 +125,18 @@ class ForwardEvents:
             shard = window
         return shard
 
-    def _spelled_out(self, operator: Operator) -> int:
-        """What a cross entropy takes beside its outputs whose classes are split: exponentials and
-        marked labels (`tensoropt.execution.rules.classes`)."""
+    def _cross_entropy_bytes(self, operator: Operator) -> int:
+        """Return the temporary bytes of a cross entropy whose classes are split.
+
+        These are exponentials and marked labels (`tensoropt.execution.rules.classes`).
+        """
         if operator.type not in _CROSS_ENTROPIES:
             return 0
         layout = self._strategy.input_slot(operator, 0).forward
         return 2 * self.local(operator.input_specs[0], layout) if layout.dims[-1] else 0
 
     def input(self, operator: Operator, number: int) -> Buffer:
-        """The buffer that an operator reads: the tensor where it is made, or a resharded copy."""
+        """Return the buffer that an operator reads: the tensor at its producer, or a copy."""
         tensor, spec = operator.inputs[number], operator.input_specs[number]
         source = self._strategy.output_slot(tensor).forward
         target = self._strategy.input_slot(operator, number).forward
@@ -159,7 +162,7 @@ class ForwardEvents:
         copy: Buffer,
         target: Layout,
     ) -> None:
-        """Add what takes a tensor from one layout to another."""
+        """Add the resharding of a tensor from one layout to another."""
         steps: Sequence[ReshardStep] = ()
         if self._plan_steps is not None:
             steps = self._plan_steps(spec.shape, spec.dtype, source, target)
@@ -172,24 +175,24 @@ class ForwardEvents:
                 self.timeline.shares[after] = made
                 self.timeline.parts[after] = self.local(spec, step.target)
             else:
-                over = step.kind == "allreduce"
-                made_of = ((after, self.local(spec, step.target)),)
-                self.timeline.events.append(Event(label, (made,), made_of, over))
+                writes_over = step.kind == "allreduce"
+                new_buffers = ((after, self.local(spec, step.target)),)
+                self.timeline.events.append(Event(label, (made,), new_buffers, writes_over))
             made = after
 
     def slot(self, operator: Operator, number: int) -> Slot:
-        """Of an operator's output."""
+        """Return the slot of an operator's output."""
         return self._strategy.output_slot(TensorName(operator.name, number))
 
     def local(self, spec: TensorSpec, layout: Layout) -> int:
-        """Bytes of a tensor's shard; 0 if they are not known."""
+        """Return the bytes of a tensor's shard, 0 if unknown."""
         if -1 in spec.shape or spec.dtype in ("resource", "variant", "string"):
             return 0
         return layout.local_elements(spec.shape, self._mesh) * spec.itemsize
 
 
 def _is_view(step: ReshardStep, spec: TensorSpec, mesh: Mesh) -> bool:
-    """Whether the first device makes no memory for a step: rows that it keeps, or all."""
+    """Whether the result of a step shares its source's memory on the first device."""
     if step.kind == "mask":
         return True
     if step.kind != "slice" or step.to_dim is None:

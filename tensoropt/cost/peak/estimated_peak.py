@@ -1,10 +1,11 @@
-"""The peak of memory on one device: a training step, followed from operator to operator.
+"""The peak memory of one device, estimated operator by operator through a training step.
 
-Operators run in the graph's order, as in a rank's program. Where it has the first gradient of a
-call of ``tf.gradients``, all of that call follow in reverse, each as soon as all that it adds up is
-there; updates run as soon as their gradients are there. A tensor is there from the operator that
-makes it to the last one that reads it; a kernel whose input nobody else needs writes over it, where
-TensorFlow's does. Variables and what is fed stay throughout.
+Operators run in the graph's order, as in a rank's program. At the first gradient of a call of
+``tf.gradients``, the whole call runs in reverse order: each gradient as soon as everything that it
+adds up is complete. Updates of variables run as soon as their gradients are complete.
+
+A tensor is in memory from its producer to its last reader. A kernel may write over an input that no
+other operator needs, as TensorFlow's kernel does. Variables and placeholders stay in memory.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ __all__ = ["Peak", "PlanSteps", "peak_memory"]
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most memory that one device has in use at once during a step.
+    """The largest memory that one device has in use during a step.
 
     Attributes:
-        bytes: all of it.
-        resident_bytes: of it, variables, constants and what is fed.
+        bytes: the peak.
+        resident_bytes: the part of variables, constants and placeholders.
         at: the operator at which it is reached; "gradient of ..." in the backward pass.
     """
 
@@ -45,14 +46,15 @@ def peak_memory(
     plan_steps: PlanSteps | None = None,
     buckets: BucketSizes = BUCKET_SIZES,
 ) -> Peak:
-    """The peak of a step under a strategy.
+    """Return the peak of a step under a strategy.
 
     Args:
-        strategy: of the step's graph.
-        reads: what the backward pass reads of the forward pass.
-        plan_steps: plans a resharding, for the buffers of its steps; without it only the tensors
-            before and after count.
-        buckets: when gradients of weights are sent, all of which are there until then.
+        strategy: strategy of the step's graph.
+        reads: the tensors of the forward pass that the backward pass reads.
+        plan_steps: plans a resharding, to count the buffers of its steps. Without it only the
+            tensors before and after count.
+        buckets: size of the buckets of gradients. All gradients of a bucket are in memory until it
+            is sent.
     """
     forward = ForwardEvents(strategy, plan_steps)
     updates = _Updates(strategy.graph, forward)
@@ -66,18 +68,20 @@ def peak_memory(
             BackwardEvents(
                 strategy, reads, forward, tag.call, buckets.full_bytes, updates.gradient_complete
             ).run()
-    most, where = forward.timeline.peak()
-    return Peak(forward.resident + most, forward.resident, where)
+    peak, where = forward.timeline.peak()
+    return Peak(forward.resident + peak, forward.resident, where)
 
 
 class _Updates:
-    """What waits for which gradients."""
+    """The operators that run when gradients become complete."""
 
     def __init__(self, graph: Graph, forward: ForwardEvents) -> None:
         self._graph = graph
         self._forward = forward
-        after = _after_gradients(graph).items()
-        self._after = {n: before for n, before in after if graph[n].gradient is None}
+        gradients_before = _gradients_before(graph).items()
+        self._waiting_for = {
+            name: before for name, before in gradients_before if graph[name].gradient is None
+        }
         self._tags: dict[tuple[int, TensorName], list[str]] = {}
         for operator in graph:
             if operator.gradient is not None:
@@ -85,7 +89,7 @@ class _Updates:
                 self._tags.setdefault((tag.call, tag.x), []).append(operator.name)
 
     def gradient_complete(self, call: int, x: TensorName, buffer: Buffer) -> None:
-        """The gradient by x is complete: run what waited for it alone."""
+        """Run the operators that wait for no other gradient than the one by x."""
         tags = self._tags.pop((call, x), ())
         for name in tags:
             self._forward.done.add(name)
@@ -93,12 +97,12 @@ class _Updates:
         if not tags:
             return
         done = self._forward.done
-        for name, before in self._after.items():
+        for name, before in self._waiting_for.items():
             if name not in done and done.issuperset(before):
                 self._run_with_ancestors(self._graph[name])
 
     def _run_with_ancestors(self, operator: Operator) -> None:
-        """Run an operator, before it what it needs that waits for no gradient, as a rate."""
+        """Run an operator, after its predecessors that have not run, such as a learning rate."""
         done = self._forward.done
         waiting = [operator]
         while waiting:
@@ -113,12 +117,14 @@ class _Updates:
 
 
 @per_graph
-def _after_gradients(graph: Graph) -> Mapping[str, list[str]]:
-    """The operators that need some gradient, and the gradients, in order: by name, which of these
-    each waits for."""
-    found: dict[str, list[str]] = {}
+def _gradients_before(graph: Graph) -> Mapping[str, list[str]]:
+    """Return the operators that need a gradient, and the gradients, in order.
+
+    Each has the names of its predecessors among them.
+    """
+    waiting: dict[str, list[str]] = {}
     for operator in graph:
-        before = [name for name in operator.predecessors if name in found]
+        before = [name for name in operator.predecessors if name in waiting]
         if operator.gradient is not None or before:
-            found[operator.name] = before
-    return found
+            waiting[operator.name] = before
+    return waiting

@@ -1,10 +1,10 @@
-"""The order in which TensorFlow's executor runs the kernels of a graph, on one thread.
+"""The order in which TensorFlow's executor runs the kernels of a graph on one thread.
 
-What becomes ready and is cheap runs next, in order. Of what is not cheap the last runs in the same
-thread if nothing cheap waits there; the rest is handed to the pool, which takes the newest first.
-So the order is that of a stack, not of the graph: weights are cut before the layers that read
-them, and of two gradients the later one is computed first. What a collective in C++ makes ready is
-all handed to the pool.
+When a kernel ends, the cheap kernels that it makes ready run next, in order. Of the expensive ones,
+the last runs next in the same thread if no cheap kernel waits there. The others go to a pool, from
+which the newest is taken first. So the order is that of a stack: weights are split long before the
+layers that read them, and of two gradients the later one is computed first. All kernels that a
+collective in C++ makes ready go to the pool.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ __all__ = ["execution_order", "readers"]
 
 
 def readers(program: DeviceProgram) -> list[list[tuple[int, int, int]]]:
-    """Per kernel who reads it, as the executor tells them: (output, kernel, its input).
+    """Return the readers of each kernel in the executor's order: (output, reader, its input).
 
-    Kernels that are put into the graph anew come last.
+    Readers of rewritten types come last.
     """
-    found: list[list[tuple[int, int, int]]] = [[] for _ in program.kernels]
+    readers_of: list[list[tuple[int, int, int]]] = [[] for _ in program.kernels]
     for rewritten in (False, True):
         for number, kernel in enumerate(program.kernels):
             if (kernel.type in REWRITTEN) == rewritten:
-                for place, (source, output) in enumerate(kernel.inputs):
-                    found[source].append((output, number, place))
-    return found
+                for input_number, (source, output) in enumerate(kernel.inputs):
+                    readers_of[source].append((output, number, input_number))
+    return readers_of
 
 
 def _followers(program: DeviceProgram) -> list[list[int]]:
-    """Per kernel whom it makes ready, those that read it first."""
-    found: list[list[int]] = [[reader for _, reader, _ in those] for those in readers(program)]
+    """Return the kernels that each kernel makes ready. Those that read it come first."""
+    followers = [[reader for _, reader, _ in of_kernel] for of_kernel in readers(program)]
     for rewritten in (False, True):
         for number, kernel in enumerate(program.kernels):
             if (kernel.type in REWRITTEN) == rewritten:
                 for before in kernel.after:
-                    found[before].append(number)
-    return found
+                    followers[before].append(number)
+    return followers
 
 
 def execution_order(program: DeviceProgram) -> Iterator[int]:
-    """Numbers of the kernels, in the order in which they run."""
+    """Yield the numbers of the kernels in the order in which they run."""
     followers = _followers(program)
     waiting = [len(kernel.inputs) + len(kernel.after) for kernel in program.kernels]
     cheap = [kernel.type in IN_LINE for kernel in program.kernels]
     pool: list[int] = []
-    here: deque[int] = deque()
+    thread_queue: deque[int] = deque()
 
     def schedule(ready: list[int]) -> None:
         last = None
         for number in ready:
             if cheap[number]:
-                here.append(number)
+                thread_queue.append(number)
                 continue
             if last is not None:
                 pool.append(last)
             last = number
         if last is not None:
-            (pool if here else here).append(last)
+            (pool if thread_queue else thread_queue).append(last)
 
     schedule([number for number, count in enumerate(waiting) if not count])
-    while here or pool:
-        number = here.popleft() if here else pool.pop()
+    while thread_queue or pool:
+        number = thread_queue.popleft() if thread_queue else pool.pop()
         yield number
         ready = []
         for follower in followers[number]:

@@ -1,7 +1,7 @@
-"""Memory within one resharding that communicates: arrays beside TensorFlow's, step by step.
+"""Memory of NumPy arrays during one resharding that communicates, step by step.
 
-It follows `collectives.operations`: which of them makes a contiguous copy to send, what it receives
-into, and whether shards are joined by a copy.
+It follows `collectives.operations`: whether a collective copies its input to make it contiguous,
+the array that it receives into, and whether shards are joined by a copy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["FusedMemory", "fused_memory"]
 
 @dataclass(frozen=True, slots=True)
 class FusedMemory:
-    """What a resharding takes while it runs, and leaves.
+    """The memory that a resharding takes while it runs, and afterwards.
 
     Attributes:
-        peak_bytes: of arrays that it makes, at their most; its input is not one.
-        left_bytes: of the array that its result lies in; 0 where that is the input's.
+        peak_bytes: largest memory of the arrays that it makes. Its input does not count.
+        left_bytes: bytes of the array of its result; 0 if the result shares the input's memory.
     """
 
     peak_bytes: int
@@ -31,7 +31,7 @@ class FusedMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """Shape, the bytes of the buffer that it lies in (0: the input's), and whether it fills it."""
+    """An array: its shape, the bytes of its buffer (0 for the input's), and whether it fills it."""
 
     shape: tuple[int, ...]
     held: int
@@ -41,20 +41,20 @@ class _Array:
 def fused_memory(
     shape: Sequence[int], itemsize: int, steps: Sequence[Step], mesh: Mesh, rank: int
 ) -> FusedMemory:
-    """The memory of a fused resharding.
+    """Return the memory of a resharding.
 
     Args:
-        shape: of the piece before.
+        shape: shape of the piece before.
         itemsize: bytes of an element.
-        steps: what happens to it.
+        steps: the steps of the resharding.
         mesh: all devices.
-        rank: the one that it happens on.
+        rank: the device.
     """
     array = _Array(tuple(shape), 0)
     peak = 0
     for step in steps:
-        after, meanwhile = _applied(array, itemsize, step, mesh, rank)
-        peak = max(peak, array.held + meanwhile)
+        after, temporary = _applied(array, itemsize, step, mesh, rank)
+        peak = max(peak, array.held + temporary)
         array = after
     if not array.contiguous:
         copy = prod(array.shape) * itemsize
@@ -64,45 +64,49 @@ def fused_memory(
 
 
 def _applied(array: _Array, itemsize: int, step: Step, mesh: Mesh, rank: int) -> tuple[_Array, int]:
-    """The array after a step, and the most that the step makes at once."""
+    """Return the array after a step, and the largest memory that the step takes."""
     before = prod(array.shape) * itemsize
     if isinstance(step, Exchange):
         return _exchanged(array, before, itemsize, step)
     shape = shape_after(step, mesh, array.shape)
     after = prod(shape) * itemsize
     if step.kind == "slice":
-        whole = array.contiguous and prod(shape[: step.to_dim or 0]) == 1
-        return _Array(shape, array.held, whole), 0
+        is_contiguous = array.contiguous and prod(shape[: step.to_dim or 0]) == 1
+        return _Array(shape, array.held, is_contiguous), 0
     if step.kind == "mask":
         if mesh.piece(rank, step.axes) == 0 or step.reducer not in ("sum", "prod"):
             return array, 0
         return _Array(shape, before), before
-    made, meanwhile = _collective(array, before, after, step, shape)
-    return _Array(tuple(shape), made), meanwhile
+    held, temporary = _collective(array, before, after, step, shape)
+    return _Array(tuple(shape), held), temporary
 
 
 def _collective(
     array: _Array, before: int, after: int, step: ReshardStep, shape: tuple[int, ...]
 ) -> tuple[int, int]:
+    """Return the bytes of the result of a collective, and the largest memory that it takes."""
     cut = step.to_dim is not None and prod(array.shape[: step.to_dim]) > 1
     copied = before if cut or not array.contiguous else 0
     if step.from_dim is None:
         return after, copied + after
-    # What was sent is gone when the pieces that came are joined.
+    # The sent pieces are freed before the received pieces are joined.
     joined = after if prod(shape[: step.from_dim]) > 1 else 0
     return after, after + max(copied, joined)
 
 
 def _exchanged(array: _Array, before: int, itemsize: int, step: Exchange) -> tuple[_Array, int]:
-    """The worst place of a group's; a halo is sent from one buffer and received in another."""
+    """Return the result of an exchange, and the largest memory that it takes on any member.
+
+    Each halo takes memory twice: in a buffer that is sent, and in one that is received.
+    """
     shape = list(array.shape)
     shape[step.dim] = step.result
     after = prod(shape) * itemsize
-    row = before // max(1, array.shape[step.dim])
-    crossing = 0
+    row_bytes = before // max(1, array.shape[step.dim])
+    halo_rows = 0
     whole = len(step.starts) * step.extent
-    for place, start in enumerate(step.starts):
+    for member, start in enumerate(step.starts):
         first, end = max(0, start), min(whole, start + step.length)
-        own = range(max(first, place * step.extent), min(end, (place + 1) * step.extent))
-        crossing = max(crossing, max(0, end - first) - len(own))
-    return _Array(tuple(shape), after), after + 2 * crossing * row
+        own_rows = range(max(first, member * step.extent), min(end, (member + 1) * step.extent))
+        halo_rows = max(halo_rows, max(0, end - first) - len(own_rows))
+    return _Array(tuple(shape), after), after + 2 * halo_rows * row_bytes

@@ -1,6 +1,6 @@
-"""What TensorFlow's kernels do with memory: which take no new one, and which need more for a while.
+"""The memory of TensorFlow's CPU kernels, those of oneDNN included.
 
-As its CPU kernels are written, those of oneDNN included.
+Some kernels write their output over an input or share its memory, and some take temporary memory.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ __all__ = [
 
 HOST_CALL = "PyFunc"
 MOVE, MOVE_TOGETHER = "CollectivesMove", "CollectivesAllreduce"
-"""Types of what communicates: a call of Python; operators in C++ of one tensor and of several."""
+"""Types of kernels that communicate: a call of Python, and kernels in C++ for one or several
+tensors."""
 
 IN_LINE = frozenset(
     {"BroadcastGradientArgs", "Const", "ExpandDims", "Identity", "IdentityN", "NoOp", "Placeholder"}
     | {"PreventGradient", "Rank", "Reshape", "Shape", "ShapeN", "Size", "Snapshot", "Squeeze"}
     | {"StopGradient", "VarHandleOp", "ConcatOffset", "InvertPermutation", "VarIsInitializedOp"}
 )
-"""Types that TensorFlow's executor runs at once, in the thread that made them ready."""
+"""Types that the executor runs at once, in the thread that made them ready."""
 
 REWRITTEN = frozenset(
     {"BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
@@ -40,7 +41,7 @@ REWRITTEN = frozenset(
     | {"Einsum", "FusedBatchNorm", "FusedBatchNormGradV3", "FusedBatchNormV3", "LeakyRelu"}
     | {"MatMul", "MaxPool", "MaxPoolGrad", "AvgPool", "AvgPoolGrad", "Softmax", "Transpose"}
 )
-"""Types that are put into the graph anew, for oneDNN, and so come last among equals."""
+"""Types that TensorFlow replaces by oneDNN's. The executor visits replaced kernels last."""
 
 _VIEWS = frozenset(
     {"ExpandDims", "Identity", "IdentityN", "PreventGradient", "ReadVariableOp", "Reshape"}
@@ -65,7 +66,10 @@ _ALIGNED_BYTES = 64
 
 
 def writes_over(kernel: Kernel) -> tuple[tuple[int, int], ...]:
-    """Inputs whose memory an output may take where nothing else needs it: (input, output)."""
+    """Return the inputs that an output may be written over if nothing else needs them.
+
+    Each is a pair of an input and an output.
+    """
     if kernel.type in _OVER_FIRST:
         return ((0, 0),)
     if kernel.type in _OVER_EITHER:
@@ -85,11 +89,11 @@ def writes_over(kernel: Kernel) -> tuple[tuple[int, int], ...]:
 
 
 def same_memory(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
-    """Outputs that lie in an input's memory: by output the input."""
+    """Return the outputs that share an input's memory: the input by output."""
     if kernel.type in _VIEWS:
         return {number: number for number in range(len(kernel.outputs))}
     if kernel.type == "Slice" and 1 in kernel.operands:
-        return {0: 0} if _is_rows(read[0], kernel.operands[1], kernel.outputs[0]) else {}
+        return {0: 0} if _is_aligned_rows(read[0], kernel.operands[1], kernel.outputs[0]) else {}
     if kernel.type in ("Split", "SplitV"):
         data = 1 if kernel.type == "Split" else 0
         dim = kernel.operands.get(0 if data else 2, (1,))[0]
@@ -113,15 +117,15 @@ def same_memory(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
 
 
 def _unchanged(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
-    """A kernel of one input that has nothing to do passes it on."""
+    """Return the same for a kernel of one input that leaves it unchanged."""
     if kernel.type in ("ConcatV2", "Pack") and len(read) > (2 if kernel.type == "ConcatV2" else 1):
         return {}
     same = read[0].dtype == kernel.outputs[0].dtype
     return {0: 0} if same and read[0].elements == kernel.outputs[0].elements else {}
 
 
-def _is_rows(whole: TensorSpec, begin: tuple[int, ...], part: TensorSpec) -> bool:
-    """Whether a slice is a run of whole rows that starts where memory is aligned, or all."""
+def _is_aligned_rows(whole: TensorSpec, begin: tuple[int, ...], part: TensorSpec) -> bool:
+    """Whether a slice consists of whole rows that start at an aligned address, or is everything."""
     if whole.shape == part.shape:
         return True
     if whole.shape[1:] != part.shape[1:]:
@@ -131,7 +135,7 @@ def _is_rows(whole: TensorSpec, begin: tuple[int, ...], part: TensorSpec) -> boo
 
 
 def temporary_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
-    """What a kernel takes besides its outputs, and gives back when it is done."""
+    """Return the bytes that a kernel takes while it runs, besides its outputs."""
     if kernel.type == "Einsum":
         return einsum_bytes(kernel, read)
     if kernel.type in ("Max", "Mean", "Min", "Prod", "Sum") and 1 in kernel.operands:
@@ -144,7 +148,10 @@ def temporary_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
 
 
 def _rows_added(step: Exchange) -> int:
-    """Rows that windows have of a piece, at the place with most: all are received, then added."""
+    """Return the rows that all windows have of one piece, for the piece with the most.
+
+    They are received before they are added.
+    """
     return max(
         sum(
             max(0, min(start + step.length, first + step.extent) - max(start, first))
@@ -155,8 +162,11 @@ def _rows_added(step: Exchange) -> int:
 
 
 def _reduction_bytes(whole: TensorSpec, axes: tuple[int, ...]) -> int:
-    """Kernels reduce the first, the last or the middle of up to three runs of dimensions; others
-    are transposed first."""
+    """Return the temporary bytes of a reduction.
+
+    Runs of neighbouring dimensions are reduced together. Kernels reduce the first, the last or the
+    middle of up to three runs. In other cases they transpose the input first.
+    """
     rank = len(whole.shape)
     reduced = {axis % rank for axis in axes}
     runs: list[bool] = []
@@ -169,13 +179,18 @@ def _reduction_bytes(whole: TensorSpec, axes: tuple[int, ...]) -> int:
 
 
 _COLUMNS = 256
+"""Largest number of columns that oneDNN copies at a time."""
 _BATCH, _FREE, _CONTRACTED, _REDUCED = 1, 2, 3, 4
+"""Kinds of an Einsum's dimensions, in the order in which it wants them."""
 _SWAPPED = {_BATCH: 1, _FREE: 3, _CONTRACTED: 2, _REDUCED: 4}
+"""The other order that an Einsum accepts."""
 
 
 def einsum_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
-    """Operands that Einsum transposes before it multiplies them, and the product that it
-    transposes after; without the output."""
+    """Return the temporary bytes of an Einsum.
+
+    It transposes operands before it multiplies them, and the product afterwards.
+    """
     sides, _, result = kernel.equation.partition("->")
     operands = sides.split(",")
     names = list(dict.fromkeys(sides.replace(",", "")))
@@ -196,18 +211,19 @@ def einsum_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
     product = [name for name in names if kinds[name] == _BATCH]
     for side in operands:
         product += [name for name in sorted(side, key=names.index) if kinds[name] == _FREE]
-    meanwhile = 0
+    product_bytes = 0
     if len(operands) == 2 and all(_is_across(side, kinds) for side in operands):
-        # oneDNN copies what it reads against the grain, up to so many columns at a time.
+        # oneDNN copies transposed operands, up to `_COLUMNS` columns at a time.
         extents = dict(zip(operands[0], read[0].shape, strict=True))
         columns = prod(extent for name, extent in extents.items() if name in result)
-        meanwhile = read[0].bytes // max(1, columns) * min(columns, _COLUMNS)
+        product_bytes = read[0].bytes // max(1, columns) * min(columns, _COLUMNS)
     if product != list(result):
-        meanwhile = max(meanwhile, kernel.outputs[0].bytes)
-    return total + meanwhile
+        product_bytes = max(product_bytes, kernel.outputs[0].bytes)
+    return total + product_bytes
 
 
 def _is_across(side: str, kinds: dict[str, int]) -> bool:
-    """Whether an operand's contracted dimensions come first."""
-    found = [kinds[name] for name in side if kinds[name] in (_FREE, _CONTRACTED)]
-    return bool(found) and found == sorted(found, reverse=True) and found[0] == _CONTRACTED
+    """Whether an operand's contracted dimensions come before its free dimensions."""
+    own_kinds = [kinds[name] for name in side if kinds[name] in (_FREE, _CONTRACTED)]
+    descending = own_kinds == sorted(own_kinds, reverse=True)
+    return bool(own_kinds) and descending and own_kinds[0] == _CONTRACTED

@@ -1,4 +1,4 @@
-"""The peak of memory of a program: its kernels run one by one, and every buffer is counted."""
+"""The peak memory of a program: its kernels run one by one, and every buffer is counted."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from tensoropt.graph.tensor import TensorSpec
 __all__ = ["program_peak"]
 
 _STAY = frozenset({"Const", "Placeholder", "VarHandleOp", "Variable", "VariableV2"})
+"""Types whose output stays in memory between steps."""
 _BY_ROW = ("ResourceGather", "ResourceScatter", "ResourceSparseApply")
-"""What makes TensorFlow read a variable by copy from then on."""
+"""Prefixes of types after which TensorFlow copies the variable whenever it is read."""
 _SEND = re.compile(r"(^|/)send(_\d+)?$")
-"""How messages are called that a pipeline's stages send each other."""
+"""Names of the messages that stages of a pipeline send each other."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,9 +27,10 @@ class _Buffer:
     """Memory that tensors share.
 
     Attributes:
-        size: in bytes.
-        holders: inputs that wait to be read, and whatever keeps it for good.
-        foreign: whether it is an array of NumPy's, which no kernel writes over.
+        size: bytes.
+        holders: number of reads that are still to come, plus 1 if it stays in memory.
+        foreign: whether it is an array of NumPy, which no kernel writes over.
+        alive: whether it is not freed yet.
     """
 
     size: int
@@ -39,12 +41,12 @@ class _Buffer:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is in use, and the most that was."""
+    """The memory in use, and its peak."""
 
     used: int = 0
     most: int = 0
     at: str = ""
-    gone: list[_Buffer] = field(default_factory=list)
+    freed_later: list[_Buffer] = field(default_factory=list)
 
     def take(self, size: int, label: str) -> None:
         self.used += size
@@ -52,19 +54,20 @@ class _Memory:
             self.most, self.at = self.used, label
 
     def give(self, buffer: _Buffer) -> None:
-        """Free a buffer; an array of NumPy's goes when the next collective ends."""
+        """Free a buffer. An array of NumPy is freed when the next collective ends."""
         if buffer.foreign:
-            self.gone.append(buffer)
+            self.freed_later.append(buffer)
         else:
             self.used -= buffer.size
 
     def collect(self) -> None:
-        self.used -= sum(buffer.size for buffer in self.gone)
-        self.gone.clear()
+        """Free the arrays of NumPy that are not used any more."""
+        self.used -= sum(buffer.size for buffer in self.freed_later)
+        self.freed_later.clear()
 
 
 def program_peak(program: DeviceProgram) -> Peak:
-    """The peak of a step, and what stays between steps: variables, constants, what is fed."""
+    """Return the peak of a step, and the memory of variables, constants and placeholders."""
     run = _Run(program)
     for number in execution_order(program):
         run.kernel(number)
@@ -72,7 +75,7 @@ def program_peak(program: DeviceProgram) -> Peak:
 
 
 def _handle(program: DeviceProgram, source: tuple[int, int]) -> int:
-    """The variable whose handle comes from there."""
+    """Return the number of the variable whose handle an output is."""
     number, output = source
     while program.kernels[number].type in ("Identity", "IdentityN"):
         number, output = program.kernels[number].inputs[output]
@@ -80,6 +83,8 @@ def _handle(program: DeviceProgram, source: tuple[int, int]) -> int:
 
 
 class _Run:
+    """One run of a program."""
+
     def __init__(self, program: DeviceProgram) -> None:
         self._program = program
         self._buffers: dict[tuple[int, int], _Buffer] = {}
@@ -89,11 +94,11 @@ class _Run:
             if kernel.type.startswith(_BY_ROW)
         }
         self._counts = [[0] * len(kernel.outputs) for kernel in program.kernels]
-        for number, those in enumerate(readers(program)):
-            for output, _, _ in those:
+        for number, of_kernel in enumerate(readers(program)):
+            for output, _, _ in of_kernel:
                 self._counts[number][output] += 1
         self.memory = _Memory()
-        self._on_way = 0
+        self._sent_bytes = 0
         self.resident = program.kept_bytes
         for number, kernel in enumerate(program.kernels):
             if kernel.type in _STAY:
@@ -103,7 +108,7 @@ class _Run:
         self.memory.take(self.resident, "what stays")
 
     def kernel(self, number: int) -> None:
-        """Run one: take its memory, make its outputs, let go of its inputs."""
+        """Run a kernel: take memory for its outputs, and release its inputs."""
         kernel = self._program.kernels[number]
         if (number, 0) not in self._buffers:
             if kernel.type != HOST_CALL:
@@ -116,9 +121,9 @@ class _Run:
             buffer = self._buffers[(number, output)]
             buffer.holders += count
         for source in kernel.inputs:
-            self._let_go(self._buffers[source])
+            self._release(self._buffers[source])
         for output in range(len(kernel.outputs)):
-            self._settle(self._buffers[(number, output)])
+            self._free_if_unused(self._buffers[(number, output)])
 
     def _specs(self, kernel: Kernel) -> tuple[TensorSpec, ...]:
         return tuple(self._program.kernels[n].outputs[output] for n, output in kernel.inputs)
@@ -131,7 +136,7 @@ class _Run:
             and _handle(self._program, kernel.inputs[0]) in self._copied
         ):
             shared = {}
-        over = writes_over(kernel)
+        overwritable = writes_over(kernel)
         taken: set[int] = set()
         temporary = temporary_bytes(kernel, read)
         self.memory.take(temporary, kernel.name)
@@ -139,12 +144,13 @@ class _Run:
             if output in shared:
                 self._buffers[(number, output)] = self._buffers[kernel.inputs[shared[output]]]
                 continue
-            for place, target in over:
-                buffer = self._buffers[kernel.inputs[place]]
-                same = read[place].bytes == spec.bytes and read[place].dtype == spec.dtype
-                free = buffer.holders == 1 and not buffer.foreign and place not in taken
-                if target == output and same and free:
-                    taken.add(place)
+            for input_number, target in overwritable:
+                buffer = self._buffers[kernel.inputs[input_number]]
+                source = read[input_number]
+                fits = source.bytes == spec.bytes and source.dtype == spec.dtype
+                is_free = buffer.holders == 1 and not buffer.foreign and input_number not in taken
+                if target == output and fits and is_free:
+                    taken.add(input_number)
                     self._buffers[(number, output)] = buffer
                     break
             else:
@@ -155,17 +161,18 @@ class _Run:
     def _reshard(self, number: int, kernel: Kernel) -> None:
         program = self._program
         (spec,) = self._specs(kernel)
-        found = fused_memory(spec.shape, spec.itemsize, kernel.steps, program.mesh, program.rank)
-        if not found.left_bytes:
+        memory = fused_memory(spec.shape, spec.itemsize, kernel.steps, program.mesh, program.rank)
+        if not memory.left_bytes:
             self._buffers[(number, 0)] = self._buffers[kernel.inputs[0]]
         else:
-            self._buffers[(number, 0)] = _Buffer(found.left_bytes, foreign=True)
-        self.memory.take(found.peak_bytes, kernel.name)
-        self.memory.used -= found.peak_bytes - found.left_bytes
+            self._buffers[(number, 0)] = _Buffer(memory.left_bytes, foreign=True)
+        self.memory.take(memory.peak_bytes, kernel.name)
+        self.memory.used -= memory.peak_bytes - memory.left_bytes
         self.memory.collect()
 
     def _call(self, number: int, kernel: Kernel) -> None:
-        """Run Python: it makes arrays; a message is a copy that is on its way until the next."""
+        """Run Python code, which makes arrays. A sent message stays in memory until the next
+        one."""
         sent = sum(spec.bytes for spec in self._specs(kernel)) if _SEND.search(kernel.name) else 0
         for output, spec in enumerate(kernel.outputs):
             self._buffers[(number, output)] = _Buffer(spec.bytes, foreign=True)
@@ -173,15 +180,15 @@ class _Run:
         self.memory.collect()
         if sent:
             self.memory.take(sent, kernel.name)
-            self.memory.used -= self._on_way
-            self._on_way = sent
+            self.memory.used -= self._sent_bytes
+            self._sent_bytes = sent
 
-    def _let_go(self, buffer: _Buffer) -> None:
+    def _release(self, buffer: _Buffer) -> None:
         buffer.holders -= 1
-        self._settle(buffer)
+        self._free_if_unused(buffer)
 
-    def _settle(self, buffer: _Buffer) -> None:
-        """Free what nobody holds."""
+    def _free_if_unused(self, buffer: _Buffer) -> None:
+        """Free a buffer that nobody reads any more."""
         if not buffer.holders and buffer.alive:
             buffer.alive = False
             self.memory.give(buffer)
