@@ -1,4 +1,5 @@
-"""What the backward pass reads of the forward pass, and so what is kept until then."""
+"""The tensors of the forward pass that the backward pass reads, so that they are kept until
+then."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ VIEWS = frozenset(
     {"ExpandDims", "Identity", "PreventGradient", "ReadVariableOp", "Reshape", "Squeeze"}
     | {"StopGradient"}
 )
-"""Types whose output is their first input's memory."""
+"""Types whose output shares the memory of their first input."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackwardReads:
-    """Per operator, which of its inputs and outputs its gradient reads.
+    """The inputs and outputs of each operator that its gradient reads.
 
     Attributes:
         inputs: numbers of inputs, by operator name.
@@ -29,17 +30,17 @@ class BackwardReads:
     outputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def kept(self, graph: Graph) -> frozenset[TensorName]:
-        """The tensors that stay until the backward pass, some gradient reading them.
+        """Return the tensors that are kept because some gradient reads them.
 
-        A view keeps what it is a view of.
+        If a view is kept, so is the tensor behind it.
         """
-        found: set[TensorName] = set()
+        kept: set[TensorName] = set()
         for operator in graph:
             name = operator.name
-            found.update(TensorName(name, number) for number in self.outputs.get(name, ()))
-            found.update(operator.inputs[number] for number in self.inputs.get(name, ()))
-        for tensor in list(found):
+            kept.update(TensorName(name, number) for number in self.outputs.get(name, ()))
+            kept.update(operator.inputs[number] for number in self.inputs.get(name, ()))
+        for tensor in list(kept):
             while graph[tensor.operator].type in VIEWS:
                 tensor = graph[tensor.operator].inputs[0]
-                found.add(tensor)
-        return frozenset(found)
+                kept.add(tensor)
+        return frozenset(kept)

@@ -1,14 +1,16 @@
-"""Whose statistics a batch normalisation in training takes: the global batch's, or a device's own.
+"""The statistics of batch normalisation in training: of the global batch, or of each device's
+shard.
 
-With "global" statistics a step equals one device's. "local" is what data parallelism with Horovod
-does (Sergeev and Del Balso, 2018): each device normalises its shard by the mean and variance of
-that shard. A plan may split over space as well, or not at all: a shard is what the plan makes it.
+With "global" statistics a step gives the result of one device. "local" is what data parallelism
+with Horovod does (Sergeev and Del Balso, 2018): each device normalises its shard by the mean and
+variance of that shard. The shard depends on the plan, which may also split images in space, or
+split nothing.
 
-With Horovod each rank has moving averages of its own, too, and the first rank's are saved. Here a
-variable has one value on all devices. So the mean and variance that an operator returns are
-averages over the devices, made where something reads them; a moving average, being linear in them,
-is the average of what Horovod's ranks have. The variance has Bessel's correction by a shard's
-count: it estimates the spread within a shard, by which shards are normalised.
+With Horovod each rank also has its own moving averages, and those of the first rank are saved. Here
+a variable has the same value on all devices. So the returned mean and variance are averaged over
+the devices when an operator reads them. A moving average depends linearly on them, so it equals the
+average of the moving averages of Horovod's ranks. The variance has Bessel's correction by the size
+of a shard, since shards are normalised by the variance within a shard.
 """
 
 from __future__ import annotations
@@ -25,24 +27,24 @@ BatchNorm = Literal["global", "local"]
 BATCH_NORMS: tuple[BatchNorm, ...] = ("global", "local")
 
 LOCAL_STATISTICS = "_local_statistics"
-"""An attribute of a batch normalisation that takes local statistics. It is the plan's, and no part
-of the script's graph: its digest is the same without."""
+"""Attribute of a batch normalisation that takes local statistics. It belongs to the plan: the
+digest of the script's graph does not depend on it."""
 
 _TYPES = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
-_RETURNED = 3  # outputs: what is normalised, mean and variance; the others are for its gradient
+_RETURNED = 3  # outputs: the normalised tensor, mean and variance; the gradient reads the others
 
 
 def takes_statistics(operator: Operator) -> bool:
-    """Whether an operator is a batch normalisation by the statistics of what it is given."""
+    """Whether an operator is a batch normalisation that computes the statistics of its input."""
     return operator.type in _TYPES and bool(operator.attributes.get("is_training", True))
 
 
 def with_batch_norm(graph: Graph, batch_norm: BatchNorm) -> Graph:
-    """The graph, in which batch normalisations take such statistics.
+    """Return the graph with batch normalisations that take these statistics.
 
     Raises:
-        GraphError: if they are to be local, and an operator of the script has a gradient of one
-            made: it would have other statistics than the device's.
+        GraphError: if they take local statistics, and an operator of the script computes the
+            gradient of one. It would have the global statistics.
     """
     if batch_norm == "global":
         return graph
@@ -51,10 +53,10 @@ def with_batch_norm(graph: Graph, batch_norm: BatchNorm) -> Graph:
         for tensor in operator.inputs:
             if tensor.operator in local and tensor.index >= _RETURNED:
                 raise GraphError(
-                    "with batch_norm='local', tf.gradients or an optimizer differentiates batch "
-                    "normalisation, so that every device does it with its own statistics. Got "
-                    f"{operator.name!r}, a {operator.type} that reads {str(tensor)!r}; make that "
-                    "gradient with tf.gradients, or leave batch_norm at 'global'."
+                    "with batch_norm='local', gradients of batch normalisation are computed by "
+                    "tf.gradients or an optimizer, so that every device uses its own statistics. "
+                    f"Got {operator.name!r}, a {operator.type} that reads {str(tensor)!r}; compute "
+                    "that gradient with tf.gradients, or leave batch_norm at 'global'."
                 )
     return Graph(
         {

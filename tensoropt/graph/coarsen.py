@@ -1,4 +1,4 @@
-"""Operators that must share one configuration, tied into groups."""
+"""Tie operators that share one configuration into groups."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ READS = frozenset({"Identity", "ReadVariableOp", "RefIdentity", "Snapshot"})
 
 @per_graph
 def leaders(graph: Graph) -> Mapping[str, str]:
-    """The leader of every operator, itself where nothing ties it.
+    """Return the leader of every operator: itself if it is tied to no other.
 
-    A variable, what reads it, what changes it in place, and its gradient all lie as the variable
-    is stored; variables that one operator changes together (an optimizer's slots) lie alike. The
-    gradient by another tensor lies as that tensor's gradient does at its producer.
+    Tied to a variable are the operators that read its handle or change it in place, and its
+    gradient. They have the layout in which the variable is stored. Variables that one operator
+    changes together, such as an optimizer's slots, have the same layout. The gradient by another
+    tensor is tied to the producer of that tensor, whose gradient layout it has.
     """
     parent = {operator.name: operator.name for operator in graph}
     order = {name: position for position, name in enumerate(parent)}
 
-    def find(name: str) -> str:
+    def root(name: str) -> str:
         while parent[name] != name:
             parent[name] = parent[parent[name]]
             name = parent[name]
         return name
 
-    def union(one: str, other: str) -> None:
-        first, second = sorted(
-            (find(one), find(other)), key=lambda n: (not graph[n].is_variable, order[n])
+    def union(first: str, second: str) -> None:
+        variable_or_first, tied = sorted(
+            (root(first), root(second)), key=lambda n: (not graph[n].is_variable, order[n])
         )
-        parent[second] = first
+        parent[tied] = variable_or_first
 
     for operator in graph:
         for number, spec in enumerate(operator.input_specs):
@@ -42,9 +43,9 @@ def leaders(graph: Graph) -> Mapping[str, str]:
                 union(operator.inputs[number].operator, operator.name)
         if operator.gradient is not None:
             union(operator.gradient.x.operator, operator.name)
-    return {name: find(name) for name in parent}
+    return {name: root(name) for name in parent}
 
 
 def _is_tied(operator: Operator, dtype: str) -> bool:
-    """Whether an input of such a type is a variable itself, that its reader lies with."""
+    """Whether an input of this dtype is a variable itself, to which the operator is tied."""
     return dtype == "resource" or (dtype.endswith("_ref") and operator.type in READS)

@@ -1,4 +1,4 @@
-"""Which edges carry a gradient back."""
+"""The inputs of operators through which gradients flow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["differentiated_inputs", "sparse_tensors"]
 _STOPS = frozenset({"StopGradient", "PreventGradient", "ZerosLike", "OnesLike", "ArgMax", "ArgMin"})
 _ENDS = _STOPS | VARIABLE_TYPES
 
-# Operators whose registered gradient takes slices and gives slices, output by input.
+# Operators whose gradient function passes slices on: output number to input number.
 _PASS_SLICES = frozenset(
     {"Cast", "Identity", "IdentityN", "ReadVariableOp", "RefIdentity", "Snapshot"}
 )
@@ -21,58 +21,58 @@ _PASS_SLICES = frozenset(
 
 @per_graph
 def differentiated_inputs(graph: Graph, only: int | None = None) -> Mapping[str, tuple[int, ...]]:
-    """For each operator the inputs through which some gradient of the script flows.
+    """Return for each operator the inputs through which some gradient of the script flows.
 
-    An input counts when it can be reached from an x of a recorded gradient and its operator can
-    reach one of that gradient's ys, over floating-point tensors.
+    These inputs depend on an x of a gradient, and some y of that gradient depends on the operator,
+    through floating-point tensors.
 
     Args:
         graph: the operators.
-        only: number of the one call of ``tf.gradients`` that is looked at; all of them if None.
+        only: number of one call of ``tf.gradients``; None for all calls.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    inputs_of: dict[str, tuple[int, ...]] = {}
     for call, (ys, xs) in _calls(graph).items():
         if only not in (None, call):
             continue
         reached = _reached(graph, xs)
         needed = [tensor.operator for tensor in ys]
-        seen: set[str] = set()
+        visited: set[str] = set()
         while needed:
             name = needed.pop()
-            if name in seen:
+            if name in visited:
                 continue
-            seen.add(name)
+            visited.add(name)
             numbers = reached.get(name)
             if numbers is None:
                 continue
-            others = found.get(name, ())
-            found[name] = tuple(sorted({*numbers, *others})) if others else tuple(numbers)
+            others = inputs_of.get(name, ())
+            inputs_of[name] = tuple(sorted({*numbers, *others})) if others else tuple(numbers)
             inputs = graph[name].inputs
             needed += [inputs[number].operator for number in numbers]
-    return found
+    return inputs_of
 
 
 @per_graph
 def sparse_tensors(graph: Graph) -> Mapping[int, frozenset[TensorName]]:
-    """For each call the tensors whose gradient is sparse in the script.
+    """Return for each call of ``tf.gradients`` the tensors whose gradient is sparse in the script.
 
-    That by x is sparse only where everything is that it is the sum of: so it is for every tensor
-    between x and where rows are looked up.
+    The gradient by x is sparse only if everything that is added to it is sparse. So the gradients
+    of all tensors between x and the lookups of rows are sparse, too.
     """
-    found: dict[int, set[TensorName]] = {}
+    sparse: dict[int, set[TensorName]] = {}
     for operator in graph:
         tag = operator.gradient
         if tag is not None:
-            of_call = found.setdefault(tag.call, set())
+            of_call = sparse.setdefault(tag.call, set())
             of_call |= {tag.x} if tag.part != "dense" else set()
     for operator in graph:
         if operator.type not in _PASS_SLICES:
             continue
-        for of_call in found.values():
+        for of_call in sparse.values():
             for number, tensor in enumerate(operator.inputs):
                 if tensor in of_call:
                     of_call.add(TensorName(operator.name, number))
-    return {call: frozenset(of_call) for call, of_call in found.items()}
+    return {call: frozenset(of_call) for call, of_call in sparse.items()}
 
 
 def _calls(graph: Graph) -> dict[int, tuple[set[TensorName], set[TensorName]]]:
@@ -86,22 +86,24 @@ def _calls(graph: Graph) -> dict[int, tuple[set[TensorName], set[TensorName]]]:
 
 
 def _reached(graph: Graph, xs: set[TensorName]) -> dict[str, list[int]]:
-    """The operators that some tensors reach over inputs that carry a gradient, and the numbers of
-    these inputs."""
-    found: dict[str, list[int]] = {}
-    makers = {tensor.operator for tensor in xs}
+    """Return the operators that depend on some tensors through inputs that have a gradient.
+
+    Each has the numbers of these inputs.
+    """
+    reached: dict[str, list[int]] = {}
+    producers = {tensor.operator for tensor in xs}
     for name, operator in graph.operators.items():
         if operator.type in _ENDS:
             continue
         numbers = [
             number
             for number, tensor in enumerate(operator.inputs)
-            if (tensor.operator in found or (tensor.operator in makers and tensor in xs))
+            if (tensor.operator in reached or (tensor.operator in producers and tensor in xs))
             and _has_gradient(operator.input_specs[number].dtype)
         ]
         if numbers:
-            found[name] = numbers
-    return found
+            reached[name] = numbers
+    return reached
 
 
 @cache

@@ -1,7 +1,8 @@
-"""Reads of one variable with no change between them, as one.
+"""Merge reads of one variable between which nothing changes it.
 
-TensorFlow makes a read of a resource variable wherever a script uses it: an unrolled layer has one
-for every step. What is shared by readers (a resharding, a sum of gradients) is shared per tensor.
+TensorFlow adds a read of a resource variable wherever a script uses it, so an unrolled layer has
+one for every step. Operators that read the same tensor share its resharding and the sum of its
+gradients.
 """
 
 from __future__ import annotations
@@ -15,34 +16,35 @@ __all__ = ["merge_reads"]
 
 
 def merge_reads(operators: Mapping[str, Operator], roots: Collection[str]) -> dict[str, Operator]:
-    """The same operators with one read for all that have the same handle and control inputs.
+    """Return the operators with one read for all reads with the same handle and control inputs.
 
-    A read has no data input but the handle, so what runs before it is in its control inputs. A
-    change that lies between two reads is before the second alone, and keeps them apart. The reads
-    that a script names (to run, or to differentiate by) stay, and so do those that the importer has
-    made for lookups of rows, which may read the variable itself.
+    A read has no data input but the handle, so all that runs before it is in its control inputs. If
+    a change lies between two reads, only the second read has it as a control input, and the two are
+    not merged. Reads that the script names (to run them, or to differentiate by them) stay. So do
+    those that the importer added for lookups of rows, which may be lookups in the variable itself.
 
     Args:
-        operators: in topological order, by name.
+        operators: the operators by name, in topological order.
         roots: names of the operators to run.
     """
     named = {*roots, *(name for operator in operators.values() for name in _in_tag(operator))}
-    first: dict[Hashable, str] = {}
+    first_read: dict[Hashable, str] = {}
     stands_for: dict[str, str] = {}
-    found: dict[str, Operator] = {}
+    merged: dict[str, Operator] = {}
     for name, operator in operators.items():
         is_read = operator.type == "ReadVariableOp" and not operator.synthetic
-        own = _renamed(operator, stands_for) if stands_for else operator
+        renamed = _renamed(operator, stands_for) if stands_for else operator
         if is_read and name not in named:
-            key = own.inputs, own.outputs[0].dtype, frozenset(own.control_inputs)
-            if first.setdefault(key, name) != name:
-                stands_for[name] = first[key]
+            key = renamed.inputs, renamed.outputs[0].dtype, frozenset(renamed.control_inputs)
+            if first_read.setdefault(key, name) != name:
+                stands_for[name] = first_read[key]
                 continue
-        found[name] = own
-    return found
+        merged[name] = renamed
+    return merged
 
 
 def _in_tag(operator: Operator) -> list[str]:
+    """Return the names of the operators in the record of a gradient."""
     tag = operator.gradient
     if tag is None:
         return []
@@ -51,7 +53,7 @@ def _in_tag(operator: Operator) -> list[str]:
 
 
 def _renamed(operator: Operator, names: Mapping[str, str]) -> Operator:
-    """An operator that reads and waits for others instead of some."""
+    """Return an operator with renamed inputs and control inputs."""
     inputs = tuple(
         TensorName(names[tensor.operator], tensor.index) if tensor.operator in names else tensor
         for tensor in operator.inputs

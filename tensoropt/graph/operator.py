@@ -1,4 +1,4 @@
-"""The logical graph: operators and the tensors between them, plain data without TensorFlow."""
+"""The logical graph: operators and the tensors between them, as plain data without TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ __all__ = [
 ]
 
 GRADIENT = "Gradient"
-"""Type of the operator that stands for one gradient which the script asked for."""
+"""Type of the operator that stands for a gradient which the script computes."""
 
 CHANGED = "_changed"
-"""Attribute of a copy of a script's operator: names of those attributes that it has otherwise."""
+"""Attribute of a copy of a script's operator: names of the attributes that differ from the
+script's."""
 
 VARIABLE_TYPES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 """Types of operators that hold state."""
@@ -33,14 +34,14 @@ PLACEHOLDER_TYPES = frozenset({"Placeholder"})
 
 @dataclass(frozen=True, slots=True)
 class TensorName:
-    """One output of an operator; prints as TensorFlow names it, ``operator:index``."""
+    """One output of an operator. It is printed in TensorFlow's form, ``operator:index``."""
 
     operator: str
     index: int
 
     @classmethod
     def parse(cls, name: str) -> TensorName:
-        """The inverse of ``str``; a bare operator name is its first output."""
+        """Return the tensor of a printed name. An operator's name alone means its first output."""
         operator, _, index = name.partition(":")
         return cls(operator, int(index or 0))
 
@@ -50,15 +51,15 @@ class TensorName:
 
 @dataclass(frozen=True, slots=True)
 class GradientTag:
-    """One gradient that the script asked for: d(sum of ys)/dx.
+    """One gradient that the script computes: d(sum of ys)/dx.
 
     Attributes:
-        call: number of the call to ``tf.gradients``, in the order of the script.
-        part: "dense", or "values" and "indices" of a sparse gradient.
-        ys: the differentiated tensors.
-        x: the tensor (for a resource variable its handle) differentiated by.
-        grad_ys: gradients arriving at ys, None where they are ones.
-        stop_gradients: tensors held constant.
+        call: number of the call of ``tf.gradients``, in the order of the script.
+        part: "dense", or "values" or "indices" of a sparse gradient.
+        ys: the tensors that are differentiated.
+        x: the tensor they are differentiated by; for a resource variable its handle.
+        grad_ys: the gradients of the ys; None stands for ones.
+        stop_gradients: tensors that are held constant.
         after: operators that run before the gradient is computed.
     """
 
@@ -76,18 +77,18 @@ class Operator:
     """One operator of the logical graph.
 
     Attributes:
-        name: the script's name of it.
+        name: its name in the script.
         type: TensorFlow's operator type, or `GRADIENT`.
         inputs: the tensors it reads.
-        input_specs: what is known of them; a variable's handle or reference has the variable's
-            shape, and a folded tensor its value.
-        outputs: its tensors.
+        input_specs: specs of the inputs. A variable's handle or reference has the variable's shape,
+            and a folded tensor has its value.
+        outputs: specs of the outputs.
         attributes: TensorFlow's attributes as plain values.
         control_inputs: operators that run before it.
-        mutates: the inputs that are variables it may change in place.
-        gradient: for a `GRADIENT` operator, which one.
-        synthetic: whether the importer made it, so that it is nowhere else in this form.
-        copy_of: the script's operator that it is a copy of, where it has another name.
+        mutates: numbers of the inputs that are variables it may change in place.
+        gradient: for a `GRADIENT` operator, the gradient.
+        synthetic: whether the importer added it, so that the script has no operator in this form.
+        copy_of: for a copy of a script's operator, that operator's name.
     """
 
     name: str
@@ -104,37 +105,39 @@ class Operator:
 
     @property
     def script_name(self) -> str:
-        """The script's name of it, or of what it is a copy of."""
+        """The name of the script's operator: its own name, or that of the operator it is a copy
+        of."""
         return self.copy_of or self.name
 
     def value_spec(self, output: int) -> TensorSpec:
-        """Shape and dtype of an output's values: a variable's own, where it is a handle."""
+        """Return the shape and dtype of an output's values: for a variable's handle, the
+        variable's."""
         spec = self.outputs[output]
         dtype = self.attributes.get("dtype", spec.dtype) if self.is_variable else spec.dtype
         return TensorSpec(spec.shape, str(dtype).removesuffix("_ref"))
 
     @property
     def predecessors(self) -> list[str]:
-        """Names of the operators that it reads, and of those that it waits for."""
+        """Names of the operators of its inputs and control inputs."""
         return [*(tensor.operator for tensor in self.inputs), *self.control_inputs]
 
     @property
     def is_variable(self) -> bool:
-        """Whether it holds state that other operators read and change."""
+        """Whether it is a variable."""
         return self.type in VARIABLE_TYPES
 
     @property
     def is_placeholder(self) -> bool:
-        """Whether its value is fed."""
+        """Whether it is a placeholder."""
         return self.type in PLACEHOLDER_TYPES
 
     @property
     def is_constant(self) -> bool:
-        """Whether its one value is known before anything runs."""
+        """Whether it has one output, whose value is known before the step runs."""
         return len(self.outputs) == 1 and self.outputs[0].value is not None
 
     def summary(self) -> str:
-        """One line that two graphs agree on exactly where they agree on this operator."""
+        """Return one line that is equal in two graphs if and only if this operator is."""
         parts = [f"{self.name} = {self.type}({', '.join(map(str, self.inputs))})"]
         parts += [f"{spec.dtype}{list(spec.shape)}" for spec in self.outputs]
         shown = {k: v for k, v in self.attributes.items() if not k.startswith("_")}
@@ -173,11 +176,11 @@ class Graph:
         return self.operators[name]
 
     def spec(self, tensor: TensorName) -> TensorSpec:
-        """What is known of a tensor."""
+        """Return the spec of a tensor."""
         return self.operators[tensor.operator].outputs[tensor.index]
 
     def consumers(self) -> dict[TensorName, list[tuple[Operator, int]]]:
-        """Who reads each tensor, and as which input."""
+        """Return the readers of each tensor, with the numbers of their inputs."""
         readers: dict[TensorName, list[tuple[Operator, int]]] = {}
         for operator in self:
             for number, tensor in enumerate(operator.inputs):
@@ -185,9 +188,9 @@ class Graph:
         return readers
 
     def summaries(self) -> list[str]:
-        """`Operator.summary` of all operators, in order."""
+        """Return `Operator.summary` of all operators, in order."""
         return [operator.summary() for operator in self]
 
     def digest(self) -> str:
-        """SHA-256 of the graph: equal for equal scripts, whatever the process."""
+        """Return the SHA-256 of the graph, which is equal for equal scripts in all processes."""
         return hashlib.sha256("\n".join(self.summaries()).encode()).hexdigest()

@@ -1,9 +1,9 @@
-"""Orders that the script leaves open: of reads and changes of variables, of reads of statistics.
+"""Decide orders that the script leaves open, so that all ranks run operators in the same order.
 
-In a run of a training operator and of something made from a counter, TensorFlow may read the
-counter before or after the step that counts. On several ranks each would choose for itself, so
-here the read comes first: one of the orders that TensorFlow allows, and the same on all ranks.
-(Of a variable that is fetched itself the value is the one after the run.)
+For example, a run may fetch a tensor computed from a counter together with the training operator.
+TensorFlow may then read the counter before or after the step changes it, and each rank would choose
+for itself. Here the read comes first, which is one of the orders that TensorFlow allows. (A
+variable that is fetched itself has the value after the run.)
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ __all__ = ["changes_last", "in_order", "reads_first", "statistics_last"]
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
 
 After = Mapping[str, set[str]]
-"""By operator, the operators that it gets to run after, besides those that it says itself."""
+"""For each operator, further operators after which it runs."""
 
 
 def in_order(operators: Mapping[str, Operator]) -> Graph | None:
-    """Make a graph of operators that are listed in any order; None where they need each other.
+    """Return a graph of operators that are listed in any order, None if they have a cycle.
 
-    The order is topological, by control inputs, too, and as near to the given one as that allows.
+    The order is topological, also by control inputs, and otherwise close to the given one.
     """
     names = _sorted(operators, {})
-    return (
-        Graph({name: operators[name] for name in names}) if len(names) == len(operators) else None
-    )
+    if len(names) < len(operators):
+        return None
+    return Graph({name: operators[name] for name in names})
 
 
 def reads_first(graph: Graph, unset: frozenset[str] = frozenset()) -> Graph:
-    """Let every change of a variable wait for the reads that nothing orders before or after it.
+    """Let every change of a variable wait for the reads whose order the script leaves open.
 
     Args:
-        graph: operators in topological order.
-        unset: variables that have no value before the run; their reads wait for one.
+        graph: the operators in topological order.
+        unset: variables that have no value before the run. Their reads have to wait for one.
 
     Returns:
-        The same operators, with further control inputs, in topological order.
+        The same operators with further control inputs, in topological order.
     """
     after: dict[str, set[str]] = defaultdict(set)
     for read, change in _unordered(graph, unset):
@@ -51,7 +51,7 @@ def reads_first(graph: Graph, unset: frozenset[str] = frozenset()) -> Graph:
             after[change].add(read)
     if not after:
         return graph
-    waiting = {
+    ordered = {
         operator.name: replace(
             operator,
             control_inputs=(*operator.control_inputs, *sorted(after[operator.name])),
@@ -60,27 +60,28 @@ def reads_first(graph: Graph, unset: frozenset[str] = frozenset()) -> Graph:
         else operator
         for operator in graph
     }
-    return Graph({name: waiting[name] for name in _sorted(graph.operators, after)})
+    return Graph({name: ordered[name] for name in _sorted(graph.operators, after)})
 
 
 def statistics_last(graph: Graph) -> Graph:
-    """Put off what needs local statistics of batch normalisation until nothing else can be next.
+    """Move operators that need local statistics of batch normalisation as far back as possible.
 
-    Those of all layers are there when the first is read, and are averaged together.
+    The statistics of all layers are then computed when the first of them is read, and are averaged
+    together.
 
     Args:
-        graph: operators in topological order.
+        graph: the operators in topological order.
 
     Returns:
-        The same operators in topological order; the graph itself where there is nothing to do.
+        The same operators in topological order, or the same graph if it has no local statistics.
     """
     late: set[str] = set()
     for operator in graph:
-        needs = any(
+        reads_statistics = any(
             tensor.index and LOCAL_STATISTICS in graph[tensor.operator].attributes
             for tensor in operator.inputs
         )
-        if needs or not late.isdisjoint(_needed(graph, operator)):
+        if reads_statistics or not late.isdisjoint(_needed(graph, operator)):
             late.add(operator.name)
     if not late:
         return graph
@@ -88,10 +89,10 @@ def statistics_last(graph: Graph) -> Graph:
 
 
 def changes_last(graph: Graph) -> Graph:
-    """Put off changes of variables, and what needs them, until nothing else can be next.
+    """Move changes of variables, and operators that need them, as far back as possible.
 
     Args:
-        graph: operators in topological order.
+        graph: the operators in topological order.
 
     Returns:
         The same operators in topological order.
@@ -104,7 +105,7 @@ def changes_last(graph: Graph) -> Graph:
 
 
 def _unordered(graph: Graph, unset: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of a read and a change of one variable, neither of which needs the other."""
+    """Yield pairs of a read and a change of one variable, neither of which needs the other."""
     reads: dict[str, list[str]] = defaultdict(list)
     changes: dict[str, list[str]] = defaultdict(list)
     for operator in graph:
@@ -118,16 +119,16 @@ def _unordered(graph: Graph, unset: frozenset[str]) -> Iterator[tuple[str, str]]
     shared = sorted(reads.keys() & changes.keys())
     marked = [name for variable in shared for name in (*reads[variable], *changes[variable])]
     bits = {name: 1 << number for number, name in enumerate(dict.fromkeys(marked))}
-    behind: dict[str, int] = {}
+    ancestors: dict[str, int] = {}
     for operator in graph:
-        found = bits.get(operator.name, 0)
+        marked_ancestors = bits.get(operator.name, 0)
         for name in _needed(graph, operator):
-            found |= behind.get(name, 0)
-        behind[operator.name] = found
+            marked_ancestors |= ancestors.get(name, 0)
+        ancestors[operator.name] = marked_ancestors
     for variable in shared:
         for change in changes[variable]:
             for read in reads[variable]:
-                if not (behind[change] & bits[read] or behind[read] & bits[change]):
+                if not (ancestors[change] & bits[read] or ancestors[read] & bits[change]):
                     yield read, change
 
 
@@ -136,15 +137,15 @@ def _needed(graph: Container[str], operator: Operator) -> list[str]:
 
 
 def _reaches(graph: Graph, after: After, start: str, end: str) -> bool:
-    """Whether ``end`` needs ``start``, directly or not."""
-    waiting, seen = [end], {end}
+    """Whether ``end`` needs ``start``, directly or through other operators."""
+    waiting, visited = [end], {end}
     while waiting:
         name = waiting.pop()
         if name == start:
             return True
         for needed in (*_needed(graph, graph[name]), *after.get(name, ())):
-            if needed not in seen:
-                seen.add(needed)
+            if needed not in visited:
+                visited.add(needed)
                 waiting.append(needed)
     return False
 
@@ -152,9 +153,10 @@ def _reaches(graph: Graph, after: After, start: str, end: str) -> bool:
 def _sorted(
     operators: Mapping[str, Operator], after: After, late: Set[str] = frozenset()
 ) -> list[str]:
-    """Topological order, as near to the given one as the new edges let it be.
+    """Return the names in topological order, otherwise close to the given order.
 
-    What is late comes where nothing else can come next. Operators of a cycle are left out.
+    Operators in ``late`` come when no other operator can come next. Operators of a cycle are left
+    out.
     """
     names = sorted(operators, key=late.__contains__)
     position = {name: number for number, name in enumerate(names)}
@@ -167,12 +169,12 @@ def _sorted(
             users[name].append(operator.name)
     ready = [position[name] for name, count in missing.items() if count == 0]
     heapq.heapify(ready)
-    found = []
+    order = []
     while ready:
         name = names[heapq.heappop(ready)]
-        found.append(name)
+        order.append(name)
         for user in users[name]:
             missing[user] -= 1
             if missing[user] == 0:
                 heapq.heappush(ready, position[user])
-    return found
+    return order

@@ -1,4 +1,4 @@
-"""What is worked out of a graph once, and kept for as long as the graph is."""
+"""Results of functions of a graph, cached for as long as the graph exists."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ from tensoropt.graph.operator import Graph
 __all__ = ["per_graph"]
 
 _Arguments = ParamSpec("_Arguments")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 def per_graph(
-    function: Callable[Concatenate[Graph, _Arguments], _Found],
-) -> Callable[Concatenate[Graph, _Arguments], _Found]:
-    """Let a function of a graph remember what it found.
+    function: Callable[Concatenate[Graph, _Arguments], _Result],
+) -> Callable[Concatenate[Graph, _Arguments], _Result]:
+    """Cache the results of a function of a graph.
 
     Args:
-        function: of a graph, and of hashable arguments. What it returns is for all callers, so none
-            may change it, and does not refer to the graph.
+        function: a function of a graph and of hashable arguments. Its result is shared by all
+            callers, so none may change it. It must not refer to the graph.
     """
-    known: WeakKeyDictionary[Graph, dict[Hashable, _Found]] = WeakKeyDictionary()
+    results: WeakKeyDictionary[Graph, dict[Hashable, _Result]] = WeakKeyDictionary()
 
     @wraps(function)
-    def remembered(
-        graph: Graph, /, *arguments: _Arguments.args, **named: _Arguments.kwargs
-    ) -> _Found:
-        of_graph = known.setdefault(graph, {})
+    def cached(graph: Graph, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        graph_results = results.setdefault(graph, {})
         key = arguments, *named.items()
-        if key not in of_graph:
-            of_graph[key] = function(graph, *arguments, **named)
-        return of_graph[key]
+        if key not in graph_results:
+            graph_results[key] = function(graph, *arguments, **named)
+        return graph_results[key]
 
-    return remembered
+    return cached

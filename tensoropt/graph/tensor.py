@@ -14,12 +14,13 @@ __all__ = ["TensorSpec"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSpec:
-    """What is known of a tensor before anything runs.
+    """The facts about a tensor that are known before a step runs.
 
     Attributes:
-        shape: the global shape; -1 for a dimension that only a run decides, such as Unique's.
+        shape: the global shape. An extent of -1 is open: it is known only in a run, such as
+            Unique's.
         dtype: TensorFlow's name of the element type, such as "float32".
-        value: the tensor itself where it is a constant or follows from shapes alone.
+        value: the tensor itself, if it is a constant or follows from shapes.
     """
 
     shape: tuple[int, ...]
@@ -28,7 +29,7 @@ class TensorSpec:
 
     @property
     def elements(self) -> int:
-        """Number of elements; what only a run decides counts as one."""
+        """The number of elements, where an open extent counts as 1."""
         return prod(n for n in self.shape if n >= 0)
 
     @property

@@ -1,8 +1,9 @@
-"""Steps of an unrolled recurrence: the same operators again and again, with the same variables.
+"""Find the steps of an unrolled recurrence, which repeat the same operators with the same
+variables.
 
-A recurrent layer that a script unrolls over time is one layer, not one for every step: its steps
-use the same variables one after the other. Operators that do the same thing in different steps are
-found here, so that one choice can be made for them all.
+A recurrent layer that a script unrolls over time is one layer, not one for every step. This module
+finds the operators that correspond to each other in different steps, so that one configuration can
+be chosen for all of them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from tensoropt.graph.operator import Graph
 __all__ = ["FEWEST_STEPS", "same_in_every_step"]
 
 FEWEST_STEPS = 3
-"""Uses of a variable, each depending on the one before, that make a recurrence."""
+"""Smallest number of uses of a variable, each depending on the one before, in a recurrence."""
 
-_Use = tuple[str, int, Hashable]  # a variable, the input that reads it, what the reader is
+_VariableUse = tuple[str, int, Hashable]
+"""A variable, the number of the input that reads it, and the signature of the reader."""
 
 
 def same_in_every_step(
@@ -26,21 +28,22 @@ def same_in_every_step(
     signature: Callable[[str], Hashable],
     leader_of: Mapping[str, str] | None = None,
 ) -> Mapping[str, str]:
-    """For every operator the first one that does the same in an earlier step; mostly itself.
+    """Return for every operator the corresponding operator of the first step, mostly itself.
 
-    A recurrence is where operators alike read one variable at least `FEWEST_STEPS` times, each
-    depending on the one before. From every two successive ones on, what makes their inputs is the
-    same in both steps, and what uses their outputs, as long as it is alike; an operator that both
-    steps share belongs to neither.
+    A recurrence consists of operators with equal signatures that use one variable at least
+    `FEWEST_STEPS` times, where each depends on the one before. Starting from two successive uses,
+    operators correspond if their signatures are equal and they make the same inputs of
+    corresponding operators, or read the same outputs. An operator that both steps share corresponds
+    to none.
 
     Args:
         graph: the graph.
-        signature: equal for operators that are alike, shapes included.
+        signature: a key that is equal for equal operators, including their shapes.
         leader_of: by default `tensoropt.graph.coarsen.leaders` of the graph.
     """
     leader_of = leaders(graph) if leader_of is None else leader_of
     variable_of = {name: leader for name, leader in leader_of.items() if graph[leader].is_variable}
-    uses: dict[_Use, list[str]] = {}
+    uses: dict[_VariableUse, list[str]] = {}
     for operator in graph:
         if operator.name in variable_of:
             continue
@@ -51,103 +54,105 @@ def same_in_every_step(
     recurrences = _recurrences(graph, list(uses.values()))
     if not recurrences:
         return {name: name for name in graph.operators}
-    found = _Same(graph, signature, variable_of)
+    classes = _Classes(graph, signature, variable_of)
     for steps in recurrences:
-        for one, other in pairwise(steps):
-            found.tie(one, other)
-    return found.first()
+        for step, next_step in pairwise(steps):
+            classes.tie(step, next_step)
+    return classes.first()
 
 
 def _recurrences(graph: Graph, candidates: list[list[str]]) -> list[list[str]]:
-    """Those of which each operator depends on the one before."""
+    """Return the candidates in which each operator depends on the one before."""
     candidates = [names for names in candidates if len(set(names)) >= FEWEST_STEPS]
     number = {name: 0 for names in candidates for name in names}
-    number = {name: place for place, name in enumerate(number)}
-    before: dict[str, int] = {}
+    number = {name: position for position, name in enumerate(number)}
+    ancestors: dict[str, int] = {}  # bit n stands for the operator with number n
     for operator in graph:
-        reached = 1 << number[operator.name] if operator.name in number else 0
+        bits = 1 << number[operator.name] if operator.name in number else 0
         for tensor in operator.inputs:
-            reached |= before.get(tensor.operator, 0)
-        before[operator.name] = reached
+            bits |= ancestors.get(tensor.operator, 0)
+        ancestors[operator.name] = bits
     return [
         names
         for names in candidates
-        if all(before[other] >> number[one] & 1 for one, other in pairwise(names))
+        if all(ancestors[later] >> number[earlier] & 1 for earlier, later in pairwise(names))
     ]
 
 
-class _Same:
-    """Classes of operators that do the same in different steps. Operators are numbered here."""
+class _Classes:
+    """Classes of corresponding operators. Inside it an operator is a number."""
 
     def __init__(
         self, graph: Graph, signature: Callable[[str], Hashable], excluded: Mapping[str, str]
     ) -> None:
         self._names = list(graph.operators)
-        self._place = place_of = {name: place for place, name in enumerate(self._names)}
+        self._number = number_of = {name: number for number, name in enumerate(self._names)}
         self._parent = list(range(len(self._names)))
         self._inputs: list[list[int]] = []
-        # Who reads an operator that is not alone, and how, which mostly is the same in two steps.
+        # The readers of each operator, and the kind of each read, which is mostly the same in two
+        # steps.
         self._users: list[list[int]] = [[] for _ in self._names]
         self._uses: list[list[Hashable]] = [[] for _ in self._names]
-        self._signature: list[Hashable] = []  # None where an operator is like no other
-        for place, (name, operator) in enumerate(graph.operators.items()):
-            alone = (
+        self._signature: list[Hashable] = []  # None for an operator that corresponds to no other
+        for number, (name, operator) in enumerate(graph.operators.items()):
+            is_single = (
                 name in excluded
                 or operator.is_constant
                 or operator.is_placeholder
                 or operator.gradient is not None
             )
-            self._signature.append(None if alone else signature(name))
-            makers = [place_of[tensor.operator] for tensor in operator.inputs]
-            self._inputs.append(makers)
-            for number, maker in enumerate(makers):
-                if self._signature[maker] is not None:
-                    self._users[maker].append(place)
-                    self._uses[maker].append((operator.type, number, operator.inputs[number].index))
+            self._signature.append(None if is_single else signature(name))
+            producers = [number_of[tensor.operator] for tensor in operator.inputs]
+            self._inputs.append(producers)
+            for input_number, producer in enumerate(producers):
+                if self._signature[producer] is not None:
+                    self._users[producer].append(number)
+                    use = operator.type, input_number, operator.inputs[input_number].index
+                    self._uses[producer].append(use)
 
     def first(self) -> dict[str, str]:
-        """The first operator of every operator's class."""
-        return {name: self._names[self._root(place)] for place, name in enumerate(self._names)}
+        """Return the first operator of every operator's class."""
+        return {name: self._names[self._root(number)] for number, name in enumerate(self._names)}
 
-    def _root(self, place: int) -> int:
+    def _root(self, number: int) -> int:
         parent = self._parent
-        while parent[place] != place:
-            parent[place] = place = parent[parent[place]]
-        return place
+        while parent[number] != number:
+            parent[number] = number = parent[parent[number]]
+        return number
 
-    def tie(self, one: str, other: str) -> None:
-        """Make two operators of successive steps the same, and what is around them."""
-        waiting = [(self._place[one], self._place[other])]
+    def tie(self, step: str, next_step: str) -> None:
+        """Put two operators of successive steps in one class, and those around them."""
+        waiting = [(self._number[step], self._number[next_step])]
         while waiting:
-            here, there = waiting.pop()
-            if self._parent[here] == self._parent[there]:
+            first, second = waiting.pop()
+            if self._parent[first] == self._parent[second]:
                 continue
-            roots = self._root(here), self._root(there)
-            if roots[0] == roots[1] or not self._alike(here, there):
+            roots = self._root(first), self._root(second)
+            if roots[0] == roots[1] or not self._corresponds(first, second):
                 continue
             self._parent[max(roots)] = min(roots)
-            waiting += zip(self._inputs[here], self._inputs[there], strict=True)
-            waiting += self._same_users(here, there)
+            waiting += zip(self._inputs[first], self._inputs[second], strict=True)
+            waiting += self._same_users(first, second)
 
-    def _same_users(self, here: int, there: int) -> list[tuple[int, int]]:
-        """Those that use one as they do the other, as often."""
-        if self._uses[here] == self._uses[there]:
-            return list(zip(self._users[here], self._users[there], strict=True))
-        found = []
-        others = self._by_use(there)
-        for use, users in self._by_use(here).items():
-            same = others.get(use, [])
+    def _same_users(self, first: int, second: int) -> list[tuple[int, int]]:
+        """Return pairs of readers that read two operators in the same way, equally often."""
+        if self._uses[first] == self._uses[second]:
+            return list(zip(self._users[first], self._users[second], strict=True))
+        pairs = []
+        users_of_second = self._by_use(second)
+        for use, users in self._by_use(first).items():
+            same = users_of_second.get(use, [])
             if len(users) == len(same):
-                found += list(zip(users, same, strict=True))
-        return found
+                pairs += list(zip(users, same, strict=True))
+        return pairs
 
-    def _by_use(self, place: int) -> dict[Hashable, list[int]]:
-        found: dict[Hashable, list[int]] = {}
-        for use, user in zip(self._uses[place], self._users[place], strict=True):
-            found.setdefault(use, []).append(user)
-        return found
+    def _by_use(self, number: int) -> dict[Hashable, list[int]]:
+        users_by_use: dict[Hashable, list[int]] = {}
+        for use, user in zip(self._uses[number], self._users[number], strict=True):
+            users_by_use.setdefault(use, []).append(user)
+        return users_by_use
 
-    def _alike(self, here: int, there: int) -> bool:
-        """Whether they may be one; an operator that two steps share stays by itself."""
-        own = self._signature[here]
-        return here != there and own is not None and own == self._signature[there]
+    def _corresponds(self, first: int, second: int) -> bool:
+        """Whether two operators may be in one class. An operator that two steps share may not."""
+        signature = self._signature[first]
+        return first != second and signature is not None and signature == self._signature[second]

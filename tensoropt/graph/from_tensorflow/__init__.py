@@ -1,6 +1,6 @@
-"""Import of a TensorFlow graph: bind unknown shapes, fold constants, cut at recorded gradients.
+"""Import a TensorFlow graph: bind unknown shapes, fold constants, replace recorded gradients.
 
-Nothing else under ``graph/`` imports TensorFlow.
+This is the only package under ``graph/`` that imports TensorFlow.
 """
 
 from __future__ import annotations

@@ -17,39 +17,44 @@ __all__ = [
 ]
 
 GRADIENT_OF = "_tensoropt_gradient_of"
-"""Of an operation that a tape has made: which operator it computes the gradient of."""
+"""Attribute of an operation that a tape has made: the operator whose gradient it computes."""
 ROWS_ATTRIBUTE = "_tensoropt_rows"
-"""Attribute of a call of a function that computes each row by itself: for every input, then every
-output, the dimension that counts rows, -1 where there is none."""
+"""Attribute of a call of a function that computes each row independently: for every input, then for
+every output, the dimension that counts rows, or -1."""
 
 OWN_GRADIENT = "_gradient_op_type"
-"""Attribute of an operation that is differentiated by another function than its type's, with the
-function's name, as `tf.custom_gradient` gives it to an IdentityN."""
+"""Attribute of an operation with another gradient function than its type's. Its value is the name
+of the function, as `tf.custom_gradient` gives it to an IdentityN."""
 
 
 STANDS_FOR = "_tensoropt_stands_for"
-"""Attribute of an Identity that has replaced an output of another operator: its name, by which what
-a script has kept of its own graph knows it."""
+"""Attribute of an Identity that has replaced an output of another operator: the name of that
+output, by which the script's own objects refer to it."""
 
 
 def python_attributes(operation: tf.Operation) -> dict[str, object]:
-    """An operation's attributes by name, without those that begin with an underscore but
-    `ROWS_ATTRIBUTE` and, of an IdentityN, whether it has an `OWN_GRADIENT`, whose name differs from
-    process to process."""
-    given = operation.node_def.attr
-    found = {
+    """Return an operation's attributes by name.
+
+    Attributes that begin with an underscore are left out, except `ROWS_ATTRIBUTE`. An IdentityN
+    with an `OWN_GRADIENT` has the value True for it, since the function's name differs between
+    processes.
+    """
+    node_attributes = operation.node_def.attr
+    attributes = {
         name: python_attribute(value)
-        for name, value in given.items()
+        for name, value in node_attributes.items()
         if not name.startswith("_") or name == ROWS_ATTRIBUTE
     }
-    if operation.type == "IdentityN" and OWN_GRADIENT in given:
-        found[OWN_GRADIENT] = True
-    return found
+    if operation.type == "IdentityN" and OWN_GRADIENT in node_attributes:
+        attributes[OWN_GRADIENT] = True
+    return attributes
 
 
 def python_attribute(value: tf.compat.v1.AttrValue) -> object:
-    """An attribute as a plain Python value: types by name, shapes and lists as tuples, tensors as
-    digests."""
+    """Return an attribute as a plain Python value.
+
+    Types become names, shapes and lists tuples, and tensors digests.
+    """
     kind = value.WhichOneof("value")
     if kind == "s":
         return value.s.decode("utf-8", "backslashreplace")
@@ -69,7 +74,7 @@ def python_attribute(value: tf.compat.v1.AttrValue) -> object:
         )
     if kind == "func":
         return value.func.name
-    if kind == "tensor":  # of text, mostly: numbers are folded, and known by their value
+    if kind == "tensor":  # mostly text, since numbers are folded and compared by value
         return hashlib.sha256(value.tensor.SerializeToString(deterministic=True)).hexdigest()
     return None
 

@@ -1,4 +1,4 @@
-"""Binding: what some operators of the script's graph need, with what is fed at known shapes."""
+"""Copy the part of a script's graph that some operators need, with known shapes of fed tensors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tensoropt.tensorflow_private import ops
 __all__ = ["FED_OUTPUT", "bind_shapes", "fed_operator"]
 
 _PASSED = frozenset({"ConcatV2", "Identity"})
-"""Types of operators by which the values of several lookups are those of one gradient."""
+"""Types that only join or pass on the values of slices, when several lookups have one gradient."""
 
 FED_OUTPUT = re.compile(r"(?P<operator>.+)/fed_(?P<index>\d+)")
-"""The name of a fed output of an operator that has several, as `fed_operator` gives it."""
+"""Matches the name of a fed output of an operator with several outputs, see `fed_operator`."""
 
 
 def fed_operator(tensor: tf.Tensor) -> str:
-    """The name under which a fed tensor is known: its operator's, where that has one output."""
+    """Return the name of a fed tensor: its operator's if that has one output."""
     if len(tensor.op.outputs) == 1:
         return str(tensor.op.name)
     return f"{tensor.op.name}/fed_{tensor.value_index}"
@@ -33,37 +33,42 @@ def fed_operator(tensor: tf.Tensor) -> str:
 def bind_shapes(
     graph: tf.Graph, roots: Iterable[str], shapes: Mapping[str, Sequence[int | None]]
 ) -> tf.Graph:
-    """A copy of what some operators need, in which what is fed has these shapes.
+    """Return a copy of the operators that some operators need, in which fed tensors have these
+    shapes.
 
-    A fed tensor that is no placeholder becomes one, which cuts off what it was computed from. Of a
-    recorded dense gradient, which is shaped like what is differentiated by, only that is copied; of
-    the values of slices, whose shape follows from what is looked up, that. TensorFlow's shape
-    inference carries the shapes through the copy.
+    A fed tensor that is not a placeholder becomes one, so the operators that compute it are left
+    out. So are the operators of recorded gradients. A dense gradient has the shape of the tensor
+    that it is the gradient by. The values of slices have a row for each row number that is looked
+    up. TensorFlow's shape inference determines all other shapes of the copy.
 
     Args:
         graph: the script's graph.
-        roots: names of the operators; those that are not in the graph are left out.
-        shapes: by `fed_operator`; None for an extent that is left open.
+        roots: names of the operators. Those that are not in the graph are ignored.
+        shapes: shapes by `fed_operator`; None for an extent that is left open.
 
     Raises:
-        GraphError: if an operator cannot have inputs of such shapes.
+        GraphError: if an operator cannot have inputs of these shapes.
     """
     roots = tuple(roots)
     copy = _Copy(graph, shapes)
     bound = _inferred(copy.of(roots), shapes)
-    open_ = any(extent is None for shape in shapes.values() for extent in shape)
+    has_open_extents = any(extent is None for shape in shapes.values() for extent in shape)
     slices = [bound.get_operation_by_name(name) for name in copy.cut_slices]
-    if not open_ and not all(each.outputs[0].shape.is_fully_defined() for each in slices):
+    are_known = all(operation.outputs[0].shape.is_fully_defined() for operation in slices)
+    if not has_open_extents and not are_known:
         ops.dismantle_graph(bound)
         bound = _inferred(_Copy(graph, shapes, cuts_slices=False).of(roots), shapes)
-    _say_shapes(graph, bound)
+    _copy_set_shapes(graph, bound)
     return bound
 
 
 def _inferred(
     definition: tf.compat.v1.GraphDef, shapes: Mapping[str, Sequence[int | None]]
 ) -> tf.Graph:
-    """The graph of a definition, in which what is fed has these shapes."""
+    """Return the graph of a definition, with the shapes that TensorFlow infers.
+
+    Fed tensors have these shapes.
+    """
     bound = tf.Graph()
     with bound.as_default():
         try:
@@ -71,22 +76,23 @@ def _inferred(
         except ValueError as error:
             fed = ", ".join(f"{name!r}: {list(shape)}" for name, shape in shapes.items())
             raise GraphError(
-                f"what is fed fits together in the script's graph. Got {fed}: {error} Feed the "
-                "same number of examples everywhere, or correct batch_size or shapes."
+                f"the shapes of fed tensors fit together in the script's graph. Got {fed}: {error} "
+                "Feed the same number of examples everywhere, or correct batch_size or shapes."
             ) from None
     return bound
 
 
 class _Copy:
-    """The definition of a part of a graph, with placeholders for what is fed.
+    """The definition of a part of a graph, with placeholders for fed tensors.
 
     Args:
         graph: the script's graph.
         shapes: see `bind_shapes`.
-        cuts_slices: whether values of slices are copied without what they are computed from.
+        cuts_slices: whether the values of slices are copied without the operators that compute
+            them.
 
     Attributes:
-        cut_slices: names of the operators at which these were cut.
+        cut_slices: names of the operators whose input was replaced by a placeholder for this.
     """
 
     def __init__(
@@ -99,14 +105,15 @@ class _Copy:
         self._graph = graph
         self._shapes = shapes
         self._cuts_slices = cuts_slices
-        self._slices: set[str] = set()  # what marks the values of slices
+        self._slices: set[str] = set()  # names of the markers of the values of slices
         self._fed_outputs = {name for name in shapes if FED_OUTPUT.fullmatch(name)}
         self._definition = tf.compat.v1.GraphDef(versions=graph.graph_def_versions)
 
     def of(self, roots: Iterable[str]) -> tf.compat.v1.GraphDef:
-        """What some operators need."""
+        """Return the definition of the operators that some operators need."""
         waiting = list(roots)
-        # What makes the values of slices, looked at last: what else is needed is copied whole.
+        # Operators of the values of slices come last: an operator needed elsewhere is copied as it
+        # is.
         values: list[str] = []
         seen: set[str] = set()
         called: set[str] = set()
@@ -116,25 +123,28 @@ class _Copy:
             if name in seen:
                 continue
             seen.add(name)
-            node, others = self._node(name)
+            node, further = self._node(name)
             if node is None:
                 continue
             if is_value:
                 self._cut_values(node)
             called.update(called_functions(node.attr))
             reads = [read.lstrip("^").partition(":")[0] for read in node.input]
-            is_passed = name in self._slices or (is_value and node.op in _PASSED)
-            (values if is_passed else waiting).extend(reads)
-            waiting += others
+            only_joins = name in self._slices or (is_value and node.op in _PASSED)
+            (values if only_joins else waiting).extend(reads)
+            waiting += further
         functions = function_closure(self._graph, called)
         self._definition.library.function.extend(functions.values())
         return self._definition
 
     def _node(self, name: str) -> tuple[tf.compat.v1.NodeDef | None, list[str]]:
-        """An operator's node, and what is needed besides its inputs. None if there is none."""
+        """Return the node of an operator, and the operators it needs besides its inputs.
+
+        The node is None if there is no such operator.
+        """
         if name in self._fed_outputs:
             fed = FED_OUTPUT.fullmatch(name)
-            assert fed is not None, "names were found by this pattern"
+            assert fed is not None, "names in _fed_outputs match the pattern"
             tensor = self._graph.get_tensor_by_name(f"{fed['operator']}:{fed['index']}")
             return self._placeholder(name, tensor.dtype, self._shapes[name]), []
         if not has_operation(self._graph, name):
@@ -146,7 +156,7 @@ class _Copy:
         node = self._definition.node.add()
         node.CopyFrom(operation.node_def)
         node.device = ""
-        node.attr.pop("_class", None)  # colocation with what may not be here
+        node.attr.pop("_class", None)  # it may be colocated with an operator that is left out
         if name in self._shapes:
             node.attr["shape"].shape.CopyFrom(_proto(self._shapes[name]))
         elif node.op == "PlaceholderWithDefault":
@@ -160,11 +170,11 @@ class _Copy:
         self._rename_fed(node)
         return node, needed
 
-    def _cut_gradient(self, node: tf.compat.v1.NodeDef, by: TensorName, dtype: tf.DType) -> None:
-        """Let a recorded gradient read what has its shape instead of what TensorFlow made."""
-        tensor = self._graph.get_tensor_by_name(str(by))
+    def _cut_gradient(self, node: tf.compat.v1.NodeDef, x: TensorName, dtype: tf.DType) -> None:
+        """Replace the input of a dense gradient by x, or by a placeholder of the shape of x."""
+        tensor = self._graph.get_tensor_by_name(str(x))
         if tensor.dtype.base_dtype == dtype:
-            node.input[:] = [str(by)]
+            node.input[:] = [str(x)]
         elif tensor.op.type == "VarHandleOp":
             name = self._new(f"{node.name}/like")
             shape = tf.TensorShape(tensor.op.get_attr("shape"))
@@ -172,8 +182,10 @@ class _Copy:
             node.input[:] = [name]
 
     def _cut_values(self, node: tf.compat.v1.NodeDef) -> None:
-        """Let the values of slices not read what arrives at a lookup: they are reshaped to a row
-        for each number that is looked up."""
+        """Replace the gradient that is reshaped to the values of slices by a placeholder.
+
+        The reshape gives it a row for each row number.
+        """
         if node.op == "Reshape" and self._cuts_slices:
             name = self._new(f"{node.name}/arrives")
             self._placeholder(name, tf.as_dtype(node.attr["T"].type), tf.TensorShape(None))
@@ -181,13 +193,13 @@ class _Copy:
             self.cut_slices.append(node.name)
 
     def _new(self, name: str) -> str:
-        """A name that the script does not have."""
+        """Return a name that the script does not use."""
         while has_operation(self._graph, name):
             name += "_"
         return name
 
     def _rename_fed(self, node: tf.compat.v1.NodeDef) -> None:
-        """Let a node read the placeholders of fed outputs."""
+        """Replace inputs that are fed outputs by their placeholders."""
         if not self._fed_outputs:
             return
         for number, read in enumerate(node.input):
@@ -209,12 +221,13 @@ def _proto(shape: Sequence[int | None] | tf.TensorShape) -> tf.compat.v1.TensorS
     return tf.TensorShape(shape).as_proto()
 
 
-def _say_shapes(graph: tf.Graph, bound: tf.Graph) -> None:
-    """Carry over what only the script says of shapes (``set_shape``): no GraphDef has it."""
+def _copy_set_shapes(graph: tf.Graph, bound: tf.Graph) -> None:
+    """Copy the shapes that the script has set (``set_shape``), which a GraphDef does not
+    contain."""
     for operation in bound.get_operations():
         for number, tensor in enumerate(operation.outputs):
             if tensor.shape.is_fully_defined() or operation.type == "Placeholder":
                 continue
-            said = graph.get_operation_by_name(operation.name).outputs[number].shape
-            if said.rank is not None and tensor.shape.is_compatible_with(said):
-                tensor.set_shape(said)
+            set_shape = graph.get_operation_by_name(operation.name).outputs[number].shape
+            if set_shape.rank is not None and tensor.shape.is_compatible_with(set_shape):
+                tensor.set_shape(set_shape)

@@ -1,4 +1,4 @@
-"""Folding: operators whose value follows from constants and shapes."""
+"""Fold operators whose value follows from constants and shapes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from tensoropt.tensorflow_private import smart_cond
 __all__ = ["INITIALISED_TYPES", "Folding"]
 
 INITIALISED_TYPES = frozenset({"VarIsInitializedOp", "IsVariableInitialized"})
-"""Operators that say whether a variable is initialised."""
+"""Types that return whether a variable is initialised."""
 
 _FOLDED_ELEMENTS = 1 << 16
+"""Largest number of elements of a folded value."""
 _SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 
 
 class Folding:
-    """Which operations of a graph of bound shapes fold into constants, each looked at once.
+    """Folds operations of a graph with bound shapes into constants. Each is examined once.
 
     Args:
-        unset: where given, the variables that have no value yet; whether a variable is
-            initialised is then a constant.
+        unset: variables that have no value yet. If it is given, whether a variable is initialised
+            is a constant.
     """
 
     def __init__(self, unset: frozenset[str] | None) -> None:
@@ -34,7 +35,7 @@ class Folding:
         self._folded: dict[str, Any] = {}
 
     def value(self, operation: tf.Operation) -> Any:
-        """The operation's one output where it follows from constants and shapes, else None."""
+        """Return the value of the operation's only output, None if it is not folded."""
         if self._unset is not None and operation.type in INITIALISED_TYPES:
             return np.array(operation.inputs[0].op.name not in self._unset)
         if not self._is_foldable(operation):
@@ -48,20 +49,20 @@ class Folding:
         return self._folded[operation.name]
 
     def waits(self, operation: tf.Operation) -> list[tf.Operation]:
-        """What the constants that an operation is folded from run after.
+        """Return the control inputs of the constants that an operation is folded from.
 
-        TensorFlow leaves a dependency out where an input has it already: of ``assign_add(step,
-        1)`` after an update, only the constant 1 waits for the update.
+        TensorFlow omits a control input that an input has already: in ``assign_add(step, 1)`` after
+        an update, only the constant 1 waits for the update.
         """
-        found: dict[str, tf.Operation] = {}
-        stack, seen = [operation], {operation.name}
+        controls: dict[str, tf.Operation] = {}
+        stack, visited = [operation], {operation.name}
         while stack:
             current = stack.pop()
-            found.update({control.name: control for control in control_inputs(current)})
+            controls.update({control.name: control for control in control_inputs(current)})
             inputs = [] if current.type in _SHAPE_TYPES else [t.op for t in current.inputs]
-            stack += [op for op in inputs if op.name not in seen]
-            seen.update(op.name for op in inputs)
-        return list(found.values())
+            stack += [op for op in inputs if op.name not in visited]
+            visited.update(op.name for op in inputs)
+        return list(controls.values())
 
     def _is_foldable(self, operation: tf.Operation) -> bool:
         stack = [operation]
@@ -83,15 +84,16 @@ class Folding:
 
 
 def _foldable_alone(operation: tf.Operation) -> bool | None:
-    """Whether an operation folds, None where its inputs decide."""
-    waits = operation.control_inputs and operation.type not in _SHAPE_TYPES  # see `Folding.waits`
-    if len(operation.outputs) != 1 or waits:
+    """Whether an operation can be folded. None if that depends on its inputs."""
+    # Values of shapes need not wait (see `Folding.waits`).
+    has_controls = operation.control_inputs and operation.type not in _SHAPE_TYPES
+    if len(operation.outputs) != 1 or has_controls:
         return bool(operation.type == "Const")
     tensor = operation.outputs[0]
     if operation.type == "Const":
         return tensor.dtype not in (tf.string, tf.resource, tf.variant)
-    known = tensor.shape.num_elements()
-    if known is None or known > _FOLDED_ELEMENTS or not _is_numeric(tensor.dtype):
+    elements = tensor.shape.num_elements()
+    if elements is None or elements > _FOLDED_ELEMENTS or not _is_numeric(tensor.dtype):
         return False
     if operation.type in _SHAPE_TYPES:
         shape = operation.inputs[0].shape

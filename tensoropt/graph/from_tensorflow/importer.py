@@ -1,4 +1,4 @@
-"""The walk over a script's graph, from the operators to run to all that they need."""
+"""Import the part of a script's graph that some operators need."""
 
 from __future__ import annotations
 
@@ -37,20 +37,21 @@ def import_graph(
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     unset: frozenset[str] | None = None,
 ) -> Graph:
-    """The part of a TensorFlow graph that some operators need, as a logical graph.
+    """Return the part of a TensorFlow graph that some operators need, as a logical graph.
+
+    Computations on constants and known shapes are folded into constants. A recorded gradient
+    becomes one `GRADIENT` operator, which depends on the tensors it is computed from. TensorFlow's
+    operators for it are left out. Reads of a variable are merged if nothing changes the variable
+    between them.
 
     Args:
         graph: the script's graph.
         roots: names of the operators to run.
-        shapes: of what is fed, by `fed_operator`; a placeholder of known shape may be left out,
-            and an extent of None is left open: it is -1 in the graph, and so is what follows.
-        unset: where given, the variables that have no value yet; whether a variable is
-            initialised is then a constant.
-
-    Shape arithmetic and other computations on constants are folded into constants. A gradient
-    that was recorded is one `GRADIENT` operator that depends on what is differentiated; the
-    operators that TensorFlow made for it are left out. A variable is read once where nothing
-    changes it in between.
+        shapes: shapes of fed tensors by `fed_operator`. A placeholder of known shape may be left
+            out. An extent of None is left open: it is -1 in the graph, and so are extents that
+            follow from it.
+        unset: variables that have no value yet. If it is given, whether a variable is initialised
+            is a constant.
 
     Raises:
         GraphError: if a root is not in the graph.
@@ -68,7 +69,7 @@ def import_graph(
                 ) from None
             importer.visit(operation)
     finally:
-        ops.dismantle_graph(bound)  # its cycles would wait for the garbage collector
+        ops.dismantle_graph(bound)  # otherwise its reference cycles wait for the garbage collector
     return Graph(merge_reads(importer.operators, roots))
 
 
@@ -80,7 +81,8 @@ class _Importer:
         self._gathers = ResourceGathers(script, self.operators)
 
     def visit(self, root: tf.Operation) -> None:
-        """Add an operator after everything it needs (an explicit stack: graphs are deep)."""
+        """Add an operator after all operators it needs. A stack replaces recursion in deep
+        graphs."""
         stack: list[tuple[tf.Operation, bool]] = [(root, False)]
         while stack:
             operation, ready = stack.pop()
@@ -126,9 +128,9 @@ class _Importer:
         if operation.type in _V1_CONTROL_FLOW:
             raise GraphError(
                 "loops and conditionals are functional ones (control flow v2). Got the operator "
-                f"{operation.name!r} of type {operation.type}, as graphs have that were built "
-                "before tensoropt was imported or loaded from a file. Build the graph again, after "
-                "the import: it calls tf.enable_control_flow_v2() itself."
+                f"{operation.name!r} of type {operation.type}, which is in graphs that were loaded "
+                "from a file or built before tensoropt was imported. Build the graph again after "
+                "the import, which calls tf.enable_control_flow_v2()."
             )
         if is_resource_gather(operation):
             return self._gathers.rewritten(operation)

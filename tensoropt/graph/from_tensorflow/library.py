@@ -1,4 +1,4 @@
-"""The function library of a script's graph, without the rest of the graph."""
+"""The functions of a script's graph, without the rest of the graph."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import tensorflow as tf
 
 __all__ = ["called_functions", "function_closure", "references"]
 
-_read: weakref.WeakKeyDictionary[tf.Graph, dict[str, Any]] = weakref.WeakKeyDictionary()
+_libraries: weakref.WeakKeyDictionary[tf.Graph, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def called_functions(attributes: Mapping[str, tf.compat.v1.AttrValue]) -> list[str]:
-    """Names of the functions that an operator with these attributes calls."""
+    """Return the names of the functions that an operator with these attributes calls."""
     return [reference.name for reference in references(attributes)]
 
 
 def references(
     attributes: Mapping[str, tf.compat.v1.AttrValue],
 ) -> Iterator[tf.compat.v1.NameAttrList]:
-    """The attributes' references to functions, each of which may be changed in place.
+    """Yield the attributes' references to functions, which may be changed in place.
 
-    They come by the attributes' names: a protobuf's own order differs between processes.
+    They are sorted by the attributes' names, since the order of a protobuf differs between
+    processes.
     """
     for _, value in sorted(attributes.items()):
         kind = value.WhichOneof("value")
@@ -34,31 +35,31 @@ def references(
 
 
 def function_closure(script: tf.Graph, names: Iterable[str]) -> dict[str, Any]:
-    """The definitions of some functions of a graph, and of all that they call, by name.
+    """Return the definitions of some functions, and of all functions they call, by name.
 
-    Functions are never changed, so the library is read again only where one is missing: TensorFlow
-    has no way to read it without the whole graph.
+    The library is read again only if a function is missing: functions are never changed, and
+    TensorFlow can only read the whole graph.
     """
     waiting = list(names)
-    found: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in definitions:
             continue
         library = _library(script, name)
         if name not in library:
             continue
-        found[name] = library[name]
+        definitions[name] = library[name]
         for node in library[name].node_def:
             waiting += called_functions(node.attr)
             if node.op in library:
                 waiting.append(node.op)
-    return found
+    return definitions
 
 
 def _library(script: tf.Graph, name: str) -> dict[str, Any]:
-    """The library by name, read again if it lacks a function."""
-    if name not in _read.get(script, {}):
+    """Return the library by name. It is read again if it lacks a function."""
+    if name not in _libraries.get(script, {}):
         functions = script.as_graph_def().library.function
-        _read[script] = {function.signature.name: function for function in functions}
-    return _read[script]
+        _libraries[script] = {function.signature.name: function for function in functions}
+    return _libraries[script]

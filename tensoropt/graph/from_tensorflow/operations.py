@@ -1,4 +1,4 @@
-"""What an operation of TensorFlow says of itself: its outputs, what it waits for and changes."""
+"""Properties of TensorFlow operations: outputs, control inputs, and the variables they change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["control_inputs", "has_operation", "mutates", "needed_operations", "o
 
 
 def has_operation(graph: tf.Graph, name: str) -> bool:
-    """Whether a graph has an operation of that name."""
+    """Whether a graph has an operation of this name."""
     try:
         graph.get_operation_by_name(name)
     except KeyError:
@@ -23,7 +23,7 @@ def has_operation(graph: tf.Graph, name: str) -> bool:
 
 
 def needed_operations(graph: tf.Graph, roots: Sequence[str]) -> Iterator[tf.Operation]:
-    """Some operations, by name, and all that they need."""
+    """Yield the operations of some names, and all operations they need."""
     waiting = [graph.get_operation_by_name(name) for name in roots]
     seen = set(roots)
     while waiting:
@@ -36,7 +36,7 @@ def needed_operations(graph: tf.Graph, roots: Sequence[str]) -> Iterator[tf.Oper
 
 
 def output_spec(tensor: tf.Tensor) -> TensorSpec:
-    """Shape and dtype of an output; of a variable's handle or reference, the variable's shape."""
+    """Return the shape and dtype of an output. A variable's handle has the variable's shape."""
     shape = tensor.shape
     if tensor.op.type in VARIABLE_TYPES:
         shape = tf.TensorShape(tensor.op.get_attr("shape"))
@@ -46,17 +46,17 @@ def output_spec(tensor: tf.Tensor) -> TensorSpec:
 
 
 def control_inputs(operation: tf.Operation) -> list[tf.Operation]:
-    """Control inputs in one order; TensorFlow lists many of them in that of their addresses."""
+    """Return the control inputs sorted by name. TensorFlow orders many of them by address."""
     return sorted(operation.control_inputs, key=lambda control: str(control.name))
 
 
 def mutates(operation: tf.Operation, number: int, spec: TensorSpec) -> bool:
-    """Whether an input is a variable itself, not its value.
+    """Whether an input is a variable itself, not its value, so that the operation may change it.
 
     Args:
-        operation: the operation that reads it.
-        number: of the input.
-        spec: the input's.
+        operation: the operation.
+        number: number of the input.
+        spec: spec of the input.
     """
     if spec.dtype == "resource":
         return bool(operation.type != "ReadVariableOp")
@@ -64,6 +64,7 @@ def mutates(operation: tf.Operation, number: int, spec: TensorSpec) -> bool:
 
 
 def _takes_reference(operation: tf.Operation, number: int) -> bool:
+    """Whether an input is declared as a reference to a variable."""
     position = 0
     for argument in operation.op_def.input_arg:
         count = 1

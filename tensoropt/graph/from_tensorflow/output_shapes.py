@@ -1,4 +1,4 @@
-"""The shapes of a graph's tensors at the sizes of one run, where the graph leaves extents open."""
+"""The shapes of a graph's tensors in one run, for a graph with open extents."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ __all__ = ["output_shapes"]
 def output_shapes(
     script: tf.Graph, graph: Graph, roots: Sequence[str], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """By operator the shapes of its outputs, of the script's own that have any.
+    """Return the shapes of the outputs of the script's operators, by operator name.
 
     Args:
         script: the script's graph.
-        graph: imported from it for some roots.
-        roots: names of these.
-        shapes: of what is fed, see `bind_shapes`.
+        graph: the graph that was imported from it for some roots.
+        roots: names of the roots.
+        shapes: shapes of fed tensors in the run, see `bind_shapes`.
     """
     bound = bind_shapes(script, roots, shapes)
     try:
-        found = {}
+        shapes_of = {}
         for operator in graph:
             if operator.is_constant or not operator.outputs:
                 continue
             try:
                 operation = bound.get_operation_by_name(operator.name)
             except KeyError:
-                continue  # the importer's own, of a variable
-            found[operator.name] = tuple(output_spec(tensor).shape for tensor in operation.outputs)
-        return found
+                continue  # the importer added it
+            specs = map(output_spec, operation.outputs)
+            shapes_of[operator.name] = tuple(spec.shape for spec in specs)
+        return shapes_of
     finally:
         ops.dismantle_graph(bound)

@@ -1,4 +1,4 @@
-"""Operators of data pipelines, which stay outside of the parallel graph: what they make is fed."""
+"""Types of operators of data pipelines. They stay outside the parallel graph, and are fed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ ELEMENT_TYPES = frozenset(
     | {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
     | {"QueueIsClosedV2", "QueueSizeV2", "ReaderReadUpToV2", "ReaderReadV2"}
 )
-"""Operators that say something of a data pipeline; it comes fed."""
+"""Types that return elements or the state of a data pipeline. Their outputs are fed."""
 
 QUEUE_ACTIONS = frozenset({"QueueCloseV2", "QueueEnqueueManyV2", "QueueEnqueueV2"})
-"""Operators that fill and close queues, in threads of their own."""
+"""Types that fill and close queues in threads of their own."""
 
 PIPELINE_TYPES = ELEMENT_TYPES | QUEUE_ACTIONS | {"MakeIterator"}
-"""Operators that act on a data pipeline, outside of the parallel graph: nothing is left of them."""
+"""Types that act on a data pipeline. In the parallel graph they become NoOps."""

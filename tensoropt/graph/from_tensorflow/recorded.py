@@ -1,4 +1,4 @@
-"""Recorded gradients: how a script's graph marks them, and the operator that stands for one."""
+"""Recorded gradients: their marker in a script's graph, and the operator that replaces one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tensoropt.graph.tensor import TensorSpec
 __all__ = ["GRADIENT_ATTRIBUTE", "gradient_operator", "gradient_tag", "needed_by_gradient"]
 
 GRADIENT_ATTRIBUTE = "_tensoropt_gradient"
-"""Attribute of the Identity operators that mark a script's gradients; its value is JSON."""
+"""Attribute of the Identity operators that mark a script's gradients. Its value is JSON."""
 
 
 def gradient_tag(operation: tf.Operation) -> GradientTag | None:
-    """What was recorded of the gradient that an operation marks; None where it marks none."""
+    """Return the record of the gradient that an operation marks, None if it marks none."""
     if operation.type != "Identity" or GRADIENT_ATTRIBUTE not in operation.node_def.attr:
         return None
     text = json.loads(operation.get_attr(GRADIENT_ATTRIBUTE).decode())
@@ -34,7 +34,7 @@ def gradient_tag(operation: tf.Operation) -> GradientTag | None:
 
 
 def needed_by_gradient(tag: GradientTag) -> list[str]:
-    """The operators that a recorded gradient depends on, by name."""
+    """Return the names of the operators that a recorded gradient depends on."""
     names = [*tag.ys, tag.x, *(g for g in tag.grad_ys if g), *tag.stop_gradients]
     return [name.operator for name in names] + list(tag.after)
 
@@ -42,12 +42,12 @@ def needed_by_gradient(tag: GradientTag) -> list[str]:
 def gradient_operator(
     operation: tf.Operation, tag: GradientTag, operators: Mapping[str, Operator]
 ) -> Operator:
-    """The `GRADIENT` operator in place of all that TensorFlow made for a recorded gradient.
+    """Return the `GRADIENT` operator that replaces TensorFlow's operations of a recorded gradient.
 
     Args:
-        operation: the Identity that marks it.
-        tag: what was recorded.
-        operators: those imported so far, among them what is differentiated.
+        operation: the Identity that marks the gradient.
+        tag: its record.
+        operators: the operators imported so far, among them those that are differentiated.
     """
     inputs = (*tag.ys, *(g for g in tag.grad_ys if g is not None))
     spec = output_spec(operation.outputs[0])

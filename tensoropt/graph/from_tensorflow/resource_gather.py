@@ -1,6 +1,6 @@
-"""A gather from a resource variable, as a read of the table and a gather.
+"""Replace a gather from a resource variable by a read of the table and a gather.
 
-Where a table is stored and how its rows are looked up are then two choices.
+Then the layout of the table and that of the gather can be chosen separately.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def is_resource_gather(operation: tf.Operation) -> bool:
 
 
 class ResourceGathers:
-    """Rewrites the gathers of one import.
+    """Replaces the gathers of one import.
 
     Args:
-        script: the script's graph; what is added has names that its operations have not.
-        operators: those imported so far, to which reads and axes are added.
+        script: the script's graph. Added operators get names that it does not use.
+        operators: the operators imported so far, to which reads and axes are added.
     """
 
     def __init__(self, script: tf.Graph, operators: dict[str, Operator]) -> None:
@@ -43,24 +43,25 @@ class ResourceGathers:
         self._after_updates: dict[TensorName, tuple[set[str], list[str]]] = {}
 
     def rewritten(self, operation: tf.Operation) -> Operator:
-        """A gather under the script's name, of a read of its table.
+        """Return a gather with the script's name, which reads a read of its table.
 
-        Gathers share the read, but for those that come after an update of the table. These wait
-        for it themselves or, since TensorFlow leaves out what is implied, through their indices.
+        Gathers share the read unless they come after an update of the table. A gather waits for an
+        update by a control input, or, since TensorFlow omits implied control inputs, through its
+        indices.
         """
         handle, indices = (TensorName(t.op.name, t.value_index) for t in operation.inputs)
         controls = tuple(control.name for control in control_inputs(operation))
         updated = self._updated(handle)
-        waits = not updated.isdisjoint((*controls, indices.operator))
+        after_update = not updated.isdisjoint((*controls, indices.operator))
         shape = self._operators[handle.operator].outputs[handle.index].shape
         spec = output_spec(operation.outputs[0])
         table = self._add(
-            f"{operation.name if waits else handle.operator}/table",
+            f"{operation.name if after_update else handle.operator}/table",
             "ReadVariableOp",
             (handle,),
             TensorSpec(shape, spec.dtype),
             {"dtype": spec.dtype},
-            (*controls, indices.operator) if waits else (),
+            (*controls, indices.operator) if after_update else (),
         )
         inputs = [table, indices]
         attributes = {"Tparams": spec.dtype, "Tindices": operation.inputs[1].dtype.name}
@@ -81,14 +82,14 @@ class ResourceGathers:
         )
 
     def _updated(self, variable: TensorName) -> set[str]:
-        """What comes after an update of a variable, by name, among the operators so far."""
-        found, seen = self._after_updates.setdefault(variable, (set(), []))
-        for operator in itertools.islice(self._operators.values(), len(seen), None):
-            seen.append(operator.name)
+        """Return the names of the operators so far that come after an update of a variable."""
+        updated, visited = self._after_updates.setdefault(variable, (set(), []))
+        for operator in itertools.islice(self._operators.values(), len(visited), None):
+            visited.append(operator.name)
             changes = any(operator.inputs[number] == variable for number in operator.mutates)
-            if changes or not found.isdisjoint(operator.predecessors):
-                found.add(operator.name)
-        return found
+            if changes or not updated.isdisjoint(operator.predecessors):
+                updated.add(operator.name)
+        return updated
 
     def _add(
         self,
@@ -99,7 +100,7 @@ class ResourceGathers:
         attributes: Mapping[str, object] | None = None,
         controls: tuple[str, ...] = (),
     ) -> TensorName:
-        """Add an operator that the script does not have, under a name that it does not use."""
+        """Add an operator that is not in the script, under a name that the script does not use."""
         while has_operation(self._script, name):
             name += "_"
         if name not in self._operators:
