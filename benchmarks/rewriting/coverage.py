@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from benchmarks.rewriting.tensorflow_form import Step, steps_of
 from tensoropt.errors import LayoutError
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import (
     Configuration,
     configurations,
@@ -33,6 +32,7 @@ from tensoropt.rewriting.operators import PARALLEL
 from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 from tensoropt.tdl import derive
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["Covered", "Uncovered", "cover"]
 

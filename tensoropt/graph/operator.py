@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tensoropt.errors import GraphError
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "CHANGED",

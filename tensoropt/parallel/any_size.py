@@ -17,13 +17,13 @@ from dataclasses import replace
 
 from tensoropt.errors import TensorOptError
 from tensoropt.graph.operator import Graph, Operator
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.any_size import along_known
 from tensoropt.tdl.registry import find
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["SHAPE_TYPES", "SizeError", "check_steps", "for_any_size", "sized"]
 

@@ -15,7 +15,6 @@ from fractions import Fraction
 from math import ceil, prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.derivation import Derivation, Halo, Index
 from tensoropt.tdl.expression import (
     Arithmetic,
@@ -29,6 +28,7 @@ from tensoropt.tdl.expression import (
 from tensoropt.tdl.interval import Interval
 from tensoropt.tdl.linear import linear_inputs
 from tensoropt.tdl.trace import Access, Trace, subscript_interval, trace, variables
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["analyse", "replicated", "source"]
 

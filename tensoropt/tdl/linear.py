@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["LINEAR", "linear_inputs"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from tensoropt.errors import DescriptionError
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.analysis import analyse, replicated
 from tensoropt.tdl.any_size import AnySize
 from tensoropt.tdl.derivation import Derivation, InnerCollective
 from tensoropt.tdl.expression import Operand
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "Description",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.linear import LINEAR, linear_inputs
+from tensoropt.tensor_spec import TensorSpec
 
 Shapes = Sequence[tuple[int, ...]]
 raw = tf.raw_ops

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tensoropt.errors import DescriptionError
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl import Piece, Registry, derive, described, lookup, replicated, source
 from tensoropt.tdl.expression import Operand, Sum
+from tensoropt.tensor_spec import TensorSpec
 
 MATRIX = TensorSpec((6, 4), "float32")
 

@@ -8,7 +8,7 @@ from benchmarks.certificates.checker.operator_shard import NAMES, OperatorShard
 from tensoropt.cost.memory import Footprint
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["Copies", "footprint"]
 

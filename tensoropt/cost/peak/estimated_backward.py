@@ -11,12 +11,12 @@ from tensoropt.cost.peak.timeline import Buffer, Event
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.buckets import path_to_variable
 from tensoropt.parallel.keeping import Keeping
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["BackwardEvents"]
 

@@ -8,13 +8,13 @@ from math import prod
 from tensoropt.cost.peak.timeline import Buffer, Event, Timeline
 from tensoropt.graph.backward_reads import VIEWS
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.resharding.windows import LocalWindows
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["WRITES_OVER", "ForwardEvents", "PlanSteps"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from math import prod
 
 from tensoropt.cost.peak.device_program import Kernel
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.resharding import Exchange, ReshardStep
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "HOST_CALL",

@@ -10,7 +10,7 @@ from tensoropt.cost.peak.estimated_peak import Peak
 from tensoropt.cost.peak.execution_order import execution_order, readers
 from tensoropt.cost.peak.fused_memory import fused_memory
 from tensoropt.cost.peak.kernel_memory import HOST_CALL, same_memory, temporary_bytes, writes_over
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["program_peak"]
 

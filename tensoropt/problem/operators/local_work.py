@@ -8,7 +8,6 @@ from math import prod
 from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
 from tensoropt.errors import DescriptionError
 from tensoropt.graph.operator import Operator
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import (
     Configuration,
     input_slot,
@@ -18,6 +17,7 @@ from tensoropt.parallel.configuration import (
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, lookup
 from tensoropt.tdl.registry import moves_rows
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "NO_WORK",

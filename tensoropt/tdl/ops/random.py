@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import along_known
 from tensoropt.tdl.expression import Expression, Operand, elementwise
 from tensoropt.tdl.registry import SpelledOut, describe, output_shape
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["DRAWN", "DRAWN_WHOLE", "RANDOM_TYPES"]
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.derivation import InnerCollective
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise
 from tensoropt.tdl.registry import describe
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.derivation import InnerCollective
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, elementwise, tensor
 from tensoropt.tdl.ops.whole import WHOLE
 from tensoropt.tdl.registry import describe
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import Expression, Opaque, Operand, tensor
 from tensoropt.tdl.ops.whole import WHOLE
 from tensoropt.tdl.registry import describe
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 

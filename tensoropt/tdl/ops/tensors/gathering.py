@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise, equal
 from tensoropt.tdl.ops.whole import WHOLE
 from tensoropt.tdl.registry import describe
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 

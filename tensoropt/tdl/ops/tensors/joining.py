@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, tensor
 from tensoropt.tdl.ops.whole import WHOLE, along
 from tensoropt.tdl.registry import describe
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 

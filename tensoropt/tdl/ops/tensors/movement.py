@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import by_index, regrouped
 from tensoropt.tdl.expression import Expression, Literal, Operand
 from tensoropt.tdl.registry import Piece, describe, output_shape
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 

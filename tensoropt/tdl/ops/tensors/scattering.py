@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import (
     Element,
     Expression,
@@ -21,6 +20,7 @@ from tensoropt.tdl.expression import (
 )
 from tensoropt.tdl.ops.whole import WHOLE
 from tensoropt.tdl.registry import describe, output_shape
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import along_known, by_index
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand
 from tensoropt.tdl.ops.broadcasting import at
 from tensoropt.tdl.ops.whole import WHOLE, along
 from tensoropt.tdl.registry import Piece, describe, output_shape
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
