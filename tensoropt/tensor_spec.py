@@ -1,4 +1,4 @@
-"""The shape, type and constant value of a tensor."""
+"""The shape, element type and constant value of a tensor."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["TensorSpec"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSpec:
-    """What is known of a tensor before anything runs.
+    """A tensor's properties that are known before a run.
 
     Attributes:
-        shape: the global shape; -1 for a dimension that only a run decides, such as Unique's.
+        shape: the global shape; -1 for an extent that is known only in a run (`tf.unique`).
         dtype: TensorFlow's name of the element type, such as "float32".
-        value: the tensor itself where it is a constant or follows from shapes alone.
+        value: the tensor itself, if it is a constant or follows from shapes alone.
     """
 
     shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class TensorSpec:
 
     @property
     def elements(self) -> int:
-        """Number of elements; what only a run decides counts as one."""
+        """Number of elements; an unknown extent counts as one."""
         return prod(n for n in self.shape if n >= 0)
 
     @property
