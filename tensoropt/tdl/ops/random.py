@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 from tensoropt.tdl.any_size import along_known
+from tensoropt.tdl.description import SpelledOut, output_shape
 from tensoropt.tdl.expression import Expression, Operand, elementwise
-from tensoropt.tdl.registry import SpelledOut, describe, output_shape
+from tensoropt.tdl.registry import describe
 from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["DRAWN", "DRAWN_WHOLE", "RANDOM_TYPES"]

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from tensoropt.tdl.description import output_shape
 from tensoropt.tdl.expression import Expression, Max, Operand, Sum, elementwise, tensor
 from tensoropt.tdl.ops.neural.windows import SPACE, windows
-from tensoropt.tdl.registry import describe, output_shape
+from tensoropt.tdl.registry import describe
 from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []

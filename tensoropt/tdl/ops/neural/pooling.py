@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensoropt.tdl.description import output_shape
 from tensoropt.tdl.expression import Expression, Max, Mean, Opaque, Operand, tensor
 from tensoropt.tdl.ops.neural.windows import SPACE, windows
-from tensoropt.tdl.registry import describe, output_shape
+from tensoropt.tdl.registry import describe
 from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []

@@ -7,8 +7,9 @@ from math import prod
 from typing import Any
 
 from tensoropt.tdl.any_size import by_index, regrouped
+from tensoropt.tdl.description import Piece, output_shape
 from tensoropt.tdl.expression import Expression, Literal, Operand
-from tensoropt.tdl.registry import Piece, describe, output_shape
+from tensoropt.tdl.registry import describe
 from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from tensoropt.tdl.description import output_shape
 from tensoropt.tdl.expression import (
     Element,
     Expression,
@@ -19,7 +20,7 @@ from tensoropt.tdl.expression import (
     equal,
 )
 from tensoropt.tdl.ops.whole import WHOLE
-from tensoropt.tdl.registry import describe, output_shape
+from tensoropt.tdl.registry import describe
 from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []

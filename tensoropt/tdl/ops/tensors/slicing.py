@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tensoropt.tdl.any_size import along_known, by_index
+from tensoropt.tdl.description import Piece, output_shape
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand
 from tensoropt.tdl.ops.broadcasting import at
 from tensoropt.tdl.ops.whole import WHOLE, along
-from tensoropt.tdl.registry import Piece, describe, output_shape
+from tensoropt.tdl.registry import describe
 from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
