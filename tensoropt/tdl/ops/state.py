@@ -12,7 +12,8 @@ from math import prod
 from typing import Any
 
 from tensoropt.tdl.expression import Expression, Opaque, Operand, elementwise
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.registry import describe, record
 
 __all__ = ["SPARSE_UPDATES"]
 
@@ -138,3 +139,9 @@ def _describe_sparse_update(name: str, variables: int, operations: int, slices: 
 
 for _name, _slices in SPARSE_UPDATES.items():
     _describe_sparse_update(_name, *_UPDATES[_name], _slices)
+
+
+record(
+    "ReadVariableOp",
+    facts=OperatorType(role="names", value="same", reads_variable=True, view="first"),
+)

@@ -13,7 +13,8 @@ from typing import Any
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.derivation import InnerCollective
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
@@ -122,3 +123,12 @@ def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
         lambda b: _log(total(b)) - score(features[b, WHOLE], labels[b]),
         lambda b, c: _exp(features[b, c]) / total(b) - marked(labels[b]),
     )
+
+
+record("LogSoftmax", facts=OperatorType(overwrites=((0, 0),)))
+record("Softmax", facts=OperatorType(overwrites=((0, 0),), onednn=True))
+record(
+    "SoftmaxCrossEntropyWithLogits",
+    "SparseSoftmaxCrossEntropyWithLogits",
+    facts=OperatorType(overwrites=((0, 1),), outputs_for_gradient=True),
+)

@@ -7,8 +7,9 @@ from typing import Any
 
 from tensoropt.tdl.description import output_shape
 from tensoropt.tdl.expression import Expression, Max, Mean, Opaque, Operand, tensor
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.neural.windows import SPACE, windows
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
@@ -163,3 +164,9 @@ def local_response_normalisation_gradient(g: Operand, data: Operand, made: Opera
     return lambda b, y, x, c: Opaque("LRNGrad")(g[b, y, x, :], data[b, y, x, :], made[b, y, x, :])[
         c
     ]
+
+
+record("AvgPool", facts=OperatorType(onednn=True, linear="first", windows="pool"))
+record("AvgPool3D", "MaxPool3D", "MaxPoolV2", facts=OperatorType(windows="pool"))
+record("AvgPoolGrad", "MaxPoolGrad", facts=OperatorType(onednn=True))
+record("MaxPool", facts=OperatorType(onednn=True, windows="pool"))
