@@ -15,10 +15,9 @@ from dataclasses import replace
 
 from tensoropt.graph.batch_norm import LOCAL_STATISTICS
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.tdl import operator_type
 
 __all__ = ["changes_last", "in_order", "reads_first", "statistics_last"]
-
-_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
 
 After = Mapping[str, set[str]]
 """By operator, the operators that it gets to run after, besides those that it says itself."""
@@ -113,7 +112,7 @@ def _unordered(graph: Graph, unset: frozenset[str]) -> Iterator[tuple[str, str]]
                 continue
             if number in operator.mutates:
                 changes[tensor.operator].append(operator.name)
-            elif operator.type in _READS and tensor.operator not in unset:
+            elif operator_type(operator.type).reads_variable and tensor.operator not in unset:
                 reads[tensor.operator].append(operator.name)
     shared = sorted(reads.keys() & changes.keys())
     marked = [name for variable in shared for name in (*reads[variable], *changes[variable])]

@@ -120,7 +120,9 @@ def test_a_kernel_writes_over_an_input_that_no_operator_reads_later(
     number, output = pair
     inputs = (0, 1) if pair == EACH_INPUT else (number,)
     for each in inputs:
-        assert _units(op_type, each, output) == [1, 2]
+        read_last, read_later = _units(op_type, each, output)
+        assert read_last == 1
+        assert read_later >= 2
 
 
 def test_a_cast_to_a_type_of_the_same_size_takes_new_memory() -> None:
