@@ -20,7 +20,7 @@ from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.tdl import Derivation
+from tensoropt.tdl import Derivation, types_with
 from tensoropt.tdl.any_size import along_known
 from tensoropt.tdl.registry import find
 from tensoropt.tensor_spec import TensorSpec
@@ -29,8 +29,9 @@ __all__ = ["SHAPE_TYPES", "SizeError", "check_steps", "for_any_size", "sized"]
 
 Shape = tuple[int, ...]
 
-SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size"})
-"""Types of operators that read shapes alone: a device knows the whole's from its piece's."""
+SHAPE_TYPES = types_with(role="reads shapes") - {"Rank"}
+"""Types of operators whose outputs a device can compute from the shape of its piece. A rank is
+known before a run."""
 
 _LEAST = 2  # a dimension of one element is broadcast
 

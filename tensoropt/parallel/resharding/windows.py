@@ -13,7 +13,7 @@ from typing import Any
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange
-from tensoropt.tdl import Derivation
+from tensoropt.tdl import Derivation, operator_type
 from tensoropt.tdl.ops.neural.windows import windows
 
 __all__ = [
@@ -23,12 +23,6 @@ __all__ = [
     "window_sizes",
     "windowed_dimensions",
 ]
-
-_TRANSPOSED = frozenset(
-    {"Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"}
-)
-_FILTERED = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative", "Dilation2D"}) | _TRANSPOSED
-_POOLS = frozenset({"AvgPool", "AvgPool3D", "MaxPool", "MaxPool3D", "MaxPoolV2"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,19 +152,20 @@ def _local(shape: Sequence[int], dims: Sequence[int | None], pieces: Sequence[in
 
 def _is_transposed(operator: Operator) -> bool:
     """Whether an operator's windows are written, not read: a convolution's gradient by its data."""
-    return operator.type in _TRANSPOSED
+    return operator_type(operator.type).windows == "transposed"
 
 
 def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[WindowedDimension]:
     """The spatial dimensions of a convolution or pooling; none of other operators, and of those
     whose windows no index of the iteration space stands for."""
-    if operator.type not in _FILTERED | _POOLS:
+    kind = operator_type(operator.type).windows
+    if kind is None:
         return []
     large, small = derivation.input_shapes[0], derivation.output_shapes[0]
     attributes = operator.attributes
-    if _is_transposed(operator):
+    if kind == "transposed":
         large, small = derivation.output_shapes[0], derivation.input_shapes[2]
-    if operator.type in _POOLS:
+    if kind == "pool":
         others = 0, channel_dim(operator, len(large))
         kernel = tuple(n for d, n in enumerate(window_sizes(operator)[0]) if d not in others)
     else:
