@@ -27,6 +27,7 @@ from tensoropt.graph.operator import VARIABLE_TYPES, Operator
 from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import operator_type
 
 __all__ = ["ROUNDS", "InParts", "measure_operator"]
 
@@ -43,12 +44,6 @@ ROUNDS = 15
 """So often every chain is timed, in turn with the others."""
 _LONG_SECONDS = 0.1
 """A chain that takes longer is repeated three times only."""
-
-_FIRST_OUTPUT_ALONE = ("FusedBatchNorm", "SoftmaxCrossEntropyWithLogits")
-"""Types whose other outputs are there for their gradients' sake."""
-
-_PASSES_ON = frozenset({"Cast", "Identity", "ReadVariableOp"})
-"""Types that give a variable's value on."""
 
 _FAILURES = (
     tf.errors.OpError,
@@ -252,8 +247,7 @@ def _timed(
 
 def _differentiable(type_: str, outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     floating = [tensor for tensor in outputs if tensor.dtype.is_floating]
-    alone = any(name in type_ for name in _FIRST_OUTPUT_ALONE)
-    return floating[:1] if alone else floating
+    return floating[:1] if operator_type(type_).outputs_for_gradient else floating
 
 
 def _inputs(
@@ -288,7 +282,7 @@ def _read(inputs: Sequence[Sequence[tf.Tensor]]) -> list[tf.Operation]:
 
 def _is_variable(given: tf.Tensor | None) -> bool:
     """Whether a script's tensor is a variable, or a variable's value."""
-    while given is not None and given.op.type in _PASSES_ON:
+    while given is not None and operator_type(given.op.type).value in ("same", "converted"):
         given = given.op.inputs[0]
     return given is not None and given.op.type in VARIABLE_TYPES
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tensoropt.cost.peak.estimated_forward import WRITES_OVER, ForwardEvents
+from tensoropt.cost.peak.estimated_forward import ForwardEvents, writes_over
 from tensoropt.cost.peak.timeline import Buffer, Event
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs
@@ -16,15 +16,12 @@ from tensoropt.parallel.keeping import Keeping
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tdl import types_with
 from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["BackwardEvents"]
 
-_PASSES_GRADIENT = frozenset({"Add", "AddN", "AddV2", "BiasAdd", "Sub"}) | VIEWS
-"""Types whose gradient by an input of the output's shape is the gradient that arrives."""
-
-_GRADIENT_WRITES_OVER = WRITES_OVER | {"Softmax", "LogSoftmax"}
-"""Types whose gradient, of the shape of the one that arrives, is written over it."""
+_PASSES_GRADIENT = types_with(gradient_passes=True) | VIEWS
 
 
 @dataclass(slots=True)
@@ -185,7 +182,8 @@ class BackwardEvents:
             else:
                 makes.append((buffer, size))
             passed.append((number, buffer))
-        over = operator.type in _GRADIENT_WRITES_OVER
+        # Where a kernel can write over its input, so can its gradient over the upstream one.
+        over = writes_over(operator.type)
         label = f"gradient of {operator.name}"
         self._timeline.events.append(Event(label, tuple(needed), tuple(makes), over))
         for size, by_window, buffer in halos:
@@ -241,7 +239,7 @@ class BackwardEvents:
                 for n, spec in enumerate(operator.outputs)
             )
             self._made.update(buffer for buffer, _ in outputs)
-            over = operator.type in WRITES_OVER
+            over = writes_over(operator.type)
             self._timeline.events.append(Event(f"{operator.name} again", read, outputs, over))
         return found
 

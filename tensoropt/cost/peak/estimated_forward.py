@@ -14,19 +14,13 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.resharding.windows import LocalWindows
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tdl import operator_type
 from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["WRITES_OVER", "ForwardEvents", "PlanSteps"]
+__all__ = ["ForwardEvents", "PlanSteps", "writes_over"]
 
 PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]
 """Plans a resharding of a tensor of a shape and dtype between two layouts."""
-
-WRITES_OVER = frozenset(
-    {"Abs", "Add", "AddN", "AddV2", "BiasAdd", "Cast", "Div", "Elu", "Exp", "LeakyRelu", "Log"}
-    | {"Maximum", "Minimum", "Mul", "Neg", "Pow", "RealDiv", "Relu", "Relu6", "Rsqrt", "Sigmoid"}
-    | {"Softmax", "Softplus", "Sqrt", "Square", "SquaredDifference", "Sub", "Tanh"}
-)
-"""Types whose kernel takes an input's buffer for its output if no one else needs it."""
 
 _CROSS_ENTROPIES = frozenset(
     {"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
@@ -74,7 +68,7 @@ class ForwardEvents:
         if operator.type in VIEWS:
             self.timeline.shares[outputs[0][0]] = read[0]
             return
-        over = operator.type in WRITES_OVER
+        over = writes_over(operator.type)
         meanwhile = self._spelled_out(operator)
         windows = self.windows(operator)
         if windows is not None:
@@ -186,6 +180,11 @@ class ForwardEvents:
         if -1 in spec.shape or spec.dtype in ("resource", "variant", "string"):
             return 0
         return layout.local_elements(spec.shape, self._mesh) * spec.itemsize
+
+
+def writes_over(op_type: str) -> bool:
+    """Whether a kernel takes an input's memory for its first output."""
+    return any(output == 0 for _, output in operator_type(op_type).overwrites)
 
 
 def _is_view(step: ReshardStep, spec: TensorSpec, mesh: Mesh) -> bool:
