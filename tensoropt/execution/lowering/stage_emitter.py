@@ -46,15 +46,9 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.local_form import local_form, piece_shape
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tdl import operator_type
 
 __all__ = ["StageEmitter", "reads_variable"]
-
-# Operators that write to files or streams and return nothing: only the first rank runs them.
-_ONCE = frozenset(
-    {"MergeV2Checkpoints", "PrintV2", "Save", "SaveSlices", "SaveV2", "WriteFile"}
-    | {"FlushSummaryWriter", "WriteSummary", "WriteScalarSummary", "WriteHistogramSummary"}
-)
-
 
 _create_op = inspect.unwrap(tf.Graph.create_op)
 """TensorFlow's method without its check for a removed argument, which takes half of the time."""
@@ -230,7 +224,7 @@ class StageEmitter:
                 stack.enter_context(
                     self._target.control_dependencies(self._emitted.before(operator, position))
                 )
-                if operator.type in _ONCE and rank != 0:
+                if operator_type(operator.type).writes_files and rank != 0:
                     # Its inputs are awaited here, too: all ranks take part in moving them.
                     operation = tf.group(*own)
                 else:
