@@ -66,7 +66,6 @@ class OperatorType:
             run.
         rows: numbers of the inputs with rows and with row numbers, if a device that has some rows
             of the first input takes only the updates of these rows.
-        drawn_by: the stateless operator type that draws the same numbers.
     """
 
     description: Description | None = None
@@ -95,4 +94,3 @@ class OperatorType:
     rule: str | None = None
     any_size_rule: bool = False
     rows: tuple[int, int] | None = None
-    drawn_by: str | None = None

@@ -35,7 +35,6 @@ from tensoropt.execution.lowering.open_shapes import (
 )
 from tensoropt.execution.lowering.rank_gradients import RankGradients
 from tensoropt.execution.lowering.recomputation import Recomputation
-from tensoropt.execution.rules.random import TYPES as RANDOM_TYPES
 from tensoropt.execution.world.shard_table import ShardTable
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator, TensorName
@@ -47,6 +46,7 @@ from tensoropt.parallel.local_form import local_form, piece_shape
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tdl import operator_type
+from tensoropt.tdl.ops.random import DRAWN
 
 __all__ = ["StageEmitter", "reads_variable"]
 
@@ -191,7 +191,7 @@ class StageEmitter:
             writes = may_write(self._script, original)
             self._whole_variables.emit(operator, inputs, self._kernel(operator), writes)
             return
-        if operator.type in RANDOM_TYPES:
+        if operator.type in DRAWN:
             self._emitted.record(operator, [[shard] for shard in self._random(operator, inputs)])
             return
         inputs = self._with_replaced(operator, inputs)

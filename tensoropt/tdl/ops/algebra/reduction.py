@@ -111,5 +111,7 @@ def _arg(name: str, x: Operand, dimension: Operand) -> Any:
 
 
 record("ArgMax", "ArgMin", facts=OperatorType(gradient_stops=True))
-record("Max", facts=OperatorType(passes_unchanged=True))
+record("Max", facts=OperatorType(passes_unchanged=True, rule="max"))
+record("Min", facts=OperatorType(rule="min"))
+record("Prod", facts=OperatorType(rule="product"))
 record("Mean", "Sum", facts=OperatorType(passes_unchanged=True, linear="first", affine="sum"))

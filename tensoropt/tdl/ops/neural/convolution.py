@@ -325,18 +325,23 @@ def dilation(
 
 record(
     "Conv2D",
-    facts=OperatorType(onednn=True, fused_after=("Pad",), linear="factors", windows="filter"),
+    facts=OperatorType(
+        onednn=True, fused_after=("Pad",), linear="factors", windows="filter", rule="convolution"
+    ),
 )
 record("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", facts=OperatorType(onednn=True))
 record(
     "Conv2DBackpropInput",
     "Conv3DBackpropInputV2",
-    facts=OperatorType(onednn=True, windows="transposed"),
+    facts=OperatorType(onednn=True, windows="transposed", rule="transposed convolution"),
 )
 record(
     "Conv3D",
     "DepthwiseConv2dNative",
-    facts=OperatorType(onednn=True, linear="factors", windows="filter"),
+    facts=OperatorType(onednn=True, linear="factors", windows="filter", rule="convolution"),
 )
-record("DepthwiseConv2dNativeBackpropInput", facts=OperatorType(windows="transposed"))
-record("Dilation2D", facts=OperatorType(windows="filter"))
+record(
+    "DepthwiseConv2dNativeBackpropInput",
+    facts=OperatorType(windows="transposed", rule="transposed convolution"),
+)
+record("Dilation2D", facts=OperatorType(windows="filter", rule="convolution"))

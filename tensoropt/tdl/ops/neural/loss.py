@@ -125,10 +125,25 @@ def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     )
 
 
-record("LogSoftmax", facts=OperatorType(overwrites=((0, 0),)))
-record("Softmax", facts=OperatorType(overwrites=((0, 0),), onednn=True))
+record(
+    "LogSoftmax", facts=OperatorType(overwrites=((0, 0),), rule="log softmax", any_size_rule=True)
+)
+record(
+    "Softmax",
+    facts=OperatorType(overwrites=((0, 0),), onednn=True, rule="softmax", any_size_rule=True),
+)
 record(
     "SoftmaxCrossEntropyWithLogits",
+    facts=OperatorType(
+        overwrites=((0, 1),), outputs_for_gradient=True, rule="cross entropy", any_size_rule=True
+    ),
+)
+record(
     "SparseSoftmaxCrossEntropyWithLogits",
-    facts=OperatorType(overwrites=((0, 1),), outputs_for_gradient=True),
+    facts=OperatorType(
+        overwrites=((0, 1),),
+        outputs_for_gradient=True,
+        rule="sparse cross entropy",
+        any_size_rule=True,
+    ),
 )

@@ -135,7 +135,9 @@ def fused_batch_norm_gradient(
 
 
 record(
-    "FusedBatchNorm", "FusedBatchNormV3", facts=OperatorType(onednn=True, outputs_for_gradient=True)
+    "FusedBatchNorm",
+    "FusedBatchNormV3",
+    facts=OperatorType(onednn=True, outputs_for_gradient=True, rule="batch norm"),
 )
 record("FusedBatchNormGradV3", facts=OperatorType(onednn=True))
-record("FusedBatchNormV2", facts=OperatorType(outputs_for_gradient=True))
+record("FusedBatchNormV2", facts=OperatorType(outputs_for_gradient=True, rule="batch norm"))

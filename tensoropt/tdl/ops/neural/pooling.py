@@ -166,7 +166,11 @@ def local_response_normalisation_gradient(g: Operand, data: Operand, made: Opera
     ]
 
 
-record("AvgPool", facts=OperatorType(onednn=True, linear="first", windows="pool"))
-record("AvgPool3D", "MaxPool3D", "MaxPoolV2", facts=OperatorType(windows="pool"))
+record(
+    "AvgPool",
+    facts=OperatorType(onednn=True, linear="first", windows="pool", rule="average pool"),
+)
+record("AvgPool3D", facts=OperatorType(windows="pool", rule="average pool"))
+record("MaxPool3D", "MaxPoolV2", facts=OperatorType(windows="pool", rule="max pool"))
 record("AvgPoolGrad", "MaxPoolGrad", facts=OperatorType(onednn=True))
-record("MaxPool", facts=OperatorType(onednn=True, windows="pool"))
+record("MaxPool", facts=OperatorType(onednn=True, windows="pool", rule="max pool"))

@@ -19,8 +19,9 @@ from tensoropt.tdl.expression import (
     elementwise,
     equal,
 )
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.whole import WHOLE
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
@@ -128,10 +129,16 @@ def _rows_changed(
     return 3 * rows * prod(inputs[0][1:])
 
 
-@describe(
+_ROW_UPDATES = (
     *("ScatterUpdate", "ScatterAdd", "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMax"),
     *("ScatterMin", "ResourceScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub"),
     *("ResourceScatterMul", "ResourceScatterDiv", "ResourceScatterMax", "ResourceScatterMin"),
+)
+record(*_ROW_UPDATES, facts=OperatorType(rows=(2, 1), any_size_rule=True))
+
+
+@describe(
+    *_ROW_UPDATES,
     mutates=(0,),
     spelled_out=("row",),
     flops=lambda inputs, _: inputs[2].elements,
