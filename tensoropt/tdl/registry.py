@@ -176,7 +176,8 @@ class Registry:
         Raises:
             DescriptionError: if the description does not fit the operator.
         """
-        description = self.find(op_type)
+        known = self.operator_type(op_type)
+        description = known.description
         unknown = any(-1 in spec.shape for spec in (*inputs, *outputs))
         if description is None or (unknown and not description.open_shapes):
             return replicated(op_type, inputs, outputs)
@@ -194,7 +195,7 @@ class Registry:
             if any(value is None for value in needed):
                 found = replicated(op_type, inputs, outputs)
             else:
-                found = _derive(op_type, description, inputs, outputs, taken)
+                found = _derive(op_type, description, inputs, outputs, taken, known.linear)
             self._cache[key] = found
         return found
 
@@ -219,6 +220,7 @@ def _derive(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     attributes: dict[str, object],
+    linear: str | None,
 ) -> Derivation:
     constants = description.constants(len(inputs))
     operands = [Operand(i, spec, constant=i in constants) for i, spec in enumerate(inputs)]
@@ -242,6 +244,7 @@ def _derive(
             flops,
             shaped=description.local is not None,
             partial_outputs=description.partial_outputs(attributes),
+            linear=linear,
         )
     except DescriptionError as error:
         shapes = ", ".join(str(spec.shape) for spec in inputs)
