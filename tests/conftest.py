@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, settings
 
 from benchmarks.launcher import mpirun as mpirun_path
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 FORKSERVER = ROOT / "tests" / "forkserver"

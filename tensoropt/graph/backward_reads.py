@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.tdl import types_with
 
 __all__ = ["VIEWS", "BackwardReads"]
 
-VIEWS = frozenset(
-    {"ExpandDims", "Identity", "PreventGradient", "ReadVariableOp", "Reshape", "Squeeze"}
-    | {"StopGradient"}
-)
+VIEWS = types_with(view="first")
 """Types whose output shares the memory of their first input."""
 
 

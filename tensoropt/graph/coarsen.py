@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.graph.per_graph import per_graph
+from tensoropt.tdl import types_with
 
 __all__ = ["READS", "leaders"]
 
-READS = frozenset({"Identity", "ReadVariableOp", "RefIdentity", "Snapshot"})
+READS = types_with(value="same") - types_with(view="each")
 """Types of operators whose one output is the value of their input."""
 
 

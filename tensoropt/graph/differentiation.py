@@ -7,16 +7,14 @@ from functools import cache
 
 from tensoropt.graph.operator import VARIABLE_TYPES, Graph, TensorName
 from tensoropt.graph.per_graph import per_graph
+from tensoropt.tdl import types_with
 
 __all__ = ["differentiated_inputs", "sparse_tensors"]
 
-_STOPS = frozenset({"StopGradient", "PreventGradient", "ZerosLike", "OnesLike", "ArgMax", "ArgMin"})
-_ENDS = _STOPS | VARIABLE_TYPES
+_ENDS = types_with(gradient_stops=True) | VARIABLE_TYPES
 
 # Operators whose gradient function passes slices on: output number to input number.
-_PASS_SLICES = frozenset(
-    {"Cast", "Identity", "IdentityN", "ReadVariableOp", "RefIdentity", "Snapshot"}
-)
+_PASS_SLICES = types_with(value="same") | types_with(value="converted")
 
 
 @per_graph

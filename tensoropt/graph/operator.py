@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tensoropt.errors import GraphError
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl import types_with
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "CHANGED",
@@ -26,10 +27,10 @@ CHANGED = "_changed"
 """Attribute of a copy of a script's operator: names of the attributes that differ from the
 script's."""
 
-VARIABLE_TYPES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
+VARIABLE_TYPES = types_with(role="variable")
 """Types of operators that hold state."""
 
-PLACEHOLDER_TYPES = frozenset({"Placeholder"})
+PLACEHOLDER_TYPES = types_with(role="placeholder")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from dataclasses import replace
 
 from tensoropt.graph.batch_norm import LOCAL_STATISTICS
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.tdl import operator_type
 
 __all__ = ["changes_last", "in_order", "reads_first", "statistics_last"]
-
-_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
 
 After = Mapping[str, set[str]]
 """For each operator, further operators after which it runs."""
@@ -114,7 +113,7 @@ def _unordered(graph: Graph, unset: frozenset[str]) -> Iterator[tuple[str, str]]
                 continue
             if number in operator.mutates:
                 changes[tensor.operator].append(operator.name)
-            elif operator.type in _READS and tensor.operator not in unset:
+            elif operator_type(operator.type).reads_variable and tensor.operator not in unset:
                 reads[tensor.operator].append(operator.name)
     shared = sorted(reads.keys() & changes.keys())
     marked = [name for variable in shared for name in (*reads[variable], *changes[variable])]

@@ -22,21 +22,21 @@ from dataclasses import replace
 
 from tensoropt.errors import TensorOptError
 from tensoropt.graph.operator import Graph, Operator
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.tdl import Derivation
+from tensoropt.tdl import Derivation, types_with
 from tensoropt.tdl.any_size import along_known
 from tensoropt.tdl.registry import find
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["SHAPE_TYPES", "SizeError", "check_steps", "for_any_size", "sized"]
 
 Shape = tuple[int, ...]
 
-SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size"})
-"""Operators that read only the shape of their input: a device computes the shape of the whole
-tensor from the shape of its piece."""
+SHAPE_TYPES = types_with(role="reads shapes") - {"Rank"}
+"""Types of operators whose outputs a device can compute from the shape of its piece. A rank is
+known before a run."""
 
 _SMALLEST_EXTENT = 2  # an extent of 1 could be broadcast, which larger extents are not
 

@@ -13,12 +13,10 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.per_graph import per_graph
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.tdl.ops.random import DRAWN, DRAWN_WHOLE
+from tensoropt.tdl.ops.random import RANDOM_TYPES
 from tensoropt.tdl.registry import find
 
 __all__ = ["Keeping", "differentiates_gradients", "has_plain_inputs", "recomputable"]
-
-_DRAWS = frozenset({*DRAWN, *DRAWN_WHOLE})
 
 
 def recomputable(operator: Operator) -> bool:
@@ -27,7 +25,7 @@ def recomputable(operator: Operator) -> bool:
         return False
     if operator.gradient is not None or operator.mutates or operator.control_inputs:
         return False
-    if operator.type in VIEWS or operator.type in _DRAWS or looks_up_rows(operator, 0):
+    if operator.type in VIEWS or operator.type in RANDOM_TYPES or looks_up_rows(operator, 0):
         return False
     if not has_plain_inputs(operator) or any(_is_no_tensor(s.dtype) for s in operator.outputs):
         return False

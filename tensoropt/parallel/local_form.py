@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, Piece, lookup
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["local_form", "piece_shape"]
 

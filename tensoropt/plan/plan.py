@@ -24,6 +24,7 @@ from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
 from tensoropt.plan.ways import way
+from tensoropt.tdl import types_with
 from tensoropt.transformations.rewritten.application import Rewrite
 from tensoropt.transformations.staged.schedule import Schedule
 
@@ -32,7 +33,7 @@ __all__ = ["FEWER_DEVICES", "NAMES_ONLY", "OperatorPlan", "Plan"]
 FEWER_DEVICES = frozenset({"mini_parallelism", "mini_cost"})
 """Options of `find_strategy` whose plans may leave devices of the job without work."""
 
-NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
+NAMES_ONLY = types_with(role="names")
 """Types of operators that only name or group other operators' outputs."""
 
 _SCHEMA = 12

@@ -17,12 +17,12 @@ import numpy as np
 
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.planner.choose import choose
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.problem.model import Edge, Node, Problem
 from tensoropt.search.find import frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["load_kernels"]
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from tensoropt.graph.operator import Operator
 from tensoropt.plan.plan import NAMES_ONLY
-from tensoropt.tdl import described
+from tensoropt.tdl import operator_type
 
 __all__ = ["calls_functions", "computes", "is_undescribed", "makes_text"]
-
-_CALLS_FUNCTIONS = frozenset(
-    {
-        *("Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase"),
-        *("StatelessIf", "StatelessWhile", "While"),
-    }
-)
 
 
 def computes(operator: Operator) -> bool:
@@ -34,7 +27,7 @@ def is_undescribed(operator: Operator) -> bool:
         and operator.outputs
         and not makes_text(operator)
         and not operator.is_constant
-        and operator.type not in described()
+        and operator_type(operator.type).description is None
     )
 
 
@@ -42,4 +35,5 @@ def calls_functions(operator: Operator) -> bool:
     """Whether an operator is a loop, a conditional or a call: its functions take the time, as often
     as values say, and neither a description nor a measurement knows how long. A recurrent layer's
     has a description, of its rows."""
-    return operator.type in _CALLS_FUNCTIONS and not operator.attributes.get("_tensoropt_rows")
+    calls = operator_type(operator.type).role == "calls functions"
+    return calls and not operator.attributes.get("_tensoropt_rows")

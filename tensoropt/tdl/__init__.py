@@ -3,14 +3,16 @@
 from tensoropt.tdl import ops
 from tensoropt.tdl.analysis import replicated, source
 from tensoropt.tdl.derivation import Derivation, Halo, Index, InnerCollective
+from tensoropt.tdl.description import Description, Piece
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.registry import (
-    Description,
-    Piece,
     Registry,
     derive,
     describe,
     described,
     lookup,
+    operator_type,
+    types_with,
 )
 
 __all__ = [
@@ -19,13 +21,16 @@ __all__ = [
     "Halo",
     "Index",
     "InnerCollective",
+    "OperatorType",
     "Piece",
     "Registry",
     "derive",
     "describe",
     "described",
     "lookup",
+    "operator_type",
     "ops",
     "replicated",
     "source",
+    "types_with",
 ]

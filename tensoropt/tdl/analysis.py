@@ -15,7 +15,6 @@ from fractions import Fraction
 from math import ceil, prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.derivation import Derivation, Halo, Index
 from tensoropt.tdl.expression import (
     Arithmetic,
@@ -29,6 +28,7 @@ from tensoropt.tdl.expression import (
 from tensoropt.tdl.interval import Interval
 from tensoropt.tdl.linear import linear_inputs
 from tensoropt.tdl.trace import Access, Trace, subscript_interval, trace, variables
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["analyse", "replicated", "source"]
 
@@ -43,6 +43,7 @@ def analyse(
     *,
     shaped: bool = False,
     partial_outputs: Sequence[int] = (),
+    linear: str | None = None,
 ) -> Derivation:
     """Derive an operator's splits from its outputs' lambdas, made with `Operand` inputs.
 
@@ -63,6 +64,7 @@ def analyse(
             reads no input can be split as well.
         partial_outputs: outputs that the emission of a spelled-out index which they lack leaves as
             partial sums.
+        linear: `OperatorType.linear` of the type.
 
     Raises:
         DescriptionError: if the description does not fit the shapes.
@@ -114,7 +116,7 @@ def analyse(
             if before or after
         ),
         _flops(run) if flops is None else flops,
-        linear_inputs(op_type, inputs, outputs),
+        linear_inputs(linear, inputs, outputs),
     )
 
 

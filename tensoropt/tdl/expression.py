@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.errors import DescriptionError
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "Arithmetic",

@@ -1,27 +1,34 @@
-"""Descriptions by operator type, and what follows from them at given shapes."""
+"""The records of all operator types, and the derivations of their descriptions at given shapes."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from tensoropt.errors import DescriptionError
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.analysis import analyse, replicated
 from tensoropt.tdl.any_size import AnySize
-from tensoropt.tdl.derivation import Derivation, InnerCollective
+from tensoropt.tdl.derivation import Derivation
+from tensoropt.tdl.description import (
+    CountFlops,
+    CountMoved,
+    Describe,
+    Description,
+    InnerCollectives,
+    Local,
+    PartialOutputs,
+    SpelledOut,
+)
 from tensoropt.tdl.expression import Operand
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
-    "Description",
-    "OutputShape",
-    "Piece",
     "Registry",
     "derive",
     "describe",
@@ -29,124 +36,41 @@ __all__ = [
     "find",
     "lookup",
     "moves_rows",
-    "output_shape",
+    "operator_type",
+    "record",
+    "types_with",
 ]
 
-Describe = Callable[..., Any]
-Shapes = Sequence[tuple[int, ...]]
-InnerCollectives = Callable[[frozenset[str], Shapes, Shapes], Sequence[InnerCollective]]
-SpelledOut = tuple[str | int, ...]
-PartialOutputs = Callable[[Mapping[str, object]], tuple[int, ...]]
-CountFlops = Callable[..., int]
-CountMoved = Callable[[frozenset[str], Shapes, Shapes], int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
-    """An operator, whole, and the shapes that one device's piece of it has.
-
-    Attributes:
-        inputs: the whole inputs, with the values of constants.
-        attributes: the graph's.
-        local_inputs: the inputs' shapes on a device.
-        local_outputs: the outputs' shapes on a device.
-    """
-
-    inputs: Sequence[TensorSpec]
-    attributes: Mapping[str, object]
-    local_inputs: tuple[tuple[int, ...], ...]
-    local_outputs: tuple[tuple[int, ...], ...]
-
-
-Local = Callable[[Piece], Mapping[int | str, object]]
-
-
-@dataclass(frozen=True, slots=True)
-class OutputShape:
-    """The `Description.local` of an operator with an operand that is its first output's shape.
-
-    Attributes:
-        operand: number of that input.
-    """
-
-    operand: int
-
-    def __call__(self, piece: Piece) -> Mapping[int | str, object]:
-        """The shape of the piece."""
-        return {self.operand: piece.local_outputs[0]}
-
-
-output_shape = OutputShape
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """A registered description and what else the emitter must know of the operator.
-
-    Attributes:
-        function: from operands (positional) and attributes (keyword-only, TensorFlow's names; the
-            name ``outputs`` receives the outputs' specs) to a lambda, a tuple of lambdas with one
-            per output (None for an output that the language cannot say), or None where this use
-            of the operator is not described.
-        constant_operands: inputs whose values the description reads; negative ones count from the
-            last.
-        mutates: inputs that are variables, updated in place.
-        local: what the kernel on a piece must be given instead of the graph's own: by input
-            number a constant, by name an attribute. With one, the kernel makes pieces even along
-            an index that reads no input.
-        spelled_out: indices, by name or by dimension of the first output, that can be split
-            though the kernel does not do it: execution has a rule for them. May depend on the
-            attributes.
-        inner_collectives: what such a rule communicates inside the operator, from the names of
-            the split indices, the local input shapes and the local output shapes.
-        partial_outputs: from the attributes, outputs that such a rule leaves as partial sums, see
-            `tensoropt.tdl.derivation.Index`.
-        flops: arithmetic operations, where the description's own count misleads: from the specs of
-            inputs and outputs, and from the attributes that both it and ``function`` name.
-        moved: elements that a piece reads and writes, where its inputs and outputs mislead: of a
-            table only the rows that are looked up. Arguments as of ``inner_collectives``.
-        open_shapes: whether dimensions that only a run decides may occur. They are never split;
-            any other operator with one runs replicated.
-        any_size: whether a split holds whatever the extents are that only a run decides, see
-            `tensoropt.tdl.any_size`; None where nothing is said of that.
-    """
-
-    function: Describe
-    constant_operands: tuple[int, ...] = ()
-    mutates: tuple[int, ...] = ()
-    local: Local | None = None
-    spelled_out: SpelledOut | Callable[[Mapping[str, object]], SpelledOut] = ()
-    inner_collectives: InnerCollectives | None = None
-    partial_outputs: PartialOutputs = lambda _: ()
-    flops: CountFlops | None = None
-    moved: CountMoved | None = None
-    open_shapes: bool = False
-    any_size: AnySize | None = None
-
-    def spelled_out_by(self, attributes: Mapping[str, object]) -> SpelledOut:
-        """The spelled-out indices of an operator with these attributes."""
-        return self.spelled_out(attributes) if callable(self.spelled_out) else self.spelled_out
-
-    @property
-    def where(self) -> str:
-        """File and line of the description."""
-        code = inspect.unwrap(self.function).__code__
-        return f"{code.co_filename}:{code.co_firstlineno}"
-
-    def constants(self, inputs: int) -> tuple[int, ...]:
-        """Numbers of the constant operands of an operator with so many inputs."""
-        numbers = (n + inputs if n < 0 else n for n in self.constant_operands)
-        return tuple(n for n in numbers if 0 <= n < inputs)
+_UNKNOWN = OperatorType()
 
 
 class Registry:
-    """Descriptions by operator type, with a cache of derivations."""
+    """The records of operator types, with a cache of derivations."""
 
-    __slots__ = ("_cache", "_descriptions")
+    __slots__ = ("_cache", "_types")
 
     def __init__(self) -> None:
-        self._descriptions: dict[str, Description] = {}
+        self._types: dict[str, OperatorType] = {}
         self._cache: dict[object, Derivation] = {}
+
+    def record(self, *op_types: str, facts: OperatorType) -> None:
+        """Add facts to the records of one or several operator types.
+
+        Args:
+            op_types: the types.
+            facts: a record in which only these facts differ from the defaults.
+
+        Raises:
+            DescriptionError: if a record has one of these facts already.
+        """
+        names = [each.name for each in fields(facts)]
+        stated = {n: getattr(facts, n) for n in names if getattr(facts, n) != getattr(_UNKNOWN, n)}
+        for op_type in op_types:
+            known = self._types.get(op_type, _UNKNOWN)
+            for name in stated:
+                if getattr(known, name) != getattr(_UNKNOWN, name):
+                    raise _stated_twice(op_type, name, known, facts)
+            self._types[op_type] = replace(known, **stated)
 
     def describe(
         self,
@@ -162,10 +86,12 @@ class Registry:
         open_shapes: bool = False,
         any_size: AnySize | None = None,
     ) -> Callable[[Describe], Describe]:
-        """A decorator that registers a description for one or several operator types.
+        """Return a decorator that records a description of one or several operator types.
+
+        The arguments are the attributes of `Description`.
 
         Raises:
-            DescriptionError: if a type has a description already.
+            DescriptionError: by the decorator, if a type has a description already.
         """
 
         def register(function: Describe) -> Describe:
@@ -182,46 +108,51 @@ class Registry:
                 open_shapes,
                 any_size,
             )
-            for op_type in op_types:
-                if op_type in self._descriptions:
-                    raise DescriptionError(
-                        f"an operator type has one description. Got a second one of {op_type} at "
-                        f"{description.where}; the first is at "
-                        f"{self._descriptions[op_type].where}. Remove one."
-                    )
-                self._descriptions[op_type] = description
+            self.record(*op_types, facts=OperatorType(description=description))
             return function
 
         return register
 
+    def operator_type(self, op_type: str) -> OperatorType:
+        """Return the record of an operator type; that of an unknown type has the defaults."""
+        return self._types.get(op_type, _UNKNOWN)
+
+    def types_with(self, **facts: object) -> frozenset[str]:
+        """Return the operator types whose records have all of these facts."""
+        return frozenset(
+            op_type
+            for op_type, known in self._types.items()
+            if all(getattr(known, name) == value for name, value in facts.items())
+        )
+
     def lookup(self, op_type: str) -> Description:
-        """The description of an operator type.
+        """Return the description of an operator type.
 
         Raises:
             DescriptionError: if it has none; lists near names.
         """
-        try:
-            return self._descriptions[op_type]
-        except KeyError:
-            near = get_close_matches(op_type, self._descriptions, n=3)
-            hint = f" Near names: {', '.join(near)}." if near else ""
-            raise DescriptionError(
-                f"a described operator type is needed. Got {op_type!r}.{hint} Describe it with "
-                f'@describe("{op_type}").'
-            ) from None
+        description = self.find(op_type)
+        if description is not None:
+            return description
+        near = get_close_matches(op_type, self.described(), n=3)
+        hint = f" Near names: {', '.join(near)}." if near else ""
+        raise DescriptionError(
+            f"a described operator type is needed. Got {op_type!r}.{hint} Describe it with "
+            f'@describe("{op_type}").'
+        )
 
     def find(self, op_type: str) -> Description | None:
-        """The description of an operator type, None if it has none."""
-        return self._descriptions.get(op_type)
+        """Return the description of an operator type, None if it has none."""
+        return self.operator_type(op_type).description
 
     def moves_rows(self, op_type: str) -> bool:
-        """Whether a description says what is moved: rows that are looked up, not their table."""
+        """Whether a piece reads or writes only some rows of its table, see `Description.moved`."""
         description = self.find(op_type)
         return description is not None and description.moved is not None
 
     def described(self) -> tuple[str, ...]:
-        """All described operator types, sorted."""
-        return tuple(sorted(self._descriptions))
+        """Return all described operator types, sorted."""
+        return tuple(sorted(n for n, each in self._types.items() if each.description is not None))
 
     def derive(
         self,
@@ -245,7 +176,8 @@ class Registry:
         Raises:
             DescriptionError: if the description does not fit the operator.
         """
-        description = self._descriptions.get(op_type)
+        known = self.operator_type(op_type)
+        description = known.description
         unknown = any(-1 in spec.shape for spec in (*inputs, *outputs))
         if description is None or (unknown and not description.open_shapes):
             return replicated(op_type, inputs, outputs)
@@ -263,9 +195,23 @@ class Registry:
             if any(value is None for value in needed):
                 found = replicated(op_type, inputs, outputs)
             else:
-                found = _derive(op_type, description, inputs, outputs, taken)
+                found = _derive(op_type, description, inputs, outputs, taken, known.linear)
             self._cache[key] = found
         return found
+
+
+def _stated_twice(
+    op_type: str, name: str, known: OperatorType, facts: OperatorType
+) -> DescriptionError:
+    if known.description is not None and facts.description is not None:
+        return DescriptionError(
+            f"an operator type has one description. Got a second one of {op_type} at "
+            f"{facts.description.where}; the first is at {known.description.where}. Remove one."
+        )
+    return DescriptionError(
+        f"a fact of an operator type is stated once. Got {name} of {op_type} a second time: "
+        f"{getattr(facts, name)!r}, at first {getattr(known, name)!r}. Remove one."
+    )
 
 
 def _derive(
@@ -274,6 +220,7 @@ def _derive(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     attributes: dict[str, object],
+    linear: str | None,
 ) -> Derivation:
     constants = description.constants(len(inputs))
     operands = [Operand(i, spec, constant=i in constants) for i, spec in enumerate(inputs)]
@@ -297,6 +244,7 @@ def _derive(
             flops,
             shaped=description.local is not None,
             partial_outputs=description.partial_outputs(attributes),
+            linear=linear,
         )
     except DescriptionError as error:
         shapes = ", ".join(str(spec.shape) for spec in inputs)
@@ -362,6 +310,9 @@ def _freeze(attributes: Mapping[str, object]) -> object:
 
 
 _REGISTRY = Registry()
+record = _REGISTRY.record
+operator_type = _REGISTRY.operator_type
+types_with = _REGISTRY.types_with
 describe = _REGISTRY.describe
 find = _REGISTRY.find
 lookup = _REGISTRY.lookup

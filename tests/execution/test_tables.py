@@ -17,13 +17,13 @@ from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.parallel.strategy import derivation_of
+from tensoropt.tensor_spec import TensorSpec
 from tests.oracles.equality import (
     Script,
     draw,

@@ -17,11 +17,11 @@ from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.tensor_spec import TensorSpec
 from tests.oracles.equality import draw, random_prices
 
 RANDOM = np.random.default_rng(1)

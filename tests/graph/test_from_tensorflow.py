@@ -13,7 +13,7 @@ import tensoropt
 from tensoropt.errors import GraphError
 from tensoropt.graph.from_tensorflow import bind_shapes, import_graph, references
 from tensoropt.graph.operator import GRADIENT, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 tf = tensorflow.compat.v1
 

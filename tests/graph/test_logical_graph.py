@@ -10,7 +10,7 @@ import pytest
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 FLOAT = TensorSpec((4, 4), "float32")
 HANDLE = TensorSpec((4, 4), "resource")

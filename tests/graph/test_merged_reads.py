@@ -8,7 +8,7 @@ import tensoropt
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.merged_reads import merge_reads
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 tensoropt.enable_graph_mode()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensoropt.graph.batch_norm import with_batch_norm
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.ordering import reads_first, statistics_last
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 HANDLE = TensorSpec((), "resource")
 NUMBER = TensorSpec((), "float32")

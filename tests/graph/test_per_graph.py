@@ -7,7 +7,7 @@ import weakref
 
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.graph.per_graph import per_graph
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 
 class _Found:

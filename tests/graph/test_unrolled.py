@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.graph.unrolled import same_in_every_step
+from tensoropt.tensor_spec import TensorSpec
 
 VECTOR = TensorSpec((4, 4), "float32")
 

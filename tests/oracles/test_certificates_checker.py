@@ -13,7 +13,6 @@ from tensoropt.errors import OptionError
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -21,6 +20,7 @@ from tensoropt.parallel.resharding import plan_reshard, step_bytes
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.search import frontier_tracking
+from tensoropt.tensor_spec import TensorSpec
 from tests.oracles.certificates.checker import Checker
 from tests.oracles.certificates.checker.cheapest_way import cheapest_way
 

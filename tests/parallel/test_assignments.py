@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tensoropt.errors import LayoutError
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.assignments import (
     assignment_of,
     assignments,
@@ -24,6 +23,7 @@ from tensoropt.parallel.configuration import configurations, input_slot, output_
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive
+from tensoropt.tensor_spec import TensorSpec
 
 
 def spec(*shape: int) -> TensorSpec:

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensoropt.errors import LayoutError
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import (
     Configuration,
     configurations,
@@ -28,6 +27,7 @@ from tensoropt.parallel.configuration import (
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive, replicated, source
+from tensoropt.tensor_spec import TensorSpec
 
 NO_ATTRIBUTES: Mapping[str, object] = {}
 

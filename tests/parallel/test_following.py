@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tensor_spec import TensorSpec
 
 FLOAT = "float32"
 SHAPE = (8, 12)

@@ -6,11 +6,11 @@ import pytest
 
 from tensoropt.errors import LayoutError
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.keeping import Keeping, differentiates_gradients, recomputable
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tensor_spec import TensorSpec
 
 ROWS = TensorSpec((16, 16), "float32")
 ROW_SPLIT, COLUMN_SPLIT, WHOLE = ((0,), ()), ((), (0,)), ((), ())

@@ -8,11 +8,11 @@ import pytest
 
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.operator import Graph, Operator
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.planner.notes import notes_of
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.search.pareto.frontier import EndedBy
+from tensoropt.tensor_spec import TensorSpec
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.peak.estimated_peak import Peak, PlanSteps
 from tensoropt.errors import InfeasibleError
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.plan import Plan
@@ -21,6 +20,7 @@ from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.prices.peak import fitting_point, predicted_peak
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import search_frontier
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.rewritten.application import Rewrite
 
 MB = 1 << 20

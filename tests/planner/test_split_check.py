@@ -11,11 +11,11 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.planner.choose import choose
 from tensoropt.planner.request import Request
 from tensoropt.planner.split_check import Check, OperatorCheck, check, check_graph
 from tensoropt.report.split_check_table import check_table
+from tensoropt.tensor_spec import TensorSpec
 
 CLUSTER = load_cluster("2x8-v100")
 FLOAT = "float32"

@@ -11,7 +11,6 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.memory import Footprint
 from tensoropt.cost.model import ClusterCostModel, CostModel
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.assignments import assignments, configuration_of
 from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
 from tensoropt.parallel.mesh import Mesh
@@ -21,6 +20,7 @@ from tensoropt.problem.operators.local_work import known, operator_work
 from tensoropt.problem.operators.memory import among_kept, memory_amounts
 from tensoropt.problem.operators.operator_costs import OperatorCosts
 from tensoropt.tdl import Derivation
+from tensoropt.tensor_spec import TensorSpec
 
 
 class ByShapes(ClusterCostModel):

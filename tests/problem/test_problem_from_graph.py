@@ -7,9 +7,9 @@ import numpy as np
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
+from tensoropt.tensor_spec import TensorSpec
 from tests.oracles.certificates.checker import Checker
 
 STEPS = 4

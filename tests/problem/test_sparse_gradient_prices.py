@@ -11,7 +11,6 @@ import pytest
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.assignments import encode
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
@@ -19,6 +18,7 @@ from tensoropt.parallel.resharding.distances import Distances
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.sparse_gradients import Slices, slices_times
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
+from tensoropt.tensor_spec import TensorSpec
 
 ROWS, COLUMNS, LOOKED_UP = 1 << 20, 512, 4096
 CLUSTER = load_cluster("8-v100")

@@ -19,11 +19,11 @@ from reproduction.tofu.alternatives import (
 from reproduction.tofu.traffic import Traffic, step_bytes
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.baselines.nearest import leader_assignments
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.tensor_spec import TensorSpec
 
 CLUSTER = load_cluster("8-k80")
 MESH = CLUSTER.mesh(8)

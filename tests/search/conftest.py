@@ -15,12 +15,12 @@ import pytest
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import Edge, Frontier, Node, Problem
 from tensoropt.search.watch import Watch
+from tensoropt.tensor_spec import TensorSpec
 
 Pairs = list[tuple[int, int]]
 

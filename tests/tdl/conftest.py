@@ -19,7 +19,6 @@ import tensorflow as tf
 from tensorflow.python.eager import context  # eager code though a script's graph mode is on
 from tensorflow.python.framework import op_def_registry, ops
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import (
     Configuration,
     configurations,
@@ -32,6 +31,7 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive, lookup
+from tensoropt.tensor_spec import TensorSpec
 
 Array = npt.NDArray[Any]
 

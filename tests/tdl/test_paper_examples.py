@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tensoropt.errors import DescriptionError
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import configurations
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Halo, Registry
 from tensoropt.tdl.expression import Opaque, Operand, Sum
+from tensoropt.tensor_spec import TensorSpec
 
 
 def spec(*shape: int) -> TensorSpec:

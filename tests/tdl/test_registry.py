@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 
 from tensoropt.errors import DescriptionError
-from tensoropt.graph.tensor import TensorSpec
-from tensoropt.tdl import Piece, Registry, derive, described, lookup, replicated, source
+from tensoropt.tdl import (
+    OperatorType,
+    Piece,
+    Registry,
+    derive,
+    described,
+    lookup,
+    replicated,
+    source,
+)
 from tensoropt.tdl.expression import Operand, Sum
+from tensoropt.tensor_spec import TensorSpec
 
 MATRIX = TensorSpec((6, 4), "float32")
 
@@ -20,6 +29,22 @@ def test_a_second_description_names_both_places() -> None:
     registry.describe("Copy")(lambda a: lambda i: a[i])
     with pytest.raises(DescriptionError, match=r"second one of Copy at .*:\d+; .* at .*:\d+"):
         registry.describe("Other", "Copy")(lambda a: lambda i: a[i])
+
+
+def test_a_fact_is_stated_once_and_an_unknown_type_has_none() -> None:
+    registry = Registry()
+    registry.describe("Copy")(lambda a: lambda i: a[i])
+    registry.record("Copy", "Turn", facts=OperatorType(view="first"))
+    registry.record("Copy", facts=OperatorType(in_line=True))
+    assert registry.described() == ("Copy",)
+    copy = registry.operator_type("Copy")
+    assert (copy.view, copy.in_line) == ("first", True)
+    assert copy.description is registry.lookup("Copy")
+    assert registry.types_with(view="first") == {"Copy", "Turn"}
+    assert registry.types_with(view="first", in_line=True) == {"Copy"}
+    assert registry.operator_type("NoSuchOperator") == OperatorType()
+    with pytest.raises(DescriptionError, match="view of Turn a second time: 'each', at first 'fi"):
+        registry.record("Turn", facts=OperatorType(view="each"))
 
 
 def test_a_miss_lists_near_names() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import configurations, input_slot, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive
+from tensoropt.tensor_spec import TensorSpec
 
 
 def reshape(source: tuple[int, ...], target: tuple[int, ...]) -> Derivation:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import configurations
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive
 from tensoropt.tdl.ops.neural.windows import windows
+from tensoropt.tensor_spec import TensorSpec
 
 
 def spec(*shape: int) -> TensorSpec:

@@ -17,10 +17,10 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.ordering import in_order
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import atomic_components
 from tensoropt.pipeline.split.sample import Sample
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.microbatches.accumulated import accumulated
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.staged.assignment import assign_forward

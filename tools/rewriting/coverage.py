@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.errors import LayoutError
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import (
     Configuration,
     configurations,
@@ -32,6 +31,7 @@ from tensoropt.rewriting.operators import PARALLEL
 from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 from tensoropt.tdl import derive
+from tensoropt.tensor_spec import TensorSpec
 from tools.rewriting.tensorflow_form import Step, steps_of
 
 __all__ = ["Covered", "Uncovered", "cover"]

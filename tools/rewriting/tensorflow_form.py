@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensoropt.errors import GraphError
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.rewriting.terms import Term
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["OP_TYPES", "Step", "steps_of"]
 

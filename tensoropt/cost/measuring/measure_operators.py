@@ -27,6 +27,7 @@ from tensoropt.graph.operator import VARIABLE_TYPES, Operator
 from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import operator_type
 
 __all__ = ["ROUNDS", "EmitParts", "measure_operator"]
 
@@ -46,12 +47,6 @@ ROUNDS = 15
 """Repetitions of each chain. The chains take turns."""
 _LONG_SECONDS = 0.1
 """Chains that take longer are repeated 3 times only."""
-
-_FIRST_OUTPUT_ALONE = ("FusedBatchNorm", "SoftmaxCrossEntropyWithLogits")
-"""Types of which only the first output is differentiated. The others are for the gradient."""
-
-_PASSES_VALUE = frozenset({"Cast", "Identity", "ReadVariableOp"})
-"""Types that pass on the value of a variable."""
 
 _FAILURES = (
     tf.errors.OpError,
@@ -261,8 +256,7 @@ def _timed(
 
 def _differentiable(type_: str, outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     floating = [tensor for tensor in outputs if tensor.dtype.is_floating]
-    alone = any(name in type_ for name in _FIRST_OUTPUT_ALONE)
-    return floating[:1] if alone else floating
+    return floating[:1] if operator_type(type_).outputs_for_gradient else floating
 
 
 def _inputs(
@@ -297,7 +291,7 @@ def _read(inputs: Sequence[Sequence[tf.Tensor]]) -> list[tf.Operation]:
 
 def _is_variable(given: tf.Tensor | None) -> bool:
     """Whether a tensor of the script is a variable or its value."""
-    while given is not None and given.op.type in _PASSES_VALUE:
+    while given is not None and operator_type(given.op.type).value in ("same", "converted"):
         given = given.op.inputs[0]
     return given is not None and given.op.type in VARIABLE_TYPES
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Step
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["DeviceProgram", "Kernel"]
 

@@ -6,25 +6,23 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tensoropt.cost.peak.estimated_forward import WRITES_OVER, ForwardEvents
+from tensoropt.cost.peak.estimated_forward import ForwardEvents, writes_over
 from tensoropt.cost.peak.timeline import Buffer, Event
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.buckets import path_to_variable
 from tensoropt.parallel.keeping import Keeping
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tdl import types_with
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["BackwardEvents"]
 
-_PASSES_GRADIENT = frozenset({"Add", "AddN", "AddV2", "BiasAdd", "Sub"}) | VIEWS
+_PASSES_GRADIENT = types_with(gradient_passes=True) | VIEWS
 """Types whose gradient by an input of the output's shape is the gradient of the output."""
-
-_GRADIENT_WRITES_OVER = WRITES_OVER | {"Softmax", "LogSoftmax"}
-"""Types whose gradient is written over the gradient of the output, which has the same shape."""
 
 
 @dataclass(slots=True)
@@ -189,9 +187,10 @@ class BackwardEvents:
             else:
                 new_buffers.append((buffer, size))
             gradients.append((number, buffer))
-        writes_over = operator.type in _GRADIENT_WRITES_OVER
+        # If a kernel can write over its input, its gradient can write over the upstream one.
+        over = writes_over(operator.type)
         label = f"gradient of {operator.name}"
-        self._timeline.events.append(Event(label, tuple(needed), tuple(new_buffers), writes_over))
+        self._timeline.events.append(Event(label, tuple(needed), tuple(new_buffers), over))
         for size, by_window, buffer in halos:
             self._timeline.events.append(Event(f"{label}/halo", (by_window,), ((buffer, size),)))
         for number, buffer in gradients:
@@ -246,10 +245,8 @@ class BackwardEvents:
                 for n, spec in enumerate(operator.outputs)
             )
             self._made.update(buffer for buffer, _ in outputs)
-            writes_over = operator.type in WRITES_OVER
-            self._timeline.events.append(
-                Event(f"{operator.name} again", read, outputs, writes_over)
-            )
+            over = writes_over(operator.type)
+            self._timeline.events.append(Event(f"{operator.name} again", read, outputs, over))
         return again
 
     def _output_in_backward(self, tensor: TensorName) -> Buffer:

@@ -8,25 +8,19 @@ from math import prod
 from tensoropt.cost.peak.timeline import Buffer, Event, Timeline
 from tensoropt.graph.backward_reads import VIEWS
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.resharding.windows import LocalWindows
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tdl import operator_type
+from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["WRITES_OVER", "ForwardEvents", "PlanSteps"]
+__all__ = ["ForwardEvents", "PlanSteps", "writes_over"]
 
 PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]
 """Plans a resharding from a tensor's shape and dtype, the source and the target layout."""
-
-WRITES_OVER = frozenset(
-    {"Abs", "Add", "AddN", "AddV2", "BiasAdd", "Cast", "Div", "Elu", "Exp", "LeakyRelu", "Log"}
-    | {"Maximum", "Minimum", "Mul", "Neg", "Pow", "RealDiv", "Relu", "Relu6", "Rsqrt", "Sigmoid"}
-    | {"Softmax", "Softplus", "Sqrt", "Square", "SquaredDifference", "Sub", "Tanh"}
-)
-"""Types whose kernel writes its output over an input that no other operator needs."""
 
 _CROSS_ENTROPIES = frozenset(
     {"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
@@ -74,7 +68,7 @@ class ForwardEvents:
         if operator.type in VIEWS:
             self.timeline.shares[outputs[0][0]] = read[0]
             return
-        writes_over = operator.type in WRITES_OVER
+        over = writes_over(operator.type)
         temporary = self._cross_entropy_bytes(operator)
         windows = self.windows(operator)
         if windows is not None:
@@ -84,7 +78,7 @@ class ForwardEvents:
             by_windows: Buffer = (operator.name, "written")
             self.timeline.events.append(Event(operator.name, read, ((by_windows, written),)))
             read = (by_windows,)
-        self.timeline.events.append(Event(operator.name, read, outputs, writes_over, temporary))
+        self.timeline.events.append(Event(operator.name, read, outputs, over, temporary))
 
     def windows(self, operator: Operator) -> LocalWindows | None:
         """Return the windows of an operator whose iteration space is split, None for others."""
@@ -175,9 +169,9 @@ class ForwardEvents:
                 self.timeline.shares[after] = made
                 self.timeline.parts[after] = self.local(spec, step.target)
             else:
-                writes_over = step.kind == "allreduce"
+                over = step.kind == "allreduce"
                 new_buffers = ((after, self.local(spec, step.target)),)
-                self.timeline.events.append(Event(label, (made,), new_buffers, writes_over))
+                self.timeline.events.append(Event(label, (made,), new_buffers, over))
             made = after
 
     def slot(self, operator: Operator, number: int) -> Slot:
@@ -189,6 +183,11 @@ class ForwardEvents:
         if -1 in spec.shape or spec.dtype in ("resource", "variant", "string"):
             return 0
         return layout.local_elements(spec.shape, self._mesh) * spec.itemsize
+
+
+def writes_over(op_type: str) -> bool:
+    """Whether a kernel takes an input's memory for its first output."""
+    return any(output == 0 for _, output in operator_type(op_type).overwrites)
 
 
 def _is_view(step: ReshardStep, spec: TensorSpec, mesh: Mesh) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from math import prod
 
 from tensoropt.cost.peak.device_program import Kernel
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.resharding import Exchange, ReshardStep
+from tensoropt.tdl import operator_type, types_with
+from tensoropt.tdl.operator_type import EACH_INPUT
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "HOST_CALL",
@@ -28,40 +30,12 @@ MOVE, MOVE_TOGETHER = "CollectivesMove", "CollectivesAllreduce"
 """Types of kernels that communicate: a call of Python, and kernels in C++ for one or several
 tensors."""
 
-IN_LINE = frozenset(
-    {"BroadcastGradientArgs", "Const", "ExpandDims", "Identity", "IdentityN", "NoOp", "Placeholder"}
-    | {"PreventGradient", "Rank", "Reshape", "Shape", "ShapeN", "Size", "Snapshot", "Squeeze"}
-    | {"StopGradient", "VarHandleOp", "ConcatOffset", "InvertPermutation", "VarIsInitializedOp"}
-)
+IN_LINE = types_with(in_line=True)
 """Types that the executor runs at once, in the thread that made them ready."""
 
-REWRITTEN = frozenset(
-    {"BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
-    | {"Conv3D", "Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "DepthwiseConv2dNative"}
-    | {"Einsum", "FusedBatchNorm", "FusedBatchNormGradV3", "FusedBatchNormV3", "LeakyRelu"}
-    | {"MatMul", "MaxPool", "MaxPoolGrad", "AvgPool", "AvgPoolGrad", "Softmax", "Transpose"}
-)
+REWRITTEN = types_with(onednn=True)
 """Types that TensorFlow replaces by oneDNN's. The executor visits replaced kernels last."""
 
-_VIEWS = frozenset(
-    {"ExpandDims", "Identity", "IdentityN", "PreventGradient", "ReadVariableOp", "Reshape"}
-    | {"Squeeze", "StopGradient", "Snapshot"}
-)
-
-_OVER_FIRST = frozenset(
-    {"Abs", "BiasAdd", "Ceil", "Cos", "Elu", "Erf", "Exp", "Expm1", "Floor", "Inv", "LeakyRelu"}
-    | {"Log", "Log1p", "LogSoftmax", "LogicalNot", "Neg", "OnesLike", "Reciprocal", "Relu", "Relu6"}
-    | {"Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sin", "Softmax", "Softplus", "Softsign"}
-    | {"Sqrt", "Square", "Tan", "Tanh", "ZerosLike"}
-)
-_OVER_EITHER = frozenset(
-    {"Add", "AddV2", "Div", "DivNoNan", "EluGrad", "FloorDiv", "FloorMod", "InvGrad"}
-    | {"LeakyReluGrad", "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Mul", "MulNoNan", "Pow"}
-    | {"RealDiv", "ReciprocalGrad", "Relu6Grad", "ReluGrad", "RsqrtGrad", "SeluGrad"}
-    | {"SigmoidGrad", "SoftplusGrad", "SoftsignGrad", "SqrtGrad", "SquaredDifference", "Sub"}
-    | {"TanhGrad"}
-)
-_OVER_CHOSEN = frozenset({"Select", "SelectV2"})
 _ALIGNED_BYTES = 64
 
 
@@ -70,27 +44,21 @@ def writes_over(kernel: Kernel) -> tuple[tuple[int, int], ...]:
 
     Each is a pair of an input and an output.
     """
-    if kernel.type in _OVER_FIRST:
-        return ((0, 0),)
-    if kernel.type in _OVER_EITHER:
-        return ((0, 0), (1, 0))
-    if kernel.type == "AddN":
-        return tuple((number, 0) for number in range(len(kernel.inputs)))
-    if kernel.type in _OVER_CHOSEN:
-        return ((1, 0), (2, 0))
     if kernel.type == MOVE_TOGETHER:
         return tuple((number, number) for number in range(len(kernel.inputs)))
     if kernel.type == MOVE:
         (step,) = kernel.steps
         return ((0, 0),) if isinstance(step, ReshardStep) and step.kind == "allreduce" else ()
-    if kernel.type in ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"):
-        return ((0, 1),)
-    return ()
+    pairs = operator_type(kernel.type).overwrites
+    if pairs == (EACH_INPUT,):
+        return tuple((number, 0) for number in range(len(kernel.inputs)))
+    return pairs
 
 
 def same_memory(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
     """Return the outputs that share an input's memory: the input by output."""
-    if kernel.type in _VIEWS:
+    known = operator_type(kernel.type)
+    if known.view is not None:
         return {number: number for number in range(len(kernel.outputs))}
     if kernel.type == "Slice" and 1 in kernel.operands:
         return {0: 0} if _is_aligned_rows(read[0], kernel.operands[1], kernel.outputs[0]) else {}
@@ -105,7 +73,7 @@ def same_memory(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
         aligned = all(piece.bytes % _ALIGNED_BYTES == 0 for piece in kernel.outputs)
         first = kernel.operands.get(-1, (0,)) == (0,)
         return dict.fromkeys(range(len(kernel.outputs)), 0) if first and aligned else {}
-    if kernel.type in ("Cast", "ConcatV2", "Pack", "BroadcastTo", "Tile", "Sum", "Mean", "Max"):
+    if known.passes_unchanged:
         return _unchanged(kernel, read)
     if kernel.type == "Transpose" and 1 in kernel.operands:
         moved = [dim for dim in kernel.operands[1] if read[0].shape[dim] != 1]

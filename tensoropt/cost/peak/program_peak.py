@@ -10,12 +10,13 @@ from tensoropt.cost.peak.estimated_peak import Peak
 from tensoropt.cost.peak.execution_order import execution_order, readers
 from tensoropt.cost.peak.fused_memory import fused_memory
 from tensoropt.cost.peak.kernel_memory import HOST_CALL, same_memory, temporary_bytes, writes_over
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl import operator_type
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["program_peak"]
 
-_STAY = frozenset({"Const", "Placeholder", "VarHandleOp", "Variable", "VariableV2"})
-"""Types whose output stays in memory between steps."""
+_STAY = frozenset({"variable", "placeholder", "constant"})
+"""Roles of operators whose output stays in memory between steps."""
 _BY_ROW = ("ResourceGather", "ResourceScatter", "ResourceSparseApply")
 """Prefixes of types after which TensorFlow copies the variable whenever it is read."""
 _SEND = re.compile(r"(^|/)send(_\d+)?$")
@@ -101,7 +102,7 @@ class _Run:
         self._sent_bytes = 0
         self.resident = program.kept_bytes
         for number, kernel in enumerate(program.kernels):
-            if kernel.type in _STAY:
+            if operator_type(kernel.type).role in _STAY:
                 size = sum(spec.bytes for spec in kernel.outputs)
                 self._buffers[(number, 0)] = _Buffer(size, 1)
                 self.resident += size

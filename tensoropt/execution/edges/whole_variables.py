@@ -20,10 +20,10 @@ from tensoropt.graph.from_tensorflow import called_functions, function_closure
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tdl import operator_type
 
 __all__ = ["WholeVariables", "may_write", "read_shards", "write"]
 
-_LAYOUT_FREE = frozenset({"VarIsInitializedOp", "IsVariableInitialized", "DestroyResourceOp"})
 _WRITES = re.compile(r"^(Assign|Destroy|Resource(?!Gather)|Scatter|.*Apply)")
 _numbers = itertools.count()
 
@@ -55,7 +55,7 @@ class WholeVariables:
 
     def gathered(self, operator: Operator) -> list[int]:
         """The inputs that are variables stored in shards that the operator cannot work on."""
-        if operator.type in _LAYOUT_FREE:
+        if operator_type(operator.type).any_layout:
             return []
         return [
             number
@@ -134,7 +134,7 @@ class WholeVariables:
 
 def may_write(script: tf.Graph, operation: tf.Operation) -> bool:
     """Whether an operator may change a variable, looking into the functions that it calls."""
-    if operation.type == "ReadVariableOp" or operation.type.startswith("ResourceGather"):
+    if operator_type(operation.type).reads_variable:
         return False
     called = called_functions(operation.node_def.attr)
     if not called:

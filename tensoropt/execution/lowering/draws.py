@@ -20,11 +20,12 @@ from tensoropt.errors import GraphError
 from tensoropt.execution.lowering.functions import job_seeds
 from tensoropt.execution.lowering.microbatches import whole_region
 from tensoropt.execution.lowering.open_shapes import static_shape
-from tensoropt.execution.rules.random import STATEFUL, draw_piece, draw_region, stream_of
+from tensoropt.execution.rules.random import draw_piece, draw_region, stream_of
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.local_form import piece_shape
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl.ops.random import STATEFUL
 
 __all__ = ["Draws", "ProgramDraws", "RandomOperator"]
 

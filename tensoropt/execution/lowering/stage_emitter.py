@@ -35,7 +35,6 @@ from tensoropt.execution.lowering.open_shapes import (
 )
 from tensoropt.execution.lowering.rank_gradients import RankGradients
 from tensoropt.execution.lowering.recomputation import Recomputation
-from tensoropt.execution.rules.random import TYPES as RANDOM_TYPES
 from tensoropt.execution.world.shard_table import ShardTable
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator, TensorName
@@ -46,15 +45,10 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.local_form import local_form, piece_shape
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tdl import operator_type
+from tensoropt.tdl.ops.random import DRAWN
 
 __all__ = ["StageEmitter", "reads_variable"]
-
-# Operators that write to files or streams and return nothing: only the first rank runs them.
-_ONCE = frozenset(
-    {"MergeV2Checkpoints", "PrintV2", "Save", "SaveSlices", "SaveV2", "WriteFile"}
-    | {"FlushSummaryWriter", "WriteSummary", "WriteScalarSummary", "WriteHistogramSummary"}
-)
-
 
 _create_op = inspect.unwrap(tf.Graph.create_op)
 """TensorFlow's method without its check for a removed argument, which takes half of the time."""
@@ -197,7 +191,7 @@ class StageEmitter:
             writes = may_write(self._script, original)
             self._whole_variables.emit(operator, inputs, self._kernel(operator), writes)
             return
-        if operator.type in RANDOM_TYPES:
+        if operator.type in DRAWN:
             self._emitted.record(operator, [[shard] for shard in self._random(operator, inputs)])
             return
         inputs = self._with_replaced(operator, inputs)
@@ -230,7 +224,7 @@ class StageEmitter:
                 stack.enter_context(
                     self._target.control_dependencies(self._emitted.before(operator, position))
                 )
-                if operator.type in _ONCE and rank != 0:
+                if operator_type(operator.type).writes_files and rank != 0:
                     # Its inputs are awaited here, too: all ranks take part in moving them.
                     operation = tf.group(*own)
                 else:

@@ -16,14 +16,11 @@ from math import prod
 import tensorflow as tf
 
 from tensoropt.execution.passes.operation_order import in_order_of_data
+from tensoropt.tdl import operator_type
 
 __all__ = ["balance_ranks"]
 
-_TAKE_NO_TIME = frozenset({"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Shape"})
-_AS_SOON_AS_CAN = _TAKE_NO_TIME | {"AddN"}
-"""Operators that run as early as possible: a sum of gradients frees the gradients that it adds."""
-_MERGED = frozenset({("Conv2D", "BiasAdd"), ("Pad", "Conv2D")})
-"""Types of pairs of operators that oneDNN fuses, if the second reads the first."""
+_TAKE_TIME = ("computes", "calls functions")
 
 
 def balance_ranks(
@@ -131,7 +128,7 @@ def _segments(program: _Program, sent: set[tf.Operation]) -> dict[tf.Operation, 
     last, made_after = program.collectives[-1], 0
     for operation in program.operations:
         found = max((segments[each] for each in program.reads[operation]), default=0)
-        after = made_after if operation.type not in _AS_SOON_AS_CAN else 0
+        after = made_after if _may_wait(operation) else 0
         segments[operation] = program.number.get(operation, max(found, after))
         if operation in sent:
             made_after = program.number[operation]
@@ -160,7 +157,7 @@ def _merged_with(operation: tf.Operation) -> list[tf.Operation]:
         readers = operation.inputs[0].consumers()
         return [each for each in readers if each.type == "Conv2DBackpropFilter"]
     read = [tensor.op for tensor in operation.inputs[:1]]
-    return [each for each in read if (each.type, operation.type) in _MERGED]
+    return [each for each in read if each.type in operator_type(operation.type).fused_after]
 
 
 def _within_merged(program: _Program) -> set[tf.Operation]:
@@ -222,7 +219,13 @@ def _let_collectives_wait(program: _Program, segments: Mapping[tf.Operation, int
 def _takes_time(operation: tf.Operation) -> bool:
     """Whether it matters when an operator runs. Handles take no time, and programs share them."""
     holds = any(each.dtype == tf.resource or each.dtype._is_ref_dtype for each in operation.outputs)
-    return operation.type not in _TAKE_NO_TIME and not holds
+    return operator_type(operation.type).role in _TAKE_TIME and not holds
+
+
+def _may_wait(operation: tf.Operation) -> bool:
+    """Whether an operator need not run as early as possible. A sum of gradients frees the gradients
+    that it adds."""
+    return operator_type(operation.type).role in _TAKE_TIME and operation.type != "AddN"
 
 
 def _bytes(tensor: tf.Tensor) -> int:

@@ -15,10 +15,13 @@ from math import inf
 import tensorflow as tf
 
 from tensoropt.cost.peak.kernel_memory import IN_LINE
+from tensoropt.tdl import types_with
 
 __all__ = ["keep_readers_in_order"]
 
-_STAY = frozenset({"Const", "Placeholder", "ReadVariableOp", "VarHandleOp", "VariableV2"})
+_STAY = {"ReadVariableOp"}.union(
+    *(types_with(role=role) for role in ("variable", "placeholder", "constant"))
+)
 """Types of operators whose outputs stay in memory in any case."""
 
 

@@ -11,16 +11,13 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from tensoropt.tdl import types_with
+
 __all__ = ["is_assigned", "let_updates_wait"]
 
 _UPDATES = ("ResourceApply", "AssignAddVariableOp", "AssignSubVariableOp")
-_SAME_BUFFER = frozenset(
-    {"ReadVariableOp", "Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims"}
-    | {"StopGradient", "PreventGradient", "EnsureShape"}
-)
-
-
-_PIECE_OF_BUFFER = _SAME_BUFFER | {"Slice", "Split", "SplitV", "StridedSlice", "Unpack"}
+_SAME_BUFFER = types_with(view="first") | types_with(view="each")
+_PIECE_OF_BUFFER = _SAME_BUFFER | types_with(piece_of_input=True)
 
 
 def is_assigned(value: tf.Tensor) -> bool:

@@ -12,7 +12,6 @@ from tensoropt.errors import DescriptionError
 from tensoropt.execution.rules import classes, rows, spatial
 from tensoropt.execution.rules.batch_norm import fused_batch_norm
 from tensoropt.execution.rules.extrema import extremum, product
-from tensoropt.execution.rules.random import TYPES
 from tensoropt.execution.rules.within import Rule, Shards
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
@@ -20,59 +19,28 @@ from tensoropt.parallel.any_size import SizeError
 from tensoropt.parallel.configuration import Configuration, gradient_is_local
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.tdl import Derivation
+from tensoropt.tdl import Derivation, operator_type
 from tensoropt.tdl.any_size import along_known
-from tensoropt.tdl.ops.state import SPARSE_UPDATES
+from tensoropt.tdl.ops.random import DRAWN
 
-__all__ = ["Rule", "Shards", "check_any_size", "local_operands", "lookup", "rule_of"]
+__all__ = ["RULES", "Rule", "Shards", "check_any_size", "local_operands", "lookup", "rule_of"]
 
-_RULES: dict[str, Rule] = {
-    "AvgPool": spatial.average_pool,
-    "AvgPool3D": spatial.average_pool,
-    "Conv2D": spatial.convolution,
-    "Conv2DBackpropInput": spatial.transposed_convolution,
-    "Conv3D": spatial.convolution,
-    "Conv3DBackpropInputV2": spatial.transposed_convolution,
-    "DepthwiseConv2dNative": spatial.convolution,
-    "DepthwiseConv2dNativeBackpropInput": spatial.transposed_convolution,
-    "Dilation2D": spatial.convolution,
-    "FusedBatchNorm": fused_batch_norm,
-    "FusedBatchNormV2": fused_batch_norm,
-    "FusedBatchNormV3": fused_batch_norm,
-    "Gather": rows.gather,
-    "GatherV2": rows.gather,
-    "LogSoftmax": classes.log_softmax,
-    "Max": extremum(tf.reduce_max, "max"),
-    "MaxPool": spatial.max_pool,
-    "MaxPool3D": spatial.max_pool,
-    "MaxPoolV2": spatial.max_pool,
-    "Min": extremum(tf.reduce_min, "min"),
-    "Prod": product,
-    "Softmax": classes.softmax,
-    "SoftmaxCrossEntropyWithLogits": classes.cross_entropy,
-    "SparseSoftmaxCrossEntropyWithLogits": classes.sparse_cross_entropy,
+RULES: dict[str, Rule] = {
+    "average pool": spatial.average_pool,
+    "batch norm": fused_batch_norm,
+    "convolution": spatial.convolution,
+    "cross entropy": classes.cross_entropy,
+    "gather": rows.gather,
+    "log softmax": classes.log_softmax,
+    "max": extremum(tf.reduce_max, "max"),
+    "max pool": spatial.max_pool,
+    "min": extremum(tf.reduce_min, "min"),
+    "product": product,
+    "softmax": classes.softmax,
+    "sparse cross entropy": classes.sparse_cross_entropy,
+    "transposed convolution": spatial.transposed_convolution,
 }
-
-# Operators whose own kernel does a split shard, once it is given other operands.
-_OPERANDS: dict[str, Rule] = {
-    **{
-        f"{form}SparseApply{name}": rows.own_slices(slices, slices + 1)
-        for name, slices in SPARSE_UPDATES.items()
-        for form in ("", "Resource")
-    },
-    **{
-        f"{form}Scatter{name}": rows.own_slices(2, 1)
-        for name in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
-        for form in ("", "Resource")
-    },
-}
-
-
-# Rules that hold whatever the extents of dimensions that they do not split.
-_ANY_SIZE = frozenset(
-    {"Gather", "GatherV2", "LogSoftmax", "Softmax", *_OPERANDS}
-    | {"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
-)
+"""By the name that the records of operator types have for a rule."""
 
 
 def check_any_size(operator: Operator, strategy: Strategy) -> None:
@@ -84,7 +52,7 @@ def check_any_size(operator: Operator, strategy: Strategy) -> None:
     derivation = strategy.derivations[operator.name]
     configuration = strategy.configurations[operator.name]
     shapes = (*derivation.input_shapes, *derivation.output_shapes)
-    if operator.type in TYPES or not any(-1 in shape for shape in shapes):
+    if operator.type in DRAWN or not any(-1 in shape for shape in shapes):
         return  # what is drawn: see `random.draw_piece`
     promised = _is_promised(derivation, configuration)
     if not promised and lookup(operator, strategy) is None:
@@ -93,7 +61,7 @@ def check_any_size(operator: Operator, strategy: Strategy) -> None:
         strategy.mesh.pieces(axes) if index.spelled_out else 1
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
     ]
-    if operator.type not in _ANY_SIZE or not along_known(derivation, spelled):
+    if not operator_type(operator.type).any_size_rule or not along_known(derivation, spelled):
         raise SizeError(f"{operator.name!r}, of type {operator.type}, is spelled out for its size.")
 
 
@@ -112,15 +80,16 @@ def rule_of(
 ) -> Rule | None:
     """The same for one operator by itself."""
     promised = _is_promised(derivation, configuration)
-    if promised and operator.type in _OPERANDS:
+    known = operator_type(operator.type)
+    if promised and known.rows is not None:
         return None
-    if promised and operator.type not in _RULES:
+    if promised and known.rule is None:
         raise DescriptionError(
             f"a split that is spelled out has a rule in tensoropt/execution/rules. Got "
             f"{operator.type} under {configuration.describe(derivation, mesh)}."
         )
     if promised or not gradient_is_local(derivation, configuration):
-        return _RULES.get(operator.type)
+        return None if known.rule is None else RULES[known.rule]
     return None
 
 
@@ -128,9 +97,10 @@ def local_operands(world: World, operator: Operator, strategy: Strategy, inputs:
     """The inputs with which an operator's own kernel does a rank's shard."""
     derivation = strategy.derivations[operator.name]
     configuration = strategy.configurations[operator.name]
-    if operator.type not in _OPERANDS or not _is_promised(derivation, configuration):
+    numbers = operator_type(operator.type).rows
+    if numbers is None or not _is_promised(derivation, configuration):
         return inputs
-    return _OPERANDS[operator.type](world, operator, derivation, configuration, inputs)
+    return rows.own_slices(*numbers)(world, operator, derivation, configuration, inputs)
 
 
 def _is_promised(derivation: Derivation, configuration: Configuration) -> bool:

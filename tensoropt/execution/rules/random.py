@@ -16,26 +16,9 @@ import tensorflow as tf
 
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl.ops.random import SEEDED, STATEFUL
 
-__all__ = ["STATEFUL", "TYPES", "Stream", "draw_piece", "draw_region", "stream_of"]
-
-STATEFUL = {
-    "RandomStandardNormal": "StatelessRandomNormalV2",
-    "RandomUniform": "StatelessRandomUniformV2",
-    "RandomUniformInt": "StatelessRandomUniformIntV2",
-    "TruncatedNormal": "StatelessTruncatedNormalV2",
-}
-"""The stateless operator that draws what a stateful one does."""
-
-_SEEDED = {
-    "StatelessRandomNormal": "StatelessRandomNormalV2",
-    "StatelessRandomUniform": "StatelessRandomUniformV2",
-    "StatelessRandomUniformFullInt": "StatelessRandomUniformFullIntV2",
-    "StatelessRandomUniformInt": "StatelessRandomUniformIntV2",
-    "StatelessTruncatedNormal": "StatelessTruncatedNormalV2",
-}
-TYPES = frozenset({*STATEFUL, *_SEEDED, *_SEEDED.values()})
-"""The operators of this rule."""
+__all__ = ["Stream", "draw_piece", "draw_region", "stream_of"]
 
 _PHILOX = 1
 _REJECTING_BLOCKS = 64  # per element: a truncated normal rejects what falls outside
@@ -69,7 +52,7 @@ def stream_of(
     """The stream of a random operator on one device.
 
     Args:
-        op_type: one of `TYPES`.
+        op_type: one of `tensoropt.tdl.ops.random.DRAWN`.
         dtype: of its output.
         inputs: of the operator, the shape first.
         seeds: of a stateful operator.
@@ -81,8 +64,8 @@ def stream_of(
         kernel, bounds = STATEFUL[op_type], inputs[1:]
         key, high = (tf.constant([seed % 2**64], tf.uint64) for seed in seeds)
         counter = tf.concat([tf.reshape(drawn, [1]), high], 0)
-    elif op_type in _SEEDED:
-        kernel, bounds = _SEEDED[op_type], inputs[2:]
+    elif op_type in SEEDED:
+        kernel, bounds = SEEDED[op_type], inputs[2:]
         key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=inputs[1])
     else:
         kernel, bounds = op_type, inputs[4:]

@@ -37,10 +37,10 @@ from tensoropt.execution.world.shard_table import LARGE
 from tensoropt.execution.world.world import MPIWorld, World
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, Step
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
 

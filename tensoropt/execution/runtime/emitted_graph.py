@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from collectives.sequence import Sequence
-from tensoropt.execution.rules.random import STATEFUL
 from tensoropt.execution.stages.program_emitter import ProgramEmitter
 from tensoropt.graph.from_tensorflow import called_functions, function_closure, has_operation
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.tdl.ops.random import STATEFUL
 from tensoropt.tensorflow_private import op_def_registry
 
 __all__ = ["EmittedGraph", "Extents", "holds_state"]

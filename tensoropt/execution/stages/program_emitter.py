@@ -17,7 +17,6 @@ from tensoropt.execution.lowering.draws import ProgramDraws
 from tensoropt.execution.lowering.emission import Emission
 from tensoropt.execution.lowering.fed_shards import FedShards
 from tensoropt.execution.lowering.stage_emitter import StageEmitter
-from tensoropt.execution.rules.random import STATEFUL
 from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.stages.stage_strategies import DividedStep
 from tensoropt.execution.stages.transfers import Transfers
@@ -25,6 +24,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.tdl.ops.random import STATEFUL
 from tensoropt.transformations.staged.assignment import SHARED
 from tensoropt.transformations.staged.stage_graph import TRANSFER
 

@@ -14,14 +14,14 @@ import tensorflow as tf
 from tensoropt.errors import GraphError
 from tensoropt.graph.from_tensorflow import OWN_GRADIENT, fed_operator, import_graph
 from tensoropt.graph.operator import Operator
-from tensoropt.tdl import derive
+from tensoropt.tdl import derive, types_with
 
 __all__ = ["is_by_rows"]
 
 _ROWS = 10007
 """Least number of rows to import with: a prime above the usual widths of layers."""
 
-_SHAPES = frozenset({"Shape", "ShapeN", "Size"})
+_SHAPES = types_with(role="reads shapes") - {"Rank"}
 """Types of the operators with which a computation can read its number of rows."""
 
 

@@ -15,19 +15,13 @@ import tensorflow as tf
 from tensoropt.errors import OptionError
 from tensoropt.frontend.inputs.feed_dict import Fed
 from tensoropt.graph.from_tensorflow import FED_OUTPUT
+from tensoropt.tdl import operator_type
 
 __all__ = ["fed_batch", "fed_batch_shapes", "sample_batch"]
 
 Array = np.ndarray[Any, Any]
 
 _SEED = 0
-_PASSED_ON = frozenset(
-    {
-        *("Cast", "ConcatV2", "ExpandDims", "Identity", "Pack", "Reshape", "Slice", "Split"),
-        *("Squeeze", "StopGradient", "StridedSlice", "Tile", "Transpose", "Unpack", "ZerosLike"),
-    }
-)
-"""Types of operators whose outputs only contain values of their inputs."""
 
 
 def fed_batch(
@@ -112,7 +106,7 @@ def _bound(tensor: tf.Tensor) -> int:
             bound = _bound_of_use(user, value)
             if bound is not None:
                 bounds.append(bound)
-            if user.type in _PASSED_ON:
+            if operator_type(user.type).value is not None:
                 fresh = [out for out in user.outputs if out.ref() not in seen]
                 seen.update(out.ref() for out in fresh)
                 waiting += [out for out in fresh if out.dtype.is_integer]

@@ -17,11 +17,12 @@ import tensorflow as tf
 from tensoropt.errors import GraphError
 from tensoropt.frontend.definitions.nodes import before, part_of
 from tensoropt.graph.from_tensorflow import GRADIENT_OF
+from tensoropt.tdl import types_with
 from tensoropt.tensorflow_private import func_graph
 
 __all__ = ["Lookups", "lookups_of"]
 
-_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+_SHAPES = types_with(role="reads shapes")
 """Plans read shapes: shapes of the step's arguments are computed in the step."""
 
 

@@ -15,10 +15,11 @@ import tensorflow as tf
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow.attributes import GRADIENT_OF
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.tdl import types_with
 
 __all__ = ["backward_reads"]
 
-_ONLY_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+_ONLY_SHAPES = types_with(role="reads shapes")
 _SCOPE = re.compile(r"(?:^|/)gradients(?:_\d+)?/(?P<operator>.+?)_grad/[^/]*(?:/.*)?$")
 
 

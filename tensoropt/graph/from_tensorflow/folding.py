@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tensoropt.graph.from_tensorflow.operations import control_inputs
 from tensoropt.graph.from_tensorflow.recorded import gradient_tag
+from tensoropt.tdl import types_with
 from tensoropt.tensorflow_private import smart_cond
 
 __all__ = ["INITIALISED_TYPES", "Folding"]
@@ -18,7 +19,7 @@ INITIALISED_TYPES = frozenset({"VarIsInitializedOp", "IsVariableInitialized"})
 
 _FOLDED_ELEMENTS = 1 << 16
 """Largest number of elements of a folded value."""
-_SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+_SHAPE_TYPES = types_with(role="reads shapes")
 
 
 class Folding:

@@ -20,7 +20,7 @@ from tensoropt.graph.from_tensorflow.recorded import (
 from tensoropt.graph.from_tensorflow.resource_gather import ResourceGathers, is_resource_gather
 from tensoropt.graph.merged_reads import merge_reads
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.tensorflow_private import ops
 
 __all__ = ["import_graph"]

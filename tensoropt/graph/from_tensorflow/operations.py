@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tensoropt.graph.from_tensorflow.partial_shapes import with_partial_shape
 from tensoropt.graph.operator import VARIABLE_TYPES
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["control_inputs", "has_operation", "mutates", "needed_operations", "output_spec"]
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tensoropt.graph.from_tensorflow.operations import output_spec
 from tensoropt.graph.operator import GRADIENT, GradientTag, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["GRADIENT_ATTRIBUTE", "gradient_operator", "gradient_tag", "needed_by_gradient"]
 

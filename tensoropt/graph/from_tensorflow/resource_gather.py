@@ -17,7 +17,7 @@ from tensoropt.graph.from_tensorflow.operations import (
     output_spec,
 )
 from tensoropt.graph.operator import VARIABLE_TYPES, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["ResourceGathers", "is_resource_gather"]
 

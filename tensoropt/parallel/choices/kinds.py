@@ -6,10 +6,10 @@ from collections.abc import Hashable
 from functools import cache
 
 from tensoropt.graph.operator import Graph, Operator
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.choices.partial_operands import is_little, offered_sets
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.tdl import Derivation
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["Kinds"]
 

@@ -14,7 +14,7 @@ from typing import Any
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange
-from tensoropt.tdl import Derivation
+from tensoropt.tdl import Derivation, operator_type
 from tensoropt.tdl.ops.neural.windows import windows
 
 __all__ = [
@@ -24,12 +24,6 @@ __all__ = [
     "window_sizes",
     "windowed_dimensions",
 ]
-
-_TRANSPOSED = frozenset(
-    {"Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"}
-)
-_FILTERED = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative", "Dilation2D"}) | _TRANSPOSED
-_POOLS = frozenset({"AvgPool", "AvgPool3D", "MaxPool", "MaxPool3D", "MaxPoolV2"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +164,7 @@ def _local(shape: Sequence[int], dims: Sequence[int | None], pieces: Sequence[in
 
 def _is_transposed(operator: Operator) -> bool:
     """Whether the windows write: the operator is the gradient of a convolution by its input."""
-    return operator.type in _TRANSPOSED
+    return operator_type(operator.type).windows == "transposed"
 
 
 def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[WindowedDimension]:
@@ -179,13 +173,14 @@ def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[Wind
     The list is empty for other operators, and for windows that the iteration space does not
     describe.
     """
-    if operator.type not in _FILTERED | _POOLS:
+    kind = operator_type(operator.type).windows
+    if kind is None:
         return []
     large, small = derivation.input_shapes[0], derivation.output_shapes[0]
     attributes = operator.attributes
-    if _is_transposed(operator):
+    if kind == "transposed":
         large, small = derivation.output_shapes[0], derivation.input_shapes[2]
-    if operator.type in _POOLS:
+    if kind == "pool":
         not_spatial = 0, channel_dim(operator, len(large))
         kernel = tuple(n for d, n in enumerate(window_sizes(operator)[0]) if d not in not_spatial)
     else:

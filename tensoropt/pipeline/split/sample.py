@@ -10,9 +10,9 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.ordering import in_order
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.split.repeats import Repeats, repeats
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["Sample"]
 

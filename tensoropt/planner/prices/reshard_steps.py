@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price, ReshardStep, plan_reshard
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.planner.meshes import cluster_on
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["ReshardSteps", "step_planner"]
 

@@ -13,7 +13,6 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.buckets import (
     BUCKET_SIZES,
@@ -34,6 +33,7 @@ from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_meas
 from tensoropt.problem.operators.inner_collectives import InnerCollective, inner_collectives
 from tensoropt.problem.operators.joined_products import MATRIX, joined_product, sharing_products
 from tensoropt.problem.operators.local_work import operator_work
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["StepTime", "step_time"]
 

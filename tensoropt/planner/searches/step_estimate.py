@@ -28,7 +28,6 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.coarsen import READS
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.assignments import SlotCodes, assignments, input_codes, output_codes
@@ -42,6 +41,7 @@ from tensoropt.problem.operators.local_work import attributes_that_matter
 from tensoropt.problem.operators.operator_costs import OperatorCosts
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.registry import moves_rows
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["StepEstimate"]
 

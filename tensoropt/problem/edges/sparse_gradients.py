@@ -17,9 +17,9 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.sparse import known_shape, looks_up_rows, slice_layouts, travels_sparse
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["Slices", "looked_up", "slices_times"]
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, redundant
 from tensoropt.problem.operators.local_work import operator_work
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["gradient_sums", "sum_as_measured", "sum_operator"]
 _ADDED = ("float", "bfloat", "half", "complex")

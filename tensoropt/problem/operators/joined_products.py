@@ -15,12 +15,12 @@ from typing import NamedTuple
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, redundant
 from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.tdl import Derivation
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["MATRIX", "JoinedProduct", "joined_product", "sharing_products"]
 

@@ -8,7 +8,6 @@ from math import prod
 from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
 from tensoropt.errors import DescriptionError
 from tensoropt.graph.operator import Operator
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import (
     Configuration,
     input_slot,
@@ -16,11 +15,11 @@ from tensoropt.parallel.configuration import (
     working_axes,
 )
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.tdl import Derivation, lookup
+from tensoropt.tdl import Derivation, lookup, operator_type
 from tensoropt.tdl.registry import moves_rows
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
-    "NO_WORK",
     "LocalShapes",
     "attributes_that_matter",
     "computes",
@@ -30,9 +29,6 @@ __all__ = [
     "operator_work",
     "rows_bytes",
 ]
-
-NO_WORK = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
-"""Types of operators that take no time: they name a value, or stand for a gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +77,8 @@ def operator_work(
 
 
 def computes(operator: Operator) -> bool:
-    """Whether an operator takes time."""
-    return not (operator.is_variable or operator.type in NO_WORK)
+    """Whether an operator takes time: one that only names a value takes none."""
+    return operator_type(operator.type).role in ("computes", "reads shapes", "calls functions")
 
 
 def local_work(

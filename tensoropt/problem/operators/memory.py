@@ -7,13 +7,13 @@ from typing import TypeVar
 from tensoropt.arrays import Int64Array
 from tensoropt.graph.backward_reads import VIEWS
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.problem.operators.local_work import NO_WORK
+from tensoropt.tdl import types_with
 
 __all__ = ["among_kept", "memory_amounts"]
 
 Amount = TypeVar("Amount", int, Int64Array)
 
-_MAKES_NOTHING = VIEWS | (NO_WORK - {"Placeholder"})
+_MAKES_NOTHING = VIEWS | types_with(role="names") | types_with(role="constant")
 _ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
 
 

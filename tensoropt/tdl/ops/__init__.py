@@ -1,6 +1,6 @@
-"""Descriptions of TensorFlow's operators, one family a module. Importing registers them."""
+"""What is known of TensorFlow's operator types, one family a module. Importing records it."""
 
-from tensoropt.tdl.ops import random, state
+from tensoropt.tdl.ops import graph_types, random, state
 from tensoropt.tdl.ops.algebra import (
     contraction,
     einsum,
@@ -28,6 +28,7 @@ __all__ = [
     "einsum",
     "elementwise",
     "gathering",
+    "graph_types",
     "image",
     "joining",
     "loss",

@@ -8,25 +8,36 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import along_known
+from tensoropt.tdl.description import SpelledOut, output_shape
 from tensoropt.tdl.expression import Expression, Operand, elementwise
-from tensoropt.tdl.registry import SpelledOut, describe, output_shape
+from tensoropt.tdl.registry import describe
+from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["DRAWN", "DRAWN_WHOLE", "RANDOM_TYPES"]
+__all__ = ["DRAWN", "DRAWN_WHOLE", "RANDOM_TYPES", "SEEDED", "STATEFUL"]
 
 # Ten rounds of Philox give four numbers; each then becomes a value.
 draw = elementwise("draw", operations=12)
 
-DRAWN = (
-    *("RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal"),
-    *("StatelessRandomNormal", "StatelessRandomNormalV2"),
-    *("StatelessRandomUniform", "StatelessRandomUniformV2"),
-    *("StatelessRandomUniformFullInt", "StatelessRandomUniformFullIntV2"),
-    *("StatelessRandomUniformInt", "StatelessRandomUniformIntV2"),
-    *("StatelessTruncatedNormal", "StatelessTruncatedNormalV2"),
-)
-"""The described types; a rule of the execution carries out every split."""
+STATEFUL = {
+    "RandomStandardNormal": "StatelessRandomNormalV2",
+    "RandomUniform": "StatelessRandomUniformV2",
+    "RandomUniformInt": "StatelessRandomUniformIntV2",
+    "TruncatedNormal": "StatelessTruncatedNormalV2",
+}
+"""Per type with a counter of its own, the stateless type that draws the same numbers."""
+
+SEEDED = {
+    "StatelessRandomNormal": "StatelessRandomNormalV2",
+    "StatelessRandomUniform": "StatelessRandomUniformV2",
+    "StatelessRandomUniformFullInt": "StatelessRandomUniformFullIntV2",
+    "StatelessRandomUniformInt": "StatelessRandomUniformIntV2",
+    "StatelessTruncatedNormal": "StatelessTruncatedNormalV2",
+}
+"""Per type with a seed operand, the type with key and counter that draws the same numbers."""
+
+DRAWN = (*STATEFUL, *SEEDED, *SEEDED.values())
+"""The described types. A rule of the execution splits them."""
 
 _NO_START = "no kernel draws the same values from a given element on"
 _SHUFFLED = "an element may come from every other device"
@@ -47,7 +58,7 @@ DRAWN_WHOLE = {
 }
 """Random operators that every device draws whole, and why."""
 RANDOM_TYPES = frozenset({*DRAWN, *DRAWN_WHOLE})
-"""Types that draw numbers: each run other ones, of a shape that follows from no input."""
+"""All types that draw numbers. Each run draws other ones; their shape follows from no input."""
 
 
 def _every_dimension(attributes: Any) -> SpelledOut:

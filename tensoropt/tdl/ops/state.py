@@ -12,9 +12,10 @@ from math import prod
 from typing import Any
 
 from tensoropt.tdl.expression import Expression, Opaque, Operand, elementwise
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.registry import describe, record
 
-__all__ = ["SPARSE_UPDATES"]
+__all__: list[str] = []
 
 assign_to = elementwise("assign", operations=0)
 
@@ -80,7 +81,7 @@ for _name, (_variables, _operations) in _UPDATES.items():
     _describe_update(_name, _variables, _operations)
 
 
-SPARSE_UPDATES = {
+_SPARSE_UPDATES = {
     "Adadelta": 6,
     "Adagrad": 3,
     "AdagradDA": 3,
@@ -134,7 +135,14 @@ def _describe_sparse_update(name: str, variables: int, operations: int, slices: 
         moved=moved,
         open_shapes=True,
     )(update)
+    record(*forms, facts=OperatorType(rows=(slices, slices + 1), any_size_rule=True))
 
 
-for _name, _slices in SPARSE_UPDATES.items():
+for _name, _slices in _SPARSE_UPDATES.items():
     _describe_sparse_update(_name, *_UPDATES[_name], _slices)
+
+
+record(
+    "ReadVariableOp",
+    facts=OperatorType(role="names", value="same", reads_variable=True, view="first"),
+)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, tensor
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["WHOLE", "along", "batched"]
 

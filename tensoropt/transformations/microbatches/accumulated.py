@@ -16,7 +16,7 @@ import numpy as np
 
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.microbatches.batch_cut import BatchCut, CallCut
 from tensoropt.transformations.microbatches.copies import Alike, Copies
 from tensoropt.transformations.microbatches.parts import scale

@@ -9,17 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tensoropt.graph.operator import Operator
+from tensoropt.tdl import operator_type
 
 __all__ = ["coefficients"]
-
-_ADDITIVE = frozenset(
-    {"Add", "AddN", "AddV2", "BiasAdd", "BroadcastTo", "Cast", "CheckNumerics", "ConcatV2"}
-    | {"ExpandDims", "Identity", "IdentityN", "Mean", "Neg", "Pack", "Reshape"}
-    | {"Slice", "Snapshot", "Squeeze", "StridedSlice", "Sub", "Sum", "Tile", "Transpose", "Unpack"}
-)
-_QUOTIENTS = frozenset({"Div", "DivNoNan", "RealDiv"})
-_PRODUCTS = frozenset({"BatchMatMulV2", "MatMul", "Mul", "MulNoNan"})
-_CHOICES = frozenset({"Select", "SelectV2"})
 
 
 def coefficients(operator: Operator, inputs: Collection[int]) -> tuple[int, ...] | None:
@@ -33,17 +25,18 @@ def coefficients(operator: Operator, inputs: Collection[int]) -> tuple[int, ...]
         Numbers of inputs; None if the gradient reads one of ``inputs``, or may do so.
     """
     others = [n for n in range(len(operator.inputs)) if n not in inputs]
-    if operator.type in _ADDITIVE:
-        # Axes, shapes and positions are not summands.
-        read = tuple(n for n in others if not _is_summand(operator.input_specs[n].dtype))
-    elif operator.type in _QUOTIENTS:
-        read = (1,)
-    elif operator.type in _PRODUCTS and len(inputs) == 1:
-        read = tuple(others)
-    elif operator.type in _CHOICES:
-        read = (0,)
-    else:
-        return None
+    match operator_type(operator.type).affine:
+        case "sum":
+            # Axes, shapes and positions are not summands.
+            read = tuple(n for n in others if not _is_summand(operator.input_specs[n].dtype))
+        case "quotient":
+            read = (1,)
+        case "product" if len(inputs) == 1:
+            read = tuple(others)
+        case "choice":
+            read = (0,)
+        case _:
+            return None
     return None if set(read) & set(inputs) else read
 
 

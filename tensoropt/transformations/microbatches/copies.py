@@ -10,7 +10,7 @@ import numpy as np
 
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.parts import operator_of_one, part_of
 from tensoropt.transformations.microbatches.step_graph import BOUNDARY, PART, StepGraph, named

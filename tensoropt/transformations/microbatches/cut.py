@@ -22,11 +22,11 @@ import numpy as np
 from tensoropt.errors import GraphError
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.configuration import divisible
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.ops.random import DRAWN, RANDOM_TYPES
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.microbatches.affine import coefficients
 from tensoropt.transformations.microbatches.batch_cut import BatchCut, CallCut, Refusal
 

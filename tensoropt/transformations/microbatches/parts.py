@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from tensoropt.graph.operator import CHANGED, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration, rescaling
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.ops.random import DRAWN
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.step_graph import MICROBATCH
 

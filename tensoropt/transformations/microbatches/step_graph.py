@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tensoropt.graph.operator import GRADIENT, GradientTag, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["BOUNDARY", "MICROBATCH", "PART", "RESULT", "SUM", "StepGraph", "named"]
 

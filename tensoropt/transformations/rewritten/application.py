@@ -17,9 +17,9 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.per_graph import per_graph
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.rewriting.substitutions import Substitution, verified
 from tensoropt.rewriting.terms import Term
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.rewritten.cuts import cuts_of_inputs
 from tensoropt.transformations.rewritten.joined import join_nested, merge_equal
 from tensoropt.transformations.rewritten.matching import Match, Matcher, outputs_of

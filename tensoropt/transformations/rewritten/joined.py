@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.rewritten.needed import needed
 
 __all__ = ["join_nested", "merge_equal"]

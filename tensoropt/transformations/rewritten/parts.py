@@ -22,7 +22,7 @@ from math import prod
 import numpy as np
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "constant_dim",

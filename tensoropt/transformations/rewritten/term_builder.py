@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.rewritten.parts import constant_dim
 from tensoropt.transformations.rewritten.views import Kind
 

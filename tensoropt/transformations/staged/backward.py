@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tensoropt.graph.operator import GradientTag, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.microbatches.accumulated import Accumulation
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.copies import Alike, Copies

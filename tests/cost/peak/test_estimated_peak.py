@@ -10,12 +10,12 @@ import pytest
 from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import plan_reshard
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tensor_spec import TensorSpec
 
 KB = 1024
 Maker = Callable[..., Graph]

@@ -21,10 +21,10 @@ from tensoropt.cost.peak.device_program import Kernel
 from tensoropt.cost.peak.fused_memory import fused_memory
 from tensoropt.cost.peak.kernel_memory import MOVE, same_memory, temporary_bytes, writes_over
 from tensoropt.execution.world.operations import collective, local
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange, ReshardStep, Step
+from tensoropt.tensor_spec import TensorSpec
 
 MESH = Mesh((2,))
 

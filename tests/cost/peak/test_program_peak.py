@@ -6,10 +6,10 @@ from tensoropt.cost.peak.device_program import DeviceProgram, Kernel
 from tensoropt.cost.peak.execution_order import execution_order
 from tensoropt.cost.peak.kernel_memory import MOVE, MOVE_TOGETHER
 from tensoropt.cost.peak.program_peak import program_peak
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
+from tensoropt.tensor_spec import TensorSpec
 
 KB = 1024
 ROWS = TensorSpec((16, 16), "float32")  # 1 KB

@@ -11,11 +11,13 @@ import tensorflow as tf
 
 import tensoropt
 from tensoropt.execution.native.library import SWITCH, batch_norm_operators
+from tensoropt.execution.rules import RULES
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
+from tensoropt.tdl import described, operator_type
 from tests.oracles.equality import (
     Script,
     draw,
@@ -36,6 +38,10 @@ def _labelled(scores: Any, labels: Any) -> Any:
 
 def _entropy(scores: Any, labels: Any) -> Any:
     return tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=scores)
+
+
+def test_the_rules_of_all_operator_types_exist() -> None:
+    assert {operator_type(each).rule for each in described()} == {None, *RULES}
 
 
 LOSSES: dict[str, Callable[[Any, Any], Any]] = {

@@ -17,7 +17,6 @@ from tensoropt.execution.rules import spatial
 from tensoropt.execution.rules.within import Rule
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import (
     Configuration,
     configurations,
@@ -27,6 +26,7 @@ from tensoropt.parallel.configuration import (
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive
+from tensoropt.tensor_spec import TensorSpec
 
 tensoropt.enable_graph_mode()
 

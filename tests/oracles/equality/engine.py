@@ -28,13 +28,13 @@ from tensoropt.execution.world.world import SingleProcessWorld, World
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.buckets import BucketSizes
 from tensoropt.parallel.choices.choices import Choices, configurations_of, strategy_choices
 from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.rewritten.application import Rewrite
 from tests.oracles.equality.kinds import split_kinds
 

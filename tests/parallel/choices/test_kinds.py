@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.assignments import assignments
 from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
+from tensoropt.tensor_spec import TensorSpec
 
 SPEC = TensorSpec((8, 16), "float32")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.resharding.windows import LocalWindows
 from tensoropt.parallel.strategy import derivation_of
+from tensoropt.tensor_spec import TensorSpec
 
 Shape = tuple[int, ...]
 

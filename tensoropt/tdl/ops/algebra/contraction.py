@@ -6,8 +6,9 @@ from typing import Any
 
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Operand, Sum
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.broadcasting import broadcast
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import describe, record
 
 __all__: list[str] = []
 
@@ -33,3 +34,10 @@ def batch_matmul(a: Operand, b: Operand, *, adj_x: bool = False, adj_y: bool = F
         )
 
     return element
+
+
+record("BatchMatMul", facts=OperatorType(onednn=True, linear="factors"))
+record(
+    "BatchMatMulV2", "MatMul", facts=OperatorType(onednn=True, linear="factors", affine="product")
+)
+record("BatchMatMulV3", facts=OperatorType(linear="factors"))

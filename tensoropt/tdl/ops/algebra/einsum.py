@@ -7,7 +7,8 @@ from typing import Any
 
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Literal, Operand, Sum, tensor
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.registry import describe, record
 
 __all__: list[str] = []
 
@@ -61,3 +62,6 @@ def einsum(*operands: Operand, equation: str) -> Any:
         return Sum(tensor(summed, product), **{label: 1 for label in summed if sizes[label] == 1})
 
     return tensor(kept, element) if len(set(kept)) == len(kept) else None
+
+
+record("Einsum", facts=OperatorType(onednn=True, linear="factors"))

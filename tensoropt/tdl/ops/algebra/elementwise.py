@@ -6,8 +6,9 @@ from typing import Any
 
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Operand, elementwise
+from tensoropt.tdl.operator_type import EACH_INPUT, OperatorType
 from tensoropt.tdl.ops.broadcasting import at
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import describe, record
 
 __all__: list[str] = []
 
@@ -105,3 +106,66 @@ def betainc(a: Operand, b: Operand, x: Operand) -> Any:
 @describe("ClipByValue", any_size=by_index)
 def clip_by_value(x: Operand, low: Operand, high: Operand) -> Any:
     return lambda *i: function(at(x, i), at(low, i), at(high, i))
+
+
+_FIRST = ((0, 0),)
+_EITHER = ((0, 0), (1, 0))
+_CHOSEN = ((1, 0), (2, 0))
+
+record(
+    *("Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Expm1", "Floor", "Inv", "Log", "Log1p"),
+    *("LogicalNot", "Reciprocal", "Relu", "Relu6", "Round", "Rsqrt", "Selu", "Sigmoid"),
+    *("Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Square", "Tan", "Tanh"),
+    facts=OperatorType(overwrites=_FIRST),
+)
+record(
+    "Add",
+    "AddV2",
+    "Sub",
+    facts=OperatorType(overwrites=_EITHER, linear="terms", affine="sum", gradient_passes=True),
+)
+record(
+    "AddN",
+    facts=OperatorType(
+        overwrites=(EACH_INPUT,), linear="terms", affine="sum", gradient_passes=True
+    ),
+)
+record("Cast", facts=OperatorType(value="converted", passes_unchanged=True, affine="sum"))
+record("CheckNumerics", facts=OperatorType(affine="sum"))
+record("Div", "RealDiv", facts=OperatorType(overwrites=_EITHER, linear="first", affine="quotient"))
+record("DivNoNan", facts=OperatorType(overwrites=_EITHER, affine="quotient"))
+record(
+    *("EluGrad", "FloorDiv", "FloorMod", "InvGrad", "LeakyReluGrad", "LogicalAnd"),
+    *("LogicalOr", "Maximum", "Minimum", "Pow", "ReciprocalGrad", "Relu6Grad", "ReluGrad"),
+    *("RsqrtGrad", "SeluGrad", "SigmoidGrad", "SoftplusGrad", "SoftsignGrad", "SqrtGrad"),
+    *("SquaredDifference", "TanhGrad"),
+    facts=OperatorType(overwrites=_EITHER),
+)
+record(
+    "Identity",
+    facts=OperatorType(
+        role="names", value="same", view="first", in_line=True, linear="first", affine="sum"
+    ),
+)
+record("IdentityN", facts=OperatorType(value="same", view="each", in_line=True, affine="sum"))
+record("LeakyRelu", facts=OperatorType(overwrites=_FIRST, onednn=True))
+record("Mul", facts=OperatorType(overwrites=_EITHER, linear="factors", affine="product"))
+record("MulNoNan", facts=OperatorType(overwrites=_EITHER, affine="product"))
+record("Neg", facts=OperatorType(overwrites=_FIRST, linear="first", affine="sum"))
+record("OnesLike", facts=OperatorType(overwrites=_FIRST, gradient_stops=True))
+record(
+    "PreventGradient",
+    facts=OperatorType(view="first", in_line=True, linear="first", gradient_stops=True),
+)
+record("Select", "SelectV2", facts=OperatorType(overwrites=_CHOSEN, affine="choice"))
+record(
+    "Snapshot",
+    facts=OperatorType(value="same", overwrites=_FIRST, in_line=True, linear="first", affine="sum"),
+)
+record(
+    "StopGradient",
+    facts=OperatorType(
+        value="elements", view="first", in_line=True, linear="first", gradient_stops=True
+    ),
+)
+record("ZerosLike", facts=OperatorType(value="elements", overwrites=_FIRST, gradient_stops=True))

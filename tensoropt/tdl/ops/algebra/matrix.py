@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise, equal
 from tensoropt.tdl.ops.whole import WHOLE, batched
 from tensoropt.tdl.registry import describe
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 

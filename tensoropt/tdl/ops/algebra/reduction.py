@@ -17,7 +17,8 @@ from tensoropt.tdl.expression import (
     Sum,
     elementwise,
 )
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.registry import describe, record
 
 __all__: list[str] = []
 
@@ -107,3 +108,10 @@ def _arg(name: str, x: Operand, dimension: Operand) -> Any:
     return lambda *i: Opaque(name)(
         x[_subscripts(x.rank, axes, False, i, [slice(None)] * len(axes))]
     )
+
+
+record("ArgMax", "ArgMin", facts=OperatorType(gradient_stops=True))
+record("Max", facts=OperatorType(passes_unchanged=True, rule="max"))
+record("Min", facts=OperatorType(rule="min"))
+record("Prod", facts=OperatorType(rule="product"))
+record("Mean", "Sum", facts=OperatorType(passes_unchanged=True, linear="first", affine="sum"))

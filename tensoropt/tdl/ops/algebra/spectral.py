@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import Operand
 from tensoropt.tdl.ops.whole import batched
 from tensoropt.tdl.registry import describe
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 

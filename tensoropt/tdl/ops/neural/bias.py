@@ -6,7 +6,8 @@ from typing import Any
 
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Operand, Sum
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.registry import describe, record
 
 __all__: list[str] = []
 
@@ -38,3 +39,15 @@ def bias_add_grad(gradient: Operand, *, data_format: str = "NHWC") -> Any:
         return Sum(part, rank=gradient.rank - 1)
 
     return element
+
+
+record(
+    "BiasAdd",
+    facts=OperatorType(
+        overwrites=((0, 0),),
+        fused_after=("Conv2D",),
+        linear="terms",
+        affine="sum",
+        gradient_passes=True,
+    ),
+)

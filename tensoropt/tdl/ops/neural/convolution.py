@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.description import output_shape
 from tensoropt.tdl.expression import Expression, Max, Operand, Sum, elementwise, tensor
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.neural.windows import SPACE, windows
-from tensoropt.tdl.registry import describe, output_shape
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -319,3 +321,27 @@ def dilation(
         return largest(Max(tensor(w.offsets, total)))
 
     return tensor(w.names("c"), element)
+
+
+record(
+    "Conv2D",
+    facts=OperatorType(
+        onednn=True, fused_after=("Pad",), linear="factors", windows="filter", rule="convolution"
+    ),
+)
+record("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", facts=OperatorType(onednn=True))
+record(
+    "Conv2DBackpropInput",
+    "Conv3DBackpropInputV2",
+    facts=OperatorType(onednn=True, windows="transposed", rule="transposed convolution"),
+)
+record(
+    "Conv3D",
+    "DepthwiseConv2dNative",
+    facts=OperatorType(onednn=True, linear="factors", windows="filter", rule="convolution"),
+)
+record(
+    "DepthwiseConv2dNativeBackpropInput",
+    facts=OperatorType(windows="transposed", rule="transposed convolution"),
+)
+record("Dilation2D", facts=OperatorType(windows="filter", rule="convolution"))

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.derivation import InnerCollective
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -122,3 +123,27 @@ def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
         lambda b: _log(total(b)) - score(features[b, WHOLE], labels[b]),
         lambda b, c: _exp(features[b, c]) / total(b) - marked(labels[b]),
     )
+
+
+record(
+    "LogSoftmax", facts=OperatorType(overwrites=((0, 0),), rule="log softmax", any_size_rule=True)
+)
+record(
+    "Softmax",
+    facts=OperatorType(overwrites=((0, 0),), onednn=True, rule="softmax", any_size_rule=True),
+)
+record(
+    "SoftmaxCrossEntropyWithLogits",
+    facts=OperatorType(
+        overwrites=((0, 1),), outputs_for_gradient=True, rule="cross entropy", any_size_rule=True
+    ),
+)
+record(
+    "SparseSoftmaxCrossEntropyWithLogits",
+    facts=OperatorType(
+        overwrites=((0, 1),),
+        outputs_for_gradient=True,
+        rule="sparse cross entropy",
+        any_size_rule=True,
+    ),
+)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.derivation import InnerCollective
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, elementwise, tensor
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.whole import WHOLE
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -131,3 +132,12 @@ def fused_batch_norm_gradient(
     by_channel = tensor(["c"], of_channel)
     found = [tensor(_names(x.rank, channel), element), by_channel, by_channel]
     return (*found, *(_empty(output, n) for n, output in enumerate(outputs[3:], 3)))
+
+
+record(
+    "FusedBatchNorm",
+    "FusedBatchNormV3",
+    facts=OperatorType(onednn=True, outputs_for_gradient=True, rule="batch norm"),
+)
+record("FusedBatchNormGradV3", facts=OperatorType(onednn=True))
+record("FusedBatchNormV2", facts=OperatorType(outputs_for_gradient=True, rule="batch norm"))

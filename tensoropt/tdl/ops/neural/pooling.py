@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.description import output_shape
 from tensoropt.tdl.expression import Expression, Max, Mean, Opaque, Operand, tensor
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.neural.windows import SPACE, windows
-from tensoropt.tdl.registry import describe, output_shape
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -162,3 +164,13 @@ def local_response_normalisation_gradient(g: Operand, data: Operand, made: Opera
     return lambda b, y, x, c: Opaque("LRNGrad")(g[b, y, x, :], data[b, y, x, :], made[b, y, x, :])[
         c
     ]
+
+
+record(
+    "AvgPool",
+    facts=OperatorType(onednn=True, linear="first", windows="pool", rule="average pool"),
+)
+record("AvgPool3D", facts=OperatorType(windows="pool", rule="average pool"))
+record("MaxPool3D", "MaxPoolV2", facts=OperatorType(windows="pool", rule="max pool"))
+record("AvgPoolGrad", "MaxPoolGrad", facts=OperatorType(onednn=True))
+record("MaxPool", facts=OperatorType(onednn=True, windows="pool", rule="max pool"))

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import Expression, Opaque, Operand, tensor
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.whole import WHOLE
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -87,3 +88,6 @@ def call(
 
     of_outputs = zip(outputs, rows[len(operands) :], strict=True)
     return tuple(lambda_of(*each, number) for number, each in enumerate(of_outputs))
+
+
+record("PartitionedCall", facts=OperatorType(role="calls functions"))

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise, equal
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.whole import WHOLE
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -154,3 +155,8 @@ def dense_bincount(x: Operand, _size: Operand, weights: Operand) -> Any:
         return None
     per_row = weights.rank == 2
     return lambda b, v: Opaque("Bincount")(x[b, :], weights[b, :] if per_row else weights[:])[v]
+
+
+record("Gather", facts=OperatorType(rule="gather", any_size_rule=True))
+record("GatherV2", facts=OperatorType(linear="first", rule="gather", any_size_rule=True))
+record("ResourceGather", "ResourceGatherNd", facts=OperatorType(reads_variable=True))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, tensor
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.whole import WHOLE, along
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -72,3 +73,16 @@ def _pieces(x: Operand, dim: int, outputs: Outputs) -> Any:
         return tensor(names, lambda *i: along("Split", x, i, {dim}))
 
     return tuple(lambda_of(number) for number in range(len(outputs)))
+
+
+record(
+    "ConcatV2",
+    "Pack",
+    facts=OperatorType(value="elements", passes_unchanged=True, linear="terms", affine="sum"),
+)
+record("Split", facts=OperatorType(value="elements", piece_of_input=True, linear="second"))
+record("SplitV", facts=OperatorType(piece_of_input=True, linear="first"))
+record(
+    "Unpack",
+    facts=OperatorType(value="elements", piece_of_input=True, linear="first", affine="sum"),
+)

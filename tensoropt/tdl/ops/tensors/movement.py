@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import by_index, regrouped
+from tensoropt.tdl.description import Piece, output_shape
 from tensoropt.tdl.expression import Expression, Literal, Operand
-from tensoropt.tdl.registry import Piece, describe, output_shape
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -82,3 +84,12 @@ def squeeze(x: Operand, *, squeeze_dims: tuple[int, ...] = ()) -> Any:
         return x[tuple(Literal(0) if d in gone else next(kept) for d in range(x.rank))]
 
     return element
+
+
+record(
+    "ExpandDims",
+    "Reshape",
+    "Squeeze",
+    facts=OperatorType(value="elements", view="first", in_line=True, linear="first", affine="sum"),
+)
+record("Transpose", facts=OperatorType(value="elements", onednn=True, linear="first", affine="sum"))

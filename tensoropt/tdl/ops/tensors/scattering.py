@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.description import output_shape
 from tensoropt.tdl.expression import (
     Element,
     Expression,
@@ -19,8 +19,10 @@ from tensoropt.tdl.expression import (
     elementwise,
     equal,
 )
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.whole import WHOLE
-from tensoropt.tdl.registry import describe, output_shape
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -127,10 +129,16 @@ def _rows_changed(
     return 3 * rows * prod(inputs[0][1:])
 
 
-@describe(
+_ROW_UPDATES = (
     *("ScatterUpdate", "ScatterAdd", "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMax"),
     *("ScatterMin", "ResourceScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub"),
     *("ResourceScatterMul", "ResourceScatterDiv", "ResourceScatterMax", "ResourceScatterMin"),
+)
+record(*_ROW_UPDATES, facts=OperatorType(rows=(2, 1), any_size_rule=True))
+
+
+@describe(
+    *_ROW_UPDATES,
     mutates=(0,),
     spelled_out=("row",),
     flops=lambda inputs, _: inputs[2].elements,

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.any_size import along_known, by_index
+from tensoropt.tdl.description import Piece, output_shape
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand
+from tensoropt.tdl.operator_type import OperatorType
 from tensoropt.tdl.ops.broadcasting import at
 from tensoropt.tdl.ops.whole import WHOLE, along
-from tensoropt.tdl.registry import Piece, describe, output_shape
+from tensoropt.tdl.registry import describe, record
+from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
 
@@ -253,3 +255,17 @@ def bitcast(x: Operand, *, outputs: Outputs) -> Any:
     if rank > x.rank:
         return lambda *i: Opaque("Bitcast")(x[i[:-1]])[i[-1]]
     return lambda *i: x[i]
+
+
+record("BroadcastTo", facts=OperatorType(passes_unchanged=True, linear="first", affine="sum"))
+record("Cumsum", "Pad", facts=OperatorType(linear="first"))
+record("EnsureShape", facts=OperatorType(view="first"))
+record(
+    "Slice",
+    "StridedSlice",
+    facts=OperatorType(value="elements", piece_of_input=True, linear="first", affine="sum"),
+)
+record(
+    "Tile",
+    facts=OperatorType(value="elements", passes_unchanged=True, linear="first", affine="sum"),
+)

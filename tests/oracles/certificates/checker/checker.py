@@ -13,7 +13,6 @@ from tensoropt.errors import OptionError
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.configuration import Configuration
@@ -21,6 +20,7 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.sparse import looks_up_rows, slice_layouts, travels_sparse
 from tensoropt.parallel.strategy import Strategy, derivation_of
+from tensoropt.tensor_spec import TensorSpec
 from tests.oracles.certificates.checker.cheapest_way import cheapest_way
 from tests.oracles.certificates.checker.copies import Copies, footprint
 from tests.oracles.certificates.checker.operator_shard import (

@@ -7,7 +7,7 @@ from math import prod
 from tensoropt.cost.memory import Footprint
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensor_spec import TensorSpec
 from tests.oracles.certificates.checker.operator_shard import NAMES, OperatorShard
 
 __all__ = ["Copies", "footprint"]

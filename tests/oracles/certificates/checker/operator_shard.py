@@ -7,11 +7,11 @@ from math import prod
 
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.registry import find
+from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "NAMES",

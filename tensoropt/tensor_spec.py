@@ -1,4 +1,4 @@
-"""Tensors of the logical graph."""
+"""The shape, element type and constant value of a tensor."""
 
 from __future__ import annotations
 
