@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
-from tensoropt.search.approximate import approximate
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.branching.part import Part
 from tensoropt.search.exact.ft_ldp import ft_ldp
@@ -16,9 +15,10 @@ from tensoropt.search.exact.simplify_first import simplified, simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
+from tensoropt.search.supported.supported_frontier import first_look, supported_frontier
 from tensoropt.search.watch import interruptible, keep, was_interrupted
 
-__all__ = ["find", "frontier_tracking"]
+__all__ = ["approximate", "find", "frontier_tracking"]
 
 
 @interruptible
@@ -66,6 +66,39 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     closes = epsilon == 0
     enough = limits.closing_gap if closes else epsilon
     return approximate(problem, known, gap, limits, rounds=gap, enough=enough, closes=closes)
+
+
+def approximate(
+    problem: Problem,
+    incumbent: Frontier | None,
+    epsilon: float,
+    limits: SearchLimits,
+    *,
+    rounds: float,
+    enough: float,
+    closes: bool,
+) -> Outcome:
+    """The frontier of a problem within a gap that it states.
+
+    Args:
+        problem: with costs that are not negative.
+        incumbent: strategies to begin with.
+        epsilon: the gap that branch and bound looks for, more than 0.
+        limits: of both.
+        rounds: the gap at which rounds of bounds end.
+        enough: the gap after them at which no branch and bound follows.
+        closes: whether branch and bound goes on to `SearchLimits.closing_gap`, as far as it is
+            quick.
+    """
+    look = first_look(problem)
+    whole = Part(look.table.graph, table=look.table)
+    outcome = supported_frontier(problem, incumbent, rounds, limits, look, whole.learn)
+    known = outcome.found
+    if was_interrupted() or known.is_within(enough):
+        return outcome
+    keep(known)
+    outcome = branch_and_bound(problem, epsilon, limits, whole, known, closes=closes)
+    return Outcome(joined_frontier(outcome.found, known))
 
 
 def _with(early: Frontier | None, outcome: Outcome) -> Outcome:

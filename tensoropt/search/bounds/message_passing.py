@@ -30,10 +30,10 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.fewer import fewer_configurations
 from tensoropt.search.bounds.passes import (
     ENDLESS,
     Tables,
+    fewer_tables,
     receive,
     sweep,
     sweep_additions,
@@ -47,6 +47,7 @@ from tensoropt.search.bounds.pendant_trees import (
     residual_costs,
     spanning_tree,
 )
+from tensoropt.search.flat.fewer_ends import fewer_ends
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.threads import in_threads, threads_for
@@ -146,7 +147,8 @@ class WeightedBounds:
             The same in flat arrays; and which of the messages are left, to begin with: for the
             same weights all hold.
         """
-        ends, tables, messages = fewer_configurations(self.ends, self.tables([weights]), alive)
+        ends, messages = fewer_ends(self.ends, alive)
+        tables = fewer_tables(self.ends, self.tables([weights]), ends, messages)
         found = copy(self)
         found.start, found.ends, found._only = ends.start, ends, tables
         found.memory, found.time = self.memory[alive], self.time[alive]

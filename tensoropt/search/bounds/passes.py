@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
+from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array, offsets_of
 from tensoropt.search.flat.incidence import Incidence
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "MOST_UNITS",
     "Tables",
     "cells_of",
+    "fewer_tables",
     "least_of_columns",
     "least_of_rows",
     "pass_cost",
@@ -65,6 +66,45 @@ def cells_of(tables: Tables, weight: int, edge: int) -> Int32Array:
     """All cells from the first of an edge's table on."""
     first = tables.first[weight, edge]
     return tables.own[first:] if tables.is_own[edge] else tables.flat[first:]
+
+
+def fewer_tables(ends: Incidence, tables: Tables, fewer: Incidence, messages: Int64Array) -> Tables:
+    """The tables of edges with fewer slots, for one pair of weights.
+
+    Args:
+        ends, tables: of all edges.
+        fewer: the ends of the same edges with some of the slots.
+        messages: int64[slots of all edges in ``fewer``], the number of each in ``ends``.
+    """
+    first = offsets_of(fewer.source.sizes * fewer.target.sizes)
+    cells = np.empty(first[-1], dtype=np.int32)
+    _pick(ends, tables, fewer, messages, first, cells)
+    everywhere = np.ones(first.size - 1, dtype=np.bool_)
+    return Tables(cells[:0], cells, everywhere, first[None, :-1], tables.scale)
+
+
+@numba.njit(cache=True, nogil=True)
+def _pick(
+    ends: Incidence,
+    tables: Tables,
+    fewer: Incidence,
+    messages: Int64Array,
+    first: Int64Array,
+    cells: Int32Array,
+) -> None:
+    """Write the cells of the slots in ``fewer``."""
+    for edge in range(ends.source.node.size):
+        rows, columns = fewer.source.sizes[edge], fewer.target.sizes[edge]
+        above = messages[fewer.source.messages[edge] :]
+        beside = messages[fewer.target.messages[edge] :]
+        old, width = cells_of(tables, 0, edge), ends.target.sizes[edge]
+        at = first[edge]
+        for row in range(rows):
+            begin = (above[row] - ends.source.messages[edge]) * width
+            begin -= ends.target.messages[edge]
+            for column in range(columns):
+                cells[at] = old[begin + beside[column]]
+                at += 1
 
 
 @numba.njit(cache=True, nogil=True)

@@ -8,9 +8,8 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.corner_gaps import limits_of
+from tensoropt.search.bounds.corner_gaps import gaps_of_lines, limits_of
 from tensoropt.search.bounds.message_passing import Bounds, nearest
-from tensoropt.search.bounds.proven_gap import gaps_of_lines
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.hull import hull_of, hull_slopes
 from tensoropt.search.pareto.region import Weights

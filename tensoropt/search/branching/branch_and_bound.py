@@ -24,8 +24,7 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
-from tensoropt.search.bounds.corner_gaps import Corners, by_lines, by_nodes, limits_of
-from tensoropt.search.bounds.proven_gap import WIDEST_GAP
+from tensoropt.search.bounds.corner_gaps import WIDEST_GAP, Corners, by_lines, by_nodes, limits_of
 from tensoropt.search.branching.divide import Halves, at_hub, by_costs, sides
 from tensoropt.search.branching.exact_part import search_exactly
 from tensoropt.search.branching.known import Known, Points

@@ -16,8 +16,8 @@ from tensoropt.arrays import Float64Array, offsets_of
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
+from tensoropt.search.bounds.corner_gaps import proven_gap
 from tensoropt.search.bounds.message_passing import Bounds
-from tensoropt.search.bounds.proven_gap import proven_gap
 from tensoropt.search.bounds.weights import first_weights
 from tensoropt.search.exact.ft_ldp import (
     eliminate_all,

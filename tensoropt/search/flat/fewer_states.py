@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,6 +78,33 @@ def fewer_states(graph: FlatGraph, alive: BoolArray) -> FewerStates:
         kept.append((number, edge._replace(kind=made[key])))
         for end in edge.nodes:
             nodes[end].stays = True
+    of_kept = np.array([number for number, _ in kept], dtype=np.int64)
+    stay = [
+        messages[first : first + size]
+        for side in (ends.source, ends.target)
+        for first, size in zip(side.messages[of_kept], side.sizes[of_kept], strict=True)
+    ]
+    smaller, states = _joined(graph, nodes, [edge for _, edge in kept], cells, rest)
+    return FewerStates(smaller, states, np.concatenate([messages[:0], *stay]))
+
+
+def _joined(
+    graph: FlatGraph,
+    nodes: Sequence[_Node],
+    edges: Sequence[FlatEdge],
+    cells: Sequence[Cells],
+    rest: Table,
+) -> tuple[FlatGraph, Int64Array]:
+    """The graph of the nodes that stay, and the number before of each of its states.
+
+    Args:
+        graph: the graph with all states.
+        nodes: all nodes.
+        edges: the edges that stay, with slots of the nodes' rows.
+        cells: of these edges.
+        rest: one row, the points of edges that no node's choice changes.
+    """
+    names = graph.pointers
     left = [number for number, node in enumerate(nodes) if node.stays]
     for node in nodes:
         if not node.stays:
@@ -89,31 +116,13 @@ def fewer_states(graph: FlatGraph, alive: BoolArray) -> FewerStates:
         tables.append(rest)
         states.append(np.full(rest.memory.size, NEW))
     place = {number: position for position, number in enumerate(left)}
-    row_of_points = {number: nodes[number].rows for number in left}
-    smaller = FlatGraph.joined(
-        graph.size,
-        names,
-        tables,
-        [
-            FlatEdge(
-                (place[edge.nodes[0]], place[edge.nodes[1]]),
-                (
-                    edge.slots[0][row_of_points[edge.nodes[0]]],
-                    edge.slots[1][row_of_points[edge.nodes[1]]],
-                ),
-                edge.kind,
-            )
-            for _, edge in kept
-        ],
-        cells,
-    )
-    of_kept = np.array([number for number, _ in kept], dtype=np.int64)
-    stay = [
-        messages[first : first + size]
-        for side in (ends.source, ends.target)
-        for first, size in zip(side.messages[of_kept], side.sizes[of_kept], strict=True)
+    rows = {number: nodes[number].rows for number in left}
+    renumbered = [
+        FlatEdge((place[one], place[other]), (slots[rows[one]], beyond[rows[other]]), kind)
+        for (one, other), (slots, beyond), kind in edges
     ]
-    return FewerStates(smaller, np.concatenate(states), np.concatenate([messages[:0], *stay]))
+    smaller = FlatGraph.joined(graph.size, names, tables, renumbered, cells)
+    return smaller, np.concatenate(states)
 
 
 class _Node:

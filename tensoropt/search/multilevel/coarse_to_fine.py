@@ -10,9 +10,9 @@ import numpy as np
 
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search.approximate import approximate
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_options
+from tensoropt.search.find import approximate
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.multilevel.refinement import Refinement
 from tensoropt.search.outcome import Outcome

@@ -347,7 +347,7 @@ def _add_runs(
     left: Points,
     right: Points,
     blocks: Blocks,
-    block: np.int64,
+    block: int,
     lowest: int,
     scale: float,
 ) -> tuple[Int64Array, Int64Array, np.int64]:

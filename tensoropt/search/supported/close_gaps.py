@@ -16,8 +16,8 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.corner_gaps import narrowest, proven_gap_of_lines
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds, warm_bounds
-from tensoropt.search.bounds.proven_gap import narrowest, proven_gap_of_lines
 from tensoropt.search.bounds.weights import wide_runs, widest_gaps
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier

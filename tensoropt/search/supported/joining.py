@@ -15,8 +15,8 @@ import numpy as np
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.problem.restrict import restrict, whole_strategies
+from tensoropt.search.bounds.corner_gaps import narrowest, proven_gap
 from tensoropt.search.bounds.message_passing import Bounds
-from tensoropt.search.bounds.proven_gap import narrowest, proven_gap
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier, reduced_frontier

@@ -15,7 +15,7 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.proven_gap import narrowest, proven_gap_of_lines
+from tensoropt.search.bounds.corner_gaps import narrowest, proven_gap_of_lines
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome

@@ -13,8 +13,8 @@ from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import OptionError
 from tensoropt.search import Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.bounds.bound_set import BoundSet
+from tensoropt.search.bounds.corner_gaps import proven_gap
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
-from tensoropt.search.bounds.proven_gap import proven_gap
 from tensoropt.search.pareto.region import SearchRegion
 
 Maker = Callable[[int], Problem]

@@ -102,7 +102,7 @@ def test_what_rounds_of_bounds_leave_on_the_last_mesh_is_searched_further(
         return Outcome(known or look.known)
 
     monkeypatch.setattr(module, "series_parallel_hull", too_large)
-    monkeypatch.setattr("tensoropt.search.approximate.supported_frontier", little)
+    monkeypatch.setattr("tensoropt.search.find.supported_frontier", little)
     problem, found = coarse_to_fine(build, MESHES)
     assert problem.mesh == Mesh.of(16)
     check(problem, found)
