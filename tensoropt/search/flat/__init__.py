@@ -1,1 +1,1 @@
-"""Graphs to be searched, in flat arrays."""
+"""Graphs to search, in flat arrays."""

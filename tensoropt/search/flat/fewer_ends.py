@@ -1,4 +1,4 @@
-"""The ends of edges with fewer configurations, without the slots that none of them has."""
+"""The ends of edges after configurations were dropped, without slots that no configuration has."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ __all__ = ["fewer_ends"]
 
 
 def fewer_ends(ends: Incidence, alive: BoolArray) -> tuple[Incidence, Int64Array]:
-    """The ends of all edges with some of the configurations, without slots that none of them has;
-    and int64[slots of all edges], which of the messages these were before."""
+    """Return the ends of all edges with some of the configurations, and the old number of each
+    message.
+
+    Slots that no remaining configuration has are dropped. The second result is int64[remaining
+    slots of all edges].
+    """
     start = offsets_of(np.add.reduceat(alive.astype(np.int64), ends.start[:-1]))
     counts = np.diff(start)
     sides = [ends.source, ends.target]
@@ -38,18 +42,18 @@ def _renumber(
     slots: Int64Array,
     messages: Int64Array,
 ) -> Int64Array:
-    """Number the slots at one end of every edge that configurations still have.
+    """Number the slots at one end of every edge that remaining configurations have.
 
     Args:
-        side: that end.
-        ends: of all edges.
-        alive: bool[configurations of all nodes].
-        places: int64[edges], where to write the slots of a node's configurations.
-        slots: int64[any], there.
-        messages: int64[any], what the messages to the slots that are left were before.
+        side: the end.
+        ends: both ends of all edges.
+        alive: bool[configurations of all nodes], the remaining ones.
+        places: int64[edges], where the slots of an edge's configurations go in ``slots``.
+        slots: int64[any], the output: the new slot of each configuration.
+        messages: int64[any], the output: the old number of each remaining message.
 
     Returns:
-        int64[edges + 1], how many slots earlier edges have.
+        int64[edges + 1], the number of slots of all earlier edges.
     """
     first = np.zeros(side.node.size + 1, dtype=np.int64)
     made = 0

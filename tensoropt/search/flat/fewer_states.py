@@ -1,4 +1,4 @@
-"""A flat graph with fewer states, as bounds leave them."""
+"""A flat graph without the states that bounds rule out."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from tensoropt.search.pareto.table import Table, multiply
 __all__ = ["NEW", "FewerStates", "fewer_states"]
 
 NEW = -1
-"""The number of a state that was none before."""
+"""The old number of a state that did not exist before."""
 
-# A node may have so many times as many states after others have been folded into it.
+# A node's states may grow by at most this factor when neighbours are folded into it. Set with the
+# zoo's graphs on 8 devices.
 _GROWTH = 50
-# What no node's choice changes may have so many points, as a node of its own.
+# Most points of a node that holds costs which depend on no choice.
 _APART = 16
 
 
@@ -29,9 +30,9 @@ class FewerStates(NamedTuple):
     """A flat graph with fewer states.
 
     Attributes:
-        graph: that graph.
-        states: int64[its states], their numbers before, or `NEW`.
-        messages: int64[slots of all its edges], which of the messages they were before.
+        graph: the smaller graph.
+        states: int64[states of the smaller graph], the old number of each, or `NEW`.
+        messages: int64[slots of all edges of the smaller graph], the old number of each message.
     """
 
     graph: FlatGraph
@@ -40,14 +41,15 @@ class FewerStates(NamedTuple):
 
 
 def fewer_states(graph: FlatGraph, alive: BoolArray) -> FewerStates:
-    """A graph with some of its states, without slots that none of them has.
+    """Return a graph with some of its states, without slots that no remaining state has.
 
-    A node of which one state is left is folded into its neighbours: a state of these and a point
-    of the cell between them are one state. Where that would make many, an edge is left as it is.
+    A node with one remaining state is folded into its neighbours: a state of the neighbour and a
+    point of the cell between them become one state. An edge stays where that would make many
+    states.
 
     Args:
-        graph: to choose from.
-        alive: bool[states of all nodes], of each node at least one.
+        graph: the graph with all states.
+        alive: bool[states of all nodes], at least one of each node.
     """
     ends, messages = fewer_ends(graph.ends, alive)
     names = graph.pointers
@@ -126,13 +128,13 @@ def _joined(
 
 
 class _Node:
-    """The states of a node, while others are folded into it.
+    """The remaining states of a node, while neighbours are folded into it.
 
     Attributes:
-        table: a row for each state that is alive: one point, or several where nodes have been
-            folded into it.
-        is_free: whether there are several states.
-        stays: whether it is left.
+        table: a row for each remaining state, with one point, or several once a neighbour was
+            folded.
+        is_free: whether several states remain.
+        stays: whether the node is in the smaller graph.
     """
 
     def __init__(self, table: Table, states: Int64Array) -> None:
@@ -142,21 +144,24 @@ class _Node:
 
     @property
     def rows(self) -> Int64Array:
-        """int64[points], the row of each."""
+        """int64[points], the row of each point."""
         return self.table.row_of_points
 
     @property
     def states(self) -> Int64Array:
-        """int64[points], the number of its state before."""
+        """int64[points], the old number of the state of each point."""
         return self._states[self.rows]
 
     def fold(self, cells: Cells, slots: Int64Array, names: BackPointers) -> bool:
-        """Add an edge to a node of one state, unless that makes too many.
+        """Fold a neighbour with one state into this node, unless that makes too many points.
 
         Args:
-            cells: of the edge, a row for each slot of this node.
+            cells: the cells of the edge between them, a row for each slot of this node.
             slots: int64[rows], the slot of each row.
-            names: of points.
+            names: the store of identities.
+
+        Returns:
+            Whether the neighbour was folded.
         """
         if cells.offsets is not None:
             points = int((self.table.sizes * np.diff(cells.offsets)[slots]).sum())
@@ -168,13 +173,13 @@ class _Node:
 
 
 def _product(one: Table, other: Table, names: BackPointers) -> Table:
-    """Every row with the one row of another table."""
+    """Multiply every row of a table with the only row of another table."""
     every = np.arange(one.rows)
     return multiply(one, other, (every, np.zeros_like(every), every), one.rows, names)
 
 
 def _slots_before(whole: Side, fewer: Side, messages: Int64Array) -> Iterator[Int64Array]:
-    """Of each edge the slots that are left at one end, by their numbers in the whole graph."""
+    """Yield the old numbers of the remaining slots at one end of each edge."""
     for first, begin, size in zip(
         whole.messages.tolist(), fewer.messages.tolist(), fewer.sizes.tolist(), strict=True
     ):

@@ -1,8 +1,8 @@
-"""A graph to be searched, in flat arrays: states of nodes, and frontiers in the cells of edges.
+"""A graph to search in flat arrays: the states of nodes, and a frontier in every cell of an edge.
 
-It is a problem as it is; or what eliminations have left of one, so that a cell has the points of
-what was eliminated into its edge. What is restricted often, and bounded for many weights, is in
-this form: nothing of it is an object for each node.
+The graph is a problem as it is, or the rest of one after eliminations; a cell then has the points
+of everything that was eliminated into its edge. Graphs that are restricted often, and bounded for
+many weights, have this form: it has no object for each node.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ __all__ = ["Cells", "FlatEdge", "FlatGraph"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """The frontiers of an edge, for each pair of slots at its ends.
+    """The frontiers of an edge, one for each pair of slots at its ends.
 
     Attributes:
-        rows, columns: how many slots there are at the source, and at the target.
+        rows, columns: the number of slots at the source, and at the target.
         time: int64[points], of all cells, row by row.
-        memory: int64[points], None where no point takes any.
-        identity: int64[points], what each stands for; None where all stand for nothing.
-        offsets: int64[cells + 1], where the points of each cell begin; None where each has one.
+        memory: int64[points]; None where no point takes memory.
+        identity: int64[points], see `BackPointers`; None where no point chooses a configuration.
+        offsets: int64[cells + 1], where the points of each cell begin; None where each cell has
+            one.
     """
 
     rows: int
@@ -46,7 +47,7 @@ class Cells:
 
     @classmethod
     def of(cls, table: Table, rows: int, columns: int) -> Cells:
-        """The cells of a table of so many rows times columns."""
+        """The cells of a table with a row for each pair of slots."""
         memory = table.memory if table.memory.any() else None
         identity = table.identity if table.identity.any() else None
         offsets = None if table.is_single else table.offsets
@@ -54,14 +55,14 @@ class Cells:
 
     @property
     def table(self) -> Table:
-        """The same as a table, a row for each cell."""
+        """The same points as a table, with a row for each cell."""
         none = np.full(self.time.size, UNIT, dtype=np.int64)
         offsets = np.arange(self.time.size + 1) if self.offsets is None else self.offsets
         memory = np.zeros_like(none) if self.memory is None else self.memory
         return Table(offsets, memory, self.time, none if self.identity is None else self.identity)
 
     def take(self, rows: Int64Array, columns: Int64Array) -> Cells:
-        """The cells of some slots at both ends."""
+        """The cells between some slots of the source and some of the target."""
         if self.offsets is not None:
             places = np.add.outer(rows * self.columns, columns).ravel()
             return Cells.of(self.table.take(places), rows.size, columns.size)
@@ -77,11 +78,11 @@ class Cells:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """The number of cells."""
         return self.rows * self.columns
 
     def costs(self, weights: Weights) -> npt.NDArray[Any]:
-        """int64 or float64[points], their weighted costs."""
+        """int64 or float64[points], the weighted cost of each point."""
         costs: npt.NDArray[Any] = self.time if weights[0] == 1 else weights[0] * self.time
         return costs if self.memory is None else costs + weights[1] * self.memory
 
@@ -97,7 +98,7 @@ class Cells:
         return found
 
     def best(self, cell: int, weights: Weights) -> int:
-        """Which of a cell's points costs least."""
+        """The number of the point with the least weighted cost in a cell."""
         if self.offsets is None:
             return cell
         first, last = int(self.offsets[cell]), int(self.offsets[cell + 1])
@@ -113,9 +114,9 @@ class FlatEdge(NamedTuple):
     """An edge of a flat graph.
 
     Attributes:
-        nodes: at its ends, the source first.
-        slots: int64[states] of each of them, the slots of its states.
-        kind: the number of its cells.
+        nodes: the source and the target.
+        slots: for each of both nodes int64[states], the slot of every state.
+        kind: the number of the edge's cells.
     """
 
     nodes: tuple[int, int]
@@ -128,12 +129,12 @@ class FlatGraph:
     """Nodes with states, and edges between them.
 
     Attributes:
-        size: nodes of the whole problem.
-        pointers: what identities stand for.
+        size: the number of nodes of the whole problem.
+        pointers: the store of all identities.
         memory, time, identity: int64[states of all nodes].
-        ends: of all edges; ``ends.start`` says where each node's states are.
+        ends: the ends of all edges; ``ends.start`` says where each node's states begin.
         kind: for each edge the number of its cells.
-        cells: different ones.
+        cells: the distinct cells; edges may share them.
     """
 
     size: int
@@ -147,7 +148,7 @@ class FlatGraph:
 
     @classmethod
     def of(cls, problem: Problem) -> FlatGraph:
-        """A problem as it is: a state for each configuration."""
+        """The graph of a problem as it is, with a state for each configuration."""
         nodes, edges = problem.nodes, problem.edges
         pointers = BackPointers()
         states = [
@@ -189,13 +190,13 @@ class FlatGraph:
         edges: Sequence[FlatEdge],
         cells: Sequence[Cells],
     ) -> FlatGraph:
-        """A graph of nodes and edges.
+        """Make a graph of nodes and edges.
 
         Args:
-            size, pointers: see above.
-            nodes: the states of each; every point is one.
-            edges: with slots of these states.
-            cells: different ones.
+            size, pointers: see the attributes.
+            nodes: the points of each node; every point is a state.
+            edges: their slots are those of the states.
+            cells: the distinct cells.
         """
         memory, time, identity = (
             np.concatenate([getattr(own, name) for own in nodes])
@@ -215,7 +216,8 @@ class FlatGraph:
 
     @property
     def byte_worth(self) -> float:
-        """Nanoseconds that a byte is worth on the whole: least times over least memories."""
+        """Nanoseconds per byte: the sum of the nodes' least times over that of their least
+        memories."""
         memory, time = (
             int(np.minimum.reduceat(own, self.ends.start[:-1]).sum())
             for own in (self.memory, self.time)
@@ -223,12 +225,13 @@ class FlatGraph:
         return max(time, 1) / max(memory, 1)
 
     def cost(self, weights: Weights, strategy: Int32Array) -> tuple[int, int, Int64Array]:
-        """Memory and time of a strategy, with the points of cells that cost least for some
-        weights; and the identities of all that it chooses.
+        """Return memory, time and the chosen identities of a strategy.
+
+        In each cell the point is chosen that costs least for some weights.
 
         Args:
             weights: of a nanosecond and of a byte.
-            strategy: int32[nodes], a state of each.
+            strategy: int32[nodes], a state of each node.
         """
         states = self.ends.start[:-1] + strategy
         memory, time = int(self.memory[states].sum()), int(self.time[states].sum())
@@ -251,7 +254,7 @@ class FlatGraph:
         return memory, time, np.concatenate(chosen)
 
     def edges(self, ends: Incidence | None = None) -> Iterator[FlatEdge]:
-        """All edges; between the states of other ends, if these are given."""
+        """Yield all edges; ``ends`` may restrict them to some states."""
         ends = self.ends if ends is None else ends
         counts = np.diff(ends.start).tolist()
         source, target = (
@@ -265,6 +268,6 @@ class FlatGraph:
 
 
 def _sizes(kind: Sequence[int], cells: Sequence[Cells]) -> Int64Array:
-    """int64[2, edges], how many slots there are at both ends."""
+    """int64[2, edges], the number of slots at both ends."""
     sizes = [(cells[number].rows, cells[number].columns) for number in kind]
     return np.array(sizes, dtype=np.int64).reshape(-1, 2).T

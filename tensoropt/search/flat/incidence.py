@@ -1,4 +1,4 @@
-"""Which edges end at which nodes, in flat arrays."""
+"""Flat arrays that say which edges end at which nodes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Side(NamedTuple):
     """One end of every edge.
 
     Attributes:
-        first, edges: int64[nodes + 1] and int64[edges]: the edges of each node that end there.
+        first, edges: int64[nodes + 1] and int64[edges]: the edges that end at each node.
         node: int64[edges], the node at this end.
-        slots: int64[edges], where the slots of its configurations begin among all slots.
+        slots: int64[edges], where the slots of the node's configurations begin among all slots.
         messages: int64[edges], where the edge's messages to this end begin.
-        sizes: int64[edges], how many slots there are.
+        sizes: int64[edges], the number of slots.
     """
 
     first: Int64Array
@@ -32,12 +32,12 @@ class Side(NamedTuple):
 
 
 class Incidence(NamedTuple):
-    """A graph in flat arrays.
+    """The structure of a graph in flat arrays.
 
     Attributes:
-        start: int64[nodes + 1], where each node's configurations are.
+        start: int64[nodes + 1], where each node's configurations begin.
         slots: int64[any], the slots of configurations at all ends of edges.
-        source, target: the ends.
+        source, target: both ends of all edges.
     """
 
     start: Int64Array
@@ -54,14 +54,14 @@ class Incidence(NamedTuple):
         places: Sequence[Sequence[int] | Int64Array],
         sizes: Int64Array,
     ) -> Incidence:
-        """The flat arrays of a graph.
+        """Make the flat arrays of a graph.
 
         Args:
-            start: see above.
-            slots: that follow one another.
-            nodes: of all edges the sources, and the targets.
-            places: where the slots of their configurations begin, likewise.
-            sizes: int64[2, edges], how many slots there are. Messages lie in the same order.
+            start: see the attributes.
+            slots: arrays that are joined to one.
+            nodes: the sources and the targets of all edges.
+            places: where the slots of the sources' and the targets' configurations begin.
+            sizes: int64[2, edges], the number of slots. Messages have the same order.
         """
         messages = offsets_of(sizes.ravel())[:-1].reshape(sizes.shape)
         sides = []
@@ -74,8 +74,12 @@ class Incidence(NamedTuple):
         return cls(start, flat, *sides)
 
     def without(self, some: Int64Array) -> tuple[Int64Array, Int64Array, Incidence]:
-        """What is left without some edges: int64[any] nodes that have any, and edges, both
-        ascending; and the ends, at which nodes have no other edges."""
+        """Return the nodes and edges that remain without some edges, and the ends of the remaining
+        edges.
+
+        Nodes are those with a remaining edge. Both arrays ascend; in the ends, nodes have no other
+        edges.
+        """
         edges = np.delete(np.arange(self.source.node.size), some)
         sides = []
         for side in (self.source, self.target):

@@ -1,1 +1,1 @@
-"""Sets of points in time and memory: reduced, merged, kept in tables, and their convex hull."""
+"""Sets of points in memory and time: reduced, merged, kept in tables, and their convex hull."""

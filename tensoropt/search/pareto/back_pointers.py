@@ -1,4 +1,4 @@
-"""How each point came about: an append-only store of back pointers, and unrolling them."""
+"""An append-only store that says how each point came about, and how to unroll it to a strategy."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ __all__ = ["UNIT", "BackPointers"]
 
 
 UNIT = 0
-"""The identity of a point that chooses nothing, as an edge's costs do."""
+"""The identity of a point that chooses no configuration, as the costs of an edge do."""
 
 
 class BackPointers:
-    """What the identities of points stand for.
+    """The store of identities.
 
-    An identity is ``UNIT``, a leaf (one node's configuration) or a pair of earlier identities.
-    Points carry one integer through the search however many configurations they stand for.
+    An identity is ``UNIT``, a leaf (one node's configuration) or a pair of earlier identities. A
+    point carries one integer through the search, however many configurations it stands for.
 
     Args:
-        most_points: that one table of points may hold, see `SearchLimits.table_points`.
-        additions: that all tables may take, see `SearchLimits.table_additions`.
+        most_points: the most points of one table, see `SearchLimits.table_points`.
+        additions: the most additions of all tables, see `SearchLimits.table_additions`.
+
+    Attributes:
+        additions: the additions that are left.
     """
 
     def __init__(
@@ -35,16 +38,16 @@ class BackPointers:
         self.most_points = most_points
         self.additions = additions  # that are left
         unit = np.zeros(1, dtype=np.int64)
-        # A leaf is stored as (-1 - node, configuration), a pair as its two identities.
+        # A leaf is stored as (-1 - node, configuration), a pair as two identities.
         self._left = [unit]
         self._right = [unit]
         self._size = 1
 
     def spend(self, additions: float) -> None:
-        """Count additions that a table takes.
+        """Subtract the additions of a table from those that are left.
 
         Raises:
-            SearchSizeError: if all tables together take more than they may.
+            SearchSizeError: if none are left.
         """
         self.additions -= additions
         if self.additions < 0:
@@ -55,11 +58,12 @@ class BackPointers:
         most_points: int = DEFAULT_LIMITS.table_points,
         additions: float = DEFAULT_LIMITS.table_additions,
     ) -> BackPointers:
-        """What knows all of these, and whose own these do not learn of.
+        """Return a store that begins with these identities; neither learns of later ones of the
+        other.
 
         Args:
-            most_points: that one of its tables may hold.
-            additions: that all of its tables may take.
+            most_points: the most points of one of its tables.
+            additions: the most additions of all of its tables.
         """
         self._left, self._right = [np.concatenate(self._left)], [np.concatenate(self._right)]
         found = BackPointers(most_points, additions)
@@ -77,13 +81,13 @@ class BackPointers:
         return np.arange(start, self._size)
 
     def leaves(self, node: int, configurations: int) -> Int64Array:
-        """New identities for all configurations of ``node``."""
+        """Return new identities for all configurations of ``node``."""
         return self._append(
             np.full(configurations, -1 - node, dtype=np.int64), np.arange(configurations)
         )
 
     def pairs(self, left: Int64Array, right: Int64Array) -> Int64Array:
-        """Identities of the points made of ``left[i]`` and ``right[i]`` together."""
+        """Return the identities of points that consist of ``left[i]`` and ``right[i]``."""
         if not left.any():  # all are units
             return right
         if not right.any():
@@ -96,15 +100,15 @@ class BackPointers:
         return result
 
     def unroll(self, identities: Int64Array, nodes: int) -> Int32Array:
-        """The configurations that ``identities`` stand for: int32[points, nodes], -1 for none."""
+        """Return the configurations that identities stand for: int32[points, nodes], -1 for none."""
         return self.unroll_sets(identities[:, None], nodes)
 
     def unroll_sets(self, identities: Int64Array, nodes: int) -> Int32Array:
-        """The configurations that the identities of each set stand for together.
+        """Return the configurations that sets of identities stand for.
 
         Args:
             identities: int64[sets, any].
-            nodes: of the problem.
+            nodes: the number of nodes of the problem.
 
         Returns:
             int32[sets, nodes], -1 for none.

@@ -1,4 +1,4 @@
-"""The cost frontier of a problem: what a search returns."""
+"""The cost frontier of a problem, which a search returns."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = [
 
 
 ELIMINATIONS = ("node", "edge", "branch", "heuristic", "fold")
-"""The kinds of elimination that are counted; all but "heuristic" are exact."""
+"""The kinds of elimination that are counted. All are exact except "heuristic"."""
 
 EndedBy: TypeAlias = Literal["", "interruption", "time"]
-"""Who ended a search before its own end: nobody, a user, or a limit of seconds."""
+"""The reason why a search ended early: a user, a limit of seconds, or empty if it did not."""
 
 
 class FrontierPoint(NamedTuple):
-    """One strategy of a frontier: bytes, nanoseconds, and a configuration for every node."""
+    """One strategy of a frontier: bytes, nanoseconds, and the configuration of every node."""
 
     memory: int
     time: int
@@ -39,15 +39,16 @@ class FrontierPoint(NamedTuple):
 
 
 def reduced_frontier(memory: Int64Array, time: Int64Array, strategies: Int32Array) -> Frontier:
-    """The approximate frontier of some strategies, int32[any, nodes], by their costs."""
+    """Return the frontier of some strategies, int32[any, nodes], with their costs; it is not exact."""
     order = reduce_points(memory, time)
     return Frontier(memory[order], time[order], strategies[order], exact=False)
 
 
 def joined_frontier(one: Frontier, other: Frontier) -> Frontier:
-    """The frontier of the points of two frontiers of one problem, with the smaller proven gap.
+    """Return the frontier of the points of two frontiers of one problem, with the smaller proven
+    gap.
 
-    Of equal points the first frontier's stays; the eliminations are the first's.
+    Of equal points the first frontier's stays. The counts of eliminations are the first's.
     """
     found = reduced_frontier(
         np.concatenate([one.memory, other.memory]),
@@ -65,18 +66,18 @@ def joined_frontier(one: Frontier, other: Frontier) -> Frontier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
-    """The strategies that no other beats in both memory and time (paper, definition 1).
+    """The strategies that no other strategy beats in both memory and time (paper, definition 1).
 
     Attributes:
         memory: int64[points], bytes, strictly ascending.
         time: int64[points], nanoseconds, strictly descending.
         strategies: int32[points, nodes], each node's configuration number.
-        eliminations: how often each of ``ELIMINATIONS`` was applied to find it.
-        exact: whether this is the whole frontier; False once a heuristic has decided something,
-            then every point is still achievable, but better ones may exist.
-        within: how much better at most, None if that is not known: for every strategy a point of
-            the frontier has at most 1 + ``within`` times its memory and its time. 0 if exact.
-        ended_by: what ended the search.
+        eliminations: how often each kind of ``ELIMINATIONS`` was applied.
+        exact: whether this is the whole frontier. If not, every point is achievable, but better
+            ones may exist.
+        within: the proven gap: for every strategy, a point of the frontier has at most 1 +
+            ``within`` times its memory and its time. 0 if exact, None if no gap is proven.
+        ended_by: the reason why the search ended early.
 
     Raises:
         OptionError: if the arrays do not fit each other or the costs are not in order.
@@ -131,7 +132,7 @@ class Frontier:
         return (self[index] for index in range(len(self)))
 
     def fastest(self, memory_limit: int | None = None) -> int:
-        """Index of the fastest point that needs at most ``memory_limit`` bytes.
+        """Return the index of the fastest point that needs at most ``memory_limit`` bytes.
 
         Raises:
             InfeasibleError: if no point fits.
@@ -148,13 +149,14 @@ class Frontier:
         return fitting - 1
 
     def least(self, weights: tuple[float, float]) -> tuple[int, float]:
-        """Index and cost of the point that costs least for weights of a nanosecond and a byte."""
+        """Return index and cost of the point with the least weighted cost; weights are of a
+        nanosecond and a byte."""
         costs = weights[0] * self.time + weights[1] * self.memory
         index = int(costs.argmin())
         return index, float(costs[index])
 
     def dominates(self, other: Frontier) -> bool:
-        """Whether for every point of ``other`` one of this frontier is no worse in both costs."""
+        """Whether for every point of ``other`` a point of this frontier is no worse in both costs."""
         fitting = np.searchsorted(self.memory, other.memory, side="right")
         return bool((fitting > 0).all() and (self.time[fitting - 1] <= other.time).all())
 
@@ -163,5 +165,5 @@ class Frontier:
         return self.within is not None and self.within <= epsilon
 
     def same_costs(self, other: Frontier) -> bool:
-        """Whether the two frontiers have exactly the same points (their strategies may differ)."""
+        """Whether both frontiers have the same costs (their strategies may differ)."""
         return np.array_equal(self.memory, other.memory) and np.array_equal(self.time, other.time)

@@ -1,4 +1,4 @@
-"""The lower hull of costs, and strategies on the way along it."""
+"""The lower hull of points, and strategies between neighbours on it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 __all__ = ["Cost", "between", "gap", "hull_of", "hull_slopes", "slope"]
 
 Cost: TypeAlias = tuple[int, int]
-"""Memory and time."""
+"""Memory and time of a strategy."""
 
-# Strategies between two supported ones.
+# Most strategies between two neighbours, in each order.
 _BETWEEN = 24
 
 
 def gap(pair: tuple[Cost, Cost]) -> float:
-    """By how much a strategy between two points can be better than both: the lesser of two ways.
+    """Return the share by which a strategy between two points can be better than both.
 
-    The costs are memory and time; the first has less memory.
+    Both costs are memory and time; the first has less memory.
     """
     (memory, time), (more, less) = pair
     return min(more / max(memory, 1), time / max(less, 1)) - 1
 
 
 def hull_of(memory: Int64Array, time: Int64Array) -> list[int]:
-    """Which points of a frontier are at corners of its lower left hull."""
+    """Return the numbers of the points at the corners of a frontier's lower left hull."""
     costs = list(zip(memory.tolist(), time.tolist(), strict=True))
 
     def is_below(one: Cost, cost: Cost, other: Cost) -> bool:
@@ -44,20 +44,22 @@ def hull_of(memory: Int64Array, time: Int64Array) -> list[int]:
 
 
 def hull_slopes(memory: Int64Array, time: Int64Array) -> Float64Array:
-    """Nanoseconds per byte along the lower hull of a frontier, steepest first."""
+    """Return the nanoseconds per byte along the lower hull of a frontier, the steepest first."""
     corner = hull_of(memory, time)
     slopes: Float64Array = -np.diff(time[corner]) / np.diff(memory[corner])
     return slopes
 
 
 def slope(one: Cost, other: Cost) -> float:
-    """What a byte weighs, in nanoseconds, where two points cost the same; the first has less."""
+    """Return the nanoseconds per byte at which two points cost the same; the first has less memory."""
     return (one[1] - other[1]) / (other[0] - one[0])
 
 
 def between(strategies: Int32Array) -> Int32Array:
-    """Strategies on the way from each to the next: nodes take the next's configuration in turn,
-    from the first on, and from the last on.
+    """Return strategies between each strategy and the next.
+
+    Nodes take the next strategy's configuration one after the other, in ascending and in descending
+    order (path relinking: Glover, "Tabu search and adaptive memory programming", 1997).
 
     Args:
         strategies: int32[strategies, nodes], along a frontier.

@@ -1,6 +1,6 @@
-"""A row's frontier of few products: each is inserted where it belongs, or beaten.
+"""The frontier of a row with few products, by inserting one product after the other.
 
-Of few, to write runs down and to merge them takes longer.
+For few products this is faster than writing and merging sorted runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Points = tuple[Int64Array, Int64Array]
 
 @numba.njit(cache=True, nogil=True)
 def products(left_size: Int64Array, right_size: Int64Array) -> int:
-    """How many products there are of some pairs of ranges."""
+    """Return the number of products of some pairs of ranges."""
     work = 0
     for block in range(left_size.size):
         work += left_size[block] * right_size[block]
@@ -28,8 +28,11 @@ def products(left_size: Int64Array, right_size: Int64Array) -> int:
 def insert(
     frontier: Int64Array, size: int, left: Points, right: Points, left_start: int, right_start: int
 ) -> int:
-    """Insert the products of two ranges into a frontier of ``size`` points, one by one; returns how
-    many there are then. Of equal points the earlier is kept."""
+    """Insert the products of two ranges into a frontier of ``size`` points, and return its new
+    size.
+
+    Of equal points the earlier one is kept.
+    """
     (left_memory, left_time), (right_memory, right_time) = left, right
     for shift in range(left_memory.size):
         for point in range(right_memory.size):

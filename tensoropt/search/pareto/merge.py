@@ -1,10 +1,9 @@
-"""Unions of products of frontiers by merging sorted runs: compiled, and without any sorting.
+"""Unions of products of frontiers, by merging sorted runs in compiled code.
 
-A frontier shifted by one point of another is a frontier, that is a run sorted by memory. The
-runs of a row are merged like those of a merge sort, two at a time and of about one length. Before
-that, a coarse look drops most of what is beaten: a row's range of memory is cut into equal bins,
-and a point is out if one in a lower bin takes no more time. Where a row has few products, they
-are inserted one by one (`tensoropt.search.pareto.insertion`).
+A frontier shifted by one point of another is a frontier: a run that is sorted by memory. The runs
+of a row are merged two at a time, as in a merge sort. A coarse test drops most dominated products
+before that: a row's range of memory is cut into equal bins, and a product is dropped if one in a
+lower bin takes no more time. Rows with few products use `tensoropt.search.pareto.insertion`.
 """
 
 from __future__ import annotations
@@ -24,52 +23,53 @@ from tensoropt.search.threads import in_threads, threads_for
 __all__ = ["MERGED", "Blocks", "additions_of", "merged_products", "wider", "writing_of"]
 
 MERGED = 15
-"""An addition of points, which are merged, takes as long as so many of sweeps."""
+"""Additions of a sweep that take as long as one addition of points in a merge."""
 
 Blocks = tuple[Int64Array, ...]
 """Five arrays, see `merged_products`."""
 Survivors = tuple[Int64Array, Int64Array, Int64Array]
 
 _FEWEST_BINS, _MOST_BINS = 8, 4096
-# Of two long ranges so many products for each point are looked at; a pair of ranges takes as long
-# as so many products, and a point that survives.
+# Products per point that are examined for two long ranges; additions that a pair of ranges takes
+# besides, and a surviving point.
 _LOOKED_AT, _BLOCK, _SURVIVOR = 8, 64, 40
-# Points are beaten together with others in runs, which are divided until they have so few, then
-# looked at one by one.
+# Points of a run that are tested together, and those of a group within it that are tested next.
 _RUN, _FEW = 16, 4
 _PARTS = 4
-# Of so few products of a row each is inserted into its frontier.
+# Rows with at most this number of products insert them one by one.
 _DIRECTLY = 512
-# First limits are those of each so-many-th point.
+# The first limits use every eighth point.
 _STEP = 8
-# Pairs of runs that wait to be looked at: of each division one goes on at once.
+# Room for the pairs of ranges that wait; each division adds at most _PARTS**2.
 _MOST_WAITING = 32 * _PARTS**2
 
 
 def additions_of(left: Int64Array, right: Int64Array) -> float:
-    """About how many additions the products of ranges of so many points take: of all where ranges
-    are short, else of those near the frontier."""
+    """Estimate the additions for the products of ranges with ``left`` and ``right`` points.
+
+    All products of short ranges count; of long ranges only those near the frontier.
+    """
     looked_at = np.minimum(left * right, _LOOKED_AT * (left + right))
     return float(looked_at.sum()) + _BLOCK * left.size
 
 
 def writing_of(survivors: int) -> float:
-    """To write what survives of them, as so many additions."""
+    """Return the additions that take as long as writing the surviving points."""
     return _SURVIVOR * survivors
 
 
 def merged_products(left: Points, right: Points, blocks: Blocks, most_points: int) -> Survivors:
-    """Each row's frontier of the union of its products.
+    """Return each row's frontier of the union of its products.
 
     Args:
         left, right: int64[points], memory and time.
-        blocks: int64[B] each: where a range of left points starts and its size, the same of the
-            right, and the row that their product belongs to, ascending. Every range is a frontier.
-        most_points: that may survive.
+        blocks: int64[B] each: the first point and the size of a range on the left, the same on the
+            right, and the row of their product, ascending. Every range is a frontier.
+        most_points: the most points that may survive.
 
     Returns:
-        int64[survivors]: row, left point and right point, by row, then by memory. Of equal points
-        the first in the order of blocks survives.
+        int64[survivors] each: row, left point and right point, by row, then by memory. Of equal
+            points the first in the order of blocks survives.
 
     Raises:
         SearchSizeError: if too many survive.
@@ -95,7 +95,7 @@ def merged_products(left: Points, right: Points, blocks: Blocks, most_points: in
 
 
 def _shares(rows: Int64Array, additions: Int64Array) -> list[slice]:
-    """Blocks in shares for threads, by their ``additions`` so far; a row is in one of them."""
+    """Divide blocks among threads by their cumulative ``additions``; a row is never divided."""
     workers = threads_for(MERGED * float(additions[-1]))
     if workers < 2:
         return [slice(0, rows.size)]
@@ -106,7 +106,7 @@ def _shares(rows: Int64Array, additions: Int64Array) -> list[slice]:
 
 @numba.njit(cache=True, nogil=True)
 def wider(points: Int64Array, size: int) -> Int64Array:
-    """A copy with room for so many points, and for twice as many as there are."""
+    """Return a copy with room for ``size`` points, and at least twice the present number."""
     copy = np.empty((max(size, 2 * points.shape[0]), points.shape[1]), np.int64)
     for row in range(points.shape[0]):
         for column in range(points.shape[1]):
@@ -118,7 +118,7 @@ def wider(points: Int64Array, size: int) -> Int64Array:
 def _merge_last(
     runs: Int64Array, spare: Int64Array, begins: Int64Array, depth: np.int64
 ) -> np.int64:
-    """Merge the last two of ``depth`` runs in place; returns the number of runs left.
+    """Merge the last two of ``depth`` runs in place; return the number of runs left.
 
     Of two equal points the earlier run's is kept.
     """
@@ -157,8 +157,10 @@ def _merge_last(
 def _limits(
     limits: Int64Array, left: Points, right: Points, blocks: Blocks, begin: np.int64, end: np.int64
 ) -> tuple[int, float]:
-    """For every bin of memory the least time in lower ones, of the blocks from ``begin`` to
-    ``end``; returns how memory makes bins."""
+    """Set for every bin of memory the least time of lower bins, for blocks ``begin`` to ``end``.
+
+    Returns the lowest memory and the number of bins per byte; 0 where there are too few products.
+    """
     (left_memory, _), (right_memory, _) = left, right
     left_start, left_size, right_start, right_size, _ = blocks
     lowest = int(left_memory[left_start[begin]] + right_memory[right_start[begin]])
@@ -201,9 +203,11 @@ def _lower(
     few: int,
     waiting: Int64Array,
 ) -> None:
-    """Lower limits to the products of two ranges of points, of each the ``step``-th. None is looked
-    at where least memory and least time together are beaten, of ranges that are divided until both
-    are of ``few`` points."""
+    """Lower the limits to the products of every ``step``-th point of two ranges.
+
+    Ranges are divided until both have ``few`` points. A pair of ranges is skipped if the sum of
+    their least memories and least times is dominated.
+    """
     (left_memory, left_time), (right_memory, right_time) = left, right
     waiting[0, 0], waiting[0, 1] = one
     waiting[0, 2], waiting[0, 3] = other
@@ -237,8 +241,10 @@ def _lower(
 def _open_runs(
     found: Int64Array, limits: Int64Array, few: Points, many: Points, lowest: int, scale: float
 ) -> int:
-    """Where runs of the ``many`` points begin that are not beaten with all of the ``few``: how many
-    there are, as the first of ``found``."""
+    """Write to ``found`` where runs of ``many`` begin that are not dominated for all of ``few``.
+
+    Returns the number of such runs.
+    """
     (few_memory, few_time), (many_memory, many_time) = few, many
     memory, time = few_memory[0] - lowest, few_time[-1]
     count = 0
@@ -256,14 +262,14 @@ def _open_runs(
 
 @numba.njit(cache=True, nogil=True)
 def _part(points: Points, first: int, size: int) -> Points:
-    """Some points, one after the other."""
+    """Return a range of points."""
     memory, time = points
     return memory[first : first + size], time[first : first + size]
 
 
 @numba.njit(cache=True, nogil=True)
 def _write_shifted(into: Int64Array, row: int, left: int, right: int, left_size: int) -> None:
-    """The products of a range of points and one point, whichever of the two is the range."""
+    """Write the products of a range of points and one point; either side may be the range."""
     by_left = left_size == into.shape[0]
     for place in range(into.shape[0]):
         into[place, 0] = row
@@ -273,7 +279,7 @@ def _write_shifted(into: Int64Array, row: int, left: int, right: int, left_size:
 
 @numba.njit(cache=True, nogil=True)
 def _write(out: Int64Array, written: int, row: int, runs: Int64Array, size: int) -> Int64Array:
-    """Write the first of ``runs`` as a row's, after others; in a copy if there is no room."""
+    """Append the first ``size`` runs to a row's output; return ``out``, or a larger copy of it."""
     if written + size > out.shape[0]:
         out = wider(out, written + size)
     for place in range(size):
@@ -285,7 +291,7 @@ def _write(out: Int64Array, written: int, row: int, runs: Int64Array, size: int)
 
 @numba.njit(cache=True, nogil=True)
 def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
-    """int64[survivors, 3], the row, left point and right point of every survivor; see
+    """Return int64[survivors, 3]: row, left point and right point of every survivor; see
     `merged_products`."""
     left_start, left_size, right_start, right_size, rows = blocks
     runs = np.empty((2 * _DIRECTLY, 4), np.int64)
@@ -351,8 +357,11 @@ def _add_runs(
     lowest: int,
     scale: float,
 ) -> tuple[Int64Array, Int64Array, np.int64]:
-    """Add the products of a block that are below the limits to the runs of a row, and merge runs of
-    about one length; returns both stores, which may have grown, and the number of runs."""
+    """Append the products of a block below the limits to a row's runs, and merge runs of similar
+    length.
+
+    Returns both stores, which may have grown, and the number of runs.
+    """
     runs, spare = stores
     left_start, left_size, right_start, right_size, _ = blocks
     by_left = left_size[block] <= right_size[block]

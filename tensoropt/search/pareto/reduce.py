@@ -1,8 +1,8 @@
-"""Algorithm 1 of the paper for many sets of points at once: what no other point dominates.
+"""Algorithm 1 of the paper for many sets of points at once: keep the points that none dominates.
 
-Compiled kernels are in the modules that use them. What keeps their compilation short: they get
-arrays of one kind (`read_only`), and copy parts of arrays by loops, as an assignment of one part to
-another comes with all that it takes to word the error of unequal shapes.
+Compiled kernels are in the modules that use them. Two habits shorten their compilation: arguments
+are arrays of one kind (`read_only`), and ranges are copied by loops, since the assignment of slices
+compiles the error message for unequal shapes, too.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ Element = TypeVar("Element", bound=np.generic)
 
 
 def read_only(array: npt.NDArray[Element]) -> npt.NDArray[Element]:
-    """A view that cannot be written, of an array that may be: kernels are compiled anew for each
-    of the two, so those that get either kind get this one."""
+    """Return a read-only view of an array.
+
+    Numba compiles a kernel anew for writable and for read-only arrays; kernels that get both kinds
+    get this view.
+    """
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def row_offsets(rows: Int64Array, count: int) -> Int64Array:
-    """int64[count + 1]: where each row starts among points that are sorted by ``rows``."""
+    """int64[count + 1]: where each row begins among points that are sorted by ``rows``."""
     found: Int64Array = np.searchsorted(rows, np.arange(count + 1))
     return found
 
 
 def reduce_points(memory: Int64Array, time: Int64Array) -> Int64Array:
-    """`reduce_rows` of points in one row."""
+    """Apply `reduce_rows` to points of one row."""
     return reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
 
 
@@ -57,7 +60,7 @@ def reduce_rows(rows: Int64Array, memory: Int64Array, time: Int64Array) -> Int64
 
 @numba.njit(cache=True, nogil=True)
 def _falls(rows: Int64Array, time: Int64Array) -> npt.NDArray[np.bool_]:
-    """Which points of sorted rows have less time than every earlier point of their row."""
+    """Mark the points of sorted rows with less time than every earlier point of their row."""
     falls = np.zeros(rows.size, np.bool_)
     least = np.int64(0)
     for point in range(rows.size):

@@ -1,8 +1,9 @@
-"""The search region: where a strategy can lie that is better than every known one.
+"""The search region: the costs of strategies that would be better than every known one.
 
-A strategy that no point of a frontier is as good as in both costs lies below one of the frontier's
-local upper bounds (Klamroth, Lacour and Vanderpooten, "On the representation of the search region
-in multi-objective optimization", 2015): less memory than point i, and less time than point i - 1.
+A strategy that no point of a frontier equals or beats in both costs lies below one of the
+frontier's local upper bounds (Klamroth, Lacour and Vanderpooten, "On the representation of the
+search region in multi-objective optimization", 2015): less memory than point i, and less time than
+point i - 1.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from tensoropt.arrays import Float64Array, Int64Array
 __all__ = ["SearchRegion", "Weights"]
 
 Weights = tuple[float, float]
-"""Of a nanosecond and of a byte: a strategy's weighted cost is their scalar product with it."""
+"""Weights of a nanosecond and of a byte; a strategy's weighted cost is time and memory times these.
+"""
 
-# More than any memory or time, whose sums are at most 2**61, and finite: 0 times it is 0.
+# More than any memory or time, whose sums are at most 2**61. It is finite, so that 0 times it is 0.
 _UNLIMITED = 1e19
 
 
@@ -38,12 +40,13 @@ class SearchRegion:
     def below(
         cls, memory: Int64Array, time: Int64Array, epsilon: float = 0.0, *, less: int = 1
     ) -> SearchRegion:
-        """Where no point of a frontier is as good in both costs, or within 1 + ``epsilon``.
+        """The region in which no point of a frontier is as good in both costs, or within 1 +
+        ``epsilon``.
 
         Args:
             memory, time: int64[points] of the frontier.
             epsilon: at least 0.
-            less: by how much at least a better cost is less: 1 for integers, 0 to compare factors.
+            less: the least difference to a better cost: 1 for integers, 0 to compare factors.
         """
         less = 0 if epsilon else less
         bound_memory = (memory.astype(np.float64) - less) / (1 + epsilon)
@@ -52,11 +55,12 @@ class SearchRegion:
 
     @classmethod
     def at(cls, memory: Float64Array, time: Float64Array) -> SearchRegion:
-        """Below some local upper bounds, infinite where they do not limit, by ascending memory."""
+        """The region below some local upper bounds, by ascending memory; infinite ones do not
+        limit."""
         return cls(np.minimum(memory, _UNLIMITED), np.minimum(time, _UNLIMITED))
 
     def limits(self, weights: Sequence[Weights]) -> Float64Array:
-        """float64[local upper bounds, weights], the weighted cost of each: what is below it costs
+        """float64[local upper bounds, weights], the weighted cost of each; strategies below cost
         less."""
         per_nanosecond, per_byte = np.array(weights, dtype=np.float64).reshape(-1, 2).T
         found: Float64Array = np.multiply.outer(self.time, per_nanosecond)

@@ -1,4 +1,4 @@
-"""Ragged tables of frontiers in flat arrays, and their unions of products."""
+"""Ragged tables of frontiers in flat arrays, and unions of their products."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Table", "multiply", "union"]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of points, each row a frontier, one after the other in three flat arrays.
+    """Rows of points in flat arrays; each row is a frontier.
 
     Attributes:
-        offsets: int64[rows + 1], where each row starts; the last is the number of points.
+        offsets: int64[rows + 1], where each row begins; the last is the number of points.
         memory, time: int64[points], bytes and nanoseconds.
-        identity: int64[points], what each stands for, of the ``BackPointers`` that issued it.
+        identity: int64[points], identities of the ``BackPointers`` that issued them.
     """
 
     offsets: Int64Array
@@ -37,24 +37,24 @@ class Table:
     def single(
         cls, memory: Int64Array, time: Int64Array, identity: Int64Array | None = None
     ) -> Table:
-        """A row of one point for each element of ``memory`` and ``time``."""
+        """A table with a row of one point for each element of ``memory`` and ``time``."""
         if identity is None:
             identity = np.full(memory.size, UNIT, dtype=np.int64)
         return cls(np.arange(memory.size + 1), memory.ravel(), time.ravel(), identity)
 
     @classmethod
     def unit(cls) -> Table:
-        """One row of the one point that chooses nothing and costs nothing."""
+        """A table of one row with one point, which costs nothing and chooses nothing."""
         return cls.single(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.offsets.size - 1
 
     @cached_property
     def sizes(self) -> Int64Array:
-        """int64[rows], the number of points in each."""
+        """int64[rows], the number of points of each row."""
         found: Int64Array = self.offsets[1:] - self.offsets[:-1]
         return found
 
@@ -65,12 +65,12 @@ class Table:
 
     @property
     def is_single(self) -> bool:
-        """Whether every row is a single point."""
+        """Whether every row has exactly one point."""
         return self.memory.size == self.rows and self.is_full
 
     @property
     def row_of_points(self) -> Int64Array:
-        """int64[points], the row that each belongs to."""
+        """int64[points], the row of each point."""
         return np.repeat(np.arange(self.rows), self.sizes)
 
     def least(self, weights: Sequence[Weights]) -> Float64Array:
@@ -102,14 +102,13 @@ class Table:
         return Table(offsets, self.memory[index], self.time[index], self.identity[index])
 
     def thinned(self, grain: int) -> Table:
-        """Without points of which another in the row has less memory, and less than ``grain`` more
-        time."""
+        """Drop points if an earlier one in the row takes less than ``grain`` nanoseconds more."""
         stays = _apart(self.offsets, self.time, grain)
         offsets = np.searchsorted(stays, self.offsets)
         return Table(offsets, self.memory[stays], self.time[stays], self.identity[stays])
 
     def turned(self, count: int) -> Table:
-        """The rows of pairs, of ``count`` times as many, by the second of each pair first."""
+        """Reorder rows (a, b) of ``count`` times any pairs to rows (b, a)."""
         if self.is_single:
             memory, time, identity = (
                 np.ascontiguousarray(own.reshape(count, -1).T).ravel()
@@ -119,7 +118,7 @@ class Table:
         return self.take(np.arange(self.rows).reshape(count, -1).T.ravel())
 
     def group(self, groups: Int64Array, count: int) -> Table:
-        """The union of the rows of each group: ``groups`` int64[rows] in 0 to ``count`` - 1."""
+        """Unite the rows of each group: ``groups`` is int64[rows], from 0 to ``count`` - 1."""
         if count == self.rows and (np.bincount(groups, minlength=count) == 1).all():
             return self.take(np.argsort(groups))
         own = np.flatnonzero(self.sizes)
@@ -147,7 +146,8 @@ class Table:
 
 @numba.njit(cache=True, nogil=True)
 def _apart(offsets: Int64Array, time: Int64Array, grain: int) -> Int64Array:
-    """The first point of each row, and then each that takes ``grain`` less time than the last."""
+    """Return the first point of each row, and each that takes ``grain`` less time than the last
+    kept."""
     found = np.empty(time.size, np.int64)
     size = 0
     for row in range(offsets.size - 1):
@@ -167,21 +167,21 @@ def multiply(
     count: int,
     pointers: BackPointers,
 ) -> Table:
-    """Sums of products of frontiers: equations 4 to 7 of the paper are all of this form.
+    """Return sums of products of frontiers; equations 4 to 7 of the paper have this form.
 
-    Row ``o`` of the result is the union, over the triples (a, b, o), of row ``a`` of ``left``
-    times row ``b`` of ``right``, reduced. Only survivors get identities.
+    Row ``o`` of the result is the union, over the triples (a, b, o), of row ``a`` of ``left`` times
+    row ``b`` of ``right``, reduced. Only survivors get identities.
 
     Args:
         triples: int64[T] each: the left row, the right row, and the row of the result.
-        count: how many rows the result has.
+        count: the number of rows of the result.
 
     Raises:
-        SearchSizeError: if it has too many points, or takes more additions than are left.
+        SearchSizeError: if the result has too many points, or takes more additions than are left.
     """
     left_rows, right_rows, rows = triples
     if left.is_single and right.is_single and rows.size == count and (np.diff(rows) == 1).all():
-        # A sum for each row, and nothing to choose from.
+        # Each row is one sum.
         return Table.single(
             left.memory[left_rows] + right.memory[right_rows],
             left.time[left_rows] + right.time[right_rows],
@@ -192,7 +192,7 @@ def multiply(
 
 
 def union(left: Table, right: Table, blocks: Blocks, count: int, pointers: BackPointers) -> Table:
-    """`multiply` of ranges of points in place of rows, see `merged_products`."""
+    """Apply `multiply` to ranges of points instead of rows, see `merged_products`."""
     pointers.spend(additions_of(blocks[1], blocks[3]))
     found, lefts, rights = merged_products(
         (left.memory, left.time), (right.memory, right.time), blocks, pointers.most_points
@@ -215,7 +215,7 @@ def _blocks(
     rows: Int64Array,
     count: int,
 ) -> Blocks:
-    """The products of triples as blocks, by the rows of the result, without those of empty rows."""
+    """Return the products of triples as blocks, by the row of the result, without empty rows."""
     at = np.zeros(count + 1, np.int64)
     for number in range(rows.size):
         left, right = left_rows[number], right_rows[number]
