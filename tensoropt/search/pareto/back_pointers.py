@@ -100,7 +100,8 @@ class BackPointers:
         return result
 
     def unroll(self, identities: Int64Array, nodes: int) -> Int32Array:
-        """Return the configurations that identities stand for: int32[points, nodes], -1 for none."""
+        """Return the configurations that identities stand for: int32[points, nodes], -1 for
+        none."""
         return self.unroll_sets(identities[:, None], nodes)
 
     def unroll_sets(self, identities: Int64Array, nodes: int) -> Int32Array:

@@ -39,7 +39,8 @@ class FrontierPoint(NamedTuple):
 
 
 def reduced_frontier(memory: Int64Array, time: Int64Array, strategies: Int32Array) -> Frontier:
-    """Return the frontier of some strategies, int32[any, nodes], with their costs; it is not exact."""
+    """Return the frontier of some strategies, int32[any, nodes], with their costs; it is not
+    exact."""
     order = reduce_points(memory, time)
     return Frontier(memory[order], time[order], strategies[order], exact=False)
 

@@ -51,7 +51,8 @@ def hull_slopes(memory: Int64Array, time: Int64Array) -> Float64Array:
 
 
 def slope(one: Cost, other: Cost) -> float:
-    """Return the nanoseconds per byte at which two points cost the same; the first has less memory."""
+    """Return the nanoseconds per byte at which two points cost the same; the first has less
+    memory."""
     return (one[1] - other[1]) / (other[0] - one[0])
 
 
