@@ -157,7 +157,8 @@ class Frontier:
         return index, float(costs[index])
 
     def dominates(self, other: Frontier) -> bool:
-        """Whether for every point of ``other`` a point of this frontier is no worse in both costs."""
+        """Whether for every point of ``other`` a point of this frontier is no worse in both
+        costs."""
         fitting = np.searchsorted(self.memory, other.memory, side="right")
         return bool((fitting > 0).all() and (self.time[fitting - 1] <= other.time).all())
 
