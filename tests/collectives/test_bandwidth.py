@@ -8,11 +8,12 @@ import pytest
 
 import collectives
 from collectives import bandwidth
+from collectives.bandwidth import caches as cache_sizes
 
 
 @pytest.fixture
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(bandwidth, "_CACHES", tmp_path)
+    monkeypatch.setattr(cache_sizes, "_CACHES", tmp_path)
     return tmp_path
 
 
@@ -25,18 +26,18 @@ def test_the_operator_between_goes_through_the_last_cache(caches: Path) -> None:
     cache(caches, 0, "32K\n")
     cache(caches, 2, "1024K\n")
     cache(caches, 3, "16M\n")
-    read_and_written = 2 * 4 * bandwidth._between_elements(collectives.world())
+    read_and_written = 2 * 4 * cache_sizes.between_elements(collectives.world())
     assert read_and_written == pytest.approx(2**24, rel=1e-3)
 
 
 def test_a_machine_that_does_not_say_has_a_usual_cache(caches: Path) -> None:
     assert not list(caches.iterdir())
-    assert bandwidth._last_cache_bytes() == 2**25
+    assert cache_sizes.last_cache_bytes() == 2**25
 
 
 def test_the_operator_between_is_of_bounded_size(caches: Path) -> None:
     cache(caches, 3, "1024M\n")
-    assert 4 * bandwidth._between_elements(collectives.world()) == 2**25
+    assert 4 * cache_sizes.between_elements(collectives.world()) == 2**25
 
 
 def test_a_collective_is_timed_at_the_bytes_that_divide() -> None:

@@ -117,7 +117,7 @@ def test_a_gradient_that_the_script_makes_itself(fails: Fails) -> None:
     )
     fails(
         errors.GraphError,
-        "tf.gradients or an optimizer differentiates batch normalisation",
+        "gradients of batch normalisation are computed by tf.gradients or an optimizer",
         "'FusedBatchNormGradV3', a FusedBatchNormGradV3 that reads 'FusedBatchNormV3:3'",
         "leave batch_norm at 'global'",
         lambda: tf.find_strategy(fetches=[gradient.x_backprop], batch_norm="local"),

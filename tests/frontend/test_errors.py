@@ -403,7 +403,7 @@ def test_feeds_that_do_not_fit(built: Regression, fails: Fails) -> None:
     )
     fails(
         errors.GraphError,
-        "what is fed fits together",
+        "the shapes of fed tensors fit together",
         "'features': [6, 4], 'targets': [8]",
         "the same number of examples",
         lambda: tf.run(loss, {features: FEATURES[:6], targets: TARGETS}),

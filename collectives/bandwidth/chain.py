@@ -1,0 +1,114 @@
+"""A graph with a chain of collectives, and an operator before each that empties the caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from collectives.bandwidth.timing import shared_seconds
+from collectives.buffers import Array
+from collectives.group import Group
+from collectives.operations.calls import Watch
+
+__all__ = ["Chain", "Move"]
+
+Move = Callable[[tf.Tensor, str, Watch], tf.Tensor]
+"""A function that adds to the graph an operator that moves a tensor between ranks."""
+
+
+class Chain:
+    """Collectives in the default graph, one after another, with an operator before each.
+
+    Args:
+        call: runs a collective on an array along a dimension; returns its result and its seconds.
+        shape: shape of the array.
+        between: elements of the operator before each collective.
+        longest: number of collectives.
+        dims: their dimensions, in turn.
+        move: adds the operator of a collective in C++, which reports its runs to this object. If it
+            is None, ``call`` is called from Python.
+        shared: whether times are `shared_seconds`.
+
+    Attributes:
+        longest: number of collectives.
+        ended: end of the last run, by `time.perf_counter`.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Array, int], tuple[Array, float]],
+        shape: tuple[int, int],
+        between: int,
+        longest: int,
+        dims: tuple[int, int],
+        move: Move | None = None,
+        shared: bool = False,
+    ) -> None:
+        self._shared = shared
+        self._value = _variable("value", shape).read_value()
+        self._other = _variable("between", (between,)).read_value()
+        self._spans: list[float] = []
+        self._links: list[tf.Operation] = []
+        self.longest = longest
+        self.ended = 0.0
+        spans = self._spans
+        last: list[tf.Operation] = [self._value.op]
+        for link in range(self.longest):
+
+            def timed(array: Array, dim: int = dims[link % 2]) -> Array:
+                moved, seconds = call(array, dim)
+                spans.append(seconds)
+                return np.asarray(moved, order="C")
+
+            tensor = self._computed(last)
+            if move is not None:
+                last = [move(tensor, "measured", self).op]
+            else:
+                last = [tf.numpy_function(timed, [tensor], tensor.dtype, stateful=True).op]
+            self._links += last
+
+    def before(self, shape: tuple[int, ...] | None) -> None:
+        """See `Watch`."""
+
+    def after(self, started: float, ended: float, worked: float | None = None) -> None:
+        """See `Watch`."""
+        worked = worked if self._shared else None
+        self._spans.append(ended - started if worked is None else worked)
+
+    def between(self, count: int) -> tf.Operation:
+        """Return the operators of ``count`` links, without their collectives."""
+        last: list[tf.Operation] = []
+        for _ in range(count):
+            last = [self._computed(last).op]
+        return last[0]
+
+    def run(
+        self, everyone: Group, session: tf.compat.v1.Session, calls: int
+    ) -> npt.NDArray[np.float64]:
+        """Run the first ``calls`` collectives, and return the network seconds of each.
+
+        They are those of the rank that arrives last, or `shared_seconds`.
+        """
+        self._spans.clear()
+        everyone.barrier()
+        session.run(self._links[calls - 1])
+        self.ended = time.perf_counter()
+        spans = np.array(self._spans)
+        return shared_seconds(spans, everyone) if self._shared else everyone.allreduce(spans, "min")
+
+    def _computed(self, after: list[tf.Operation]) -> tf.Tensor:
+        """Return the input of a collective, computed after the caches are emptied."""
+        with tf.control_dependencies(after):
+            emptied = tf.add(self._other, 1.0).op
+        with tf.control_dependencies([emptied]):
+            return tf.add(self._value, 1.0)
+
+
+def _variable(name: str, shape: tuple[int, ...]) -> tf.Variable:
+    return tf.compat.v1.get_variable(
+        name, shape, initializer=tf.zeros_initializer(), use_resource=True
+    )

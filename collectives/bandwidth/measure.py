@@ -1,0 +1,77 @@
+"""Measure one collective on all groups of a partition at the same time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+import tensorflow as tf
+
+from collectives.bandwidth.caches import between_elements
+from collectives.bandwidth.chain import Chain
+from collectives.bandwidth.matrices import collective_maker, matrix_shape, measured_dims
+from collectives.bandwidth.timing import Timing, clocked, timing
+from collectives.buffers import Array
+from collectives.group import Group
+
+__all__ = ["measure_collective"]
+
+_LONGEST_CHAIN = 8
+_RUN_SECONDS = 4e-3
+"""Intended duration of a run of the graph, which is far longer than the clock and the barrier."""
+_LEAST_RUNS, _MOST_RUNS = 3, 5
+
+
+def measure_collective(
+    everyone: Group,
+    partition: Sequence[Sequence[int]],
+    kind: str,
+    bytes_: int,
+    config: tf.compat.v1.ConfigProto | None = None,
+    run_seconds: float = 0.08,
+    runs: str = "",
+) -> tuple[int, Timing]:
+    """Time one collective on all groups of a partition at the same time.
+
+    Every rank of ``everyone`` calls. Tensors are float32 matrices. A collective cuts or joins them
+    along the first or the last dimension, as ``runs`` says, or along both in turn if it is empty.
+
+    Args:
+        everyone: all ranks that run.
+        partition: groups of one size, which split all ranks between them.
+        kind: one of `KINDS`.
+        bytes_: size of a rank's input; rounded up to a multiple that the group's size divides.
+        config: configuration of the session.
+        run_seconds: approximate duration of all repetitions; at least three are made.
+        runs: one of the kind's `RUNS`; empty for both dimensions in turn.
+
+    Returns:
+        The number of bytes measured, and the network time of one collective, counted from the
+        arrival of the last rank.
+
+    Raises:
+        CollectiveError: if ``kind`` is unknown.
+    """
+    make, group = collective_maker(kind), everyone.split(partition)
+    rows, columns = matrix_shape(bytes_, len(partition[0]), runs)
+
+    def call(array: Array, dim: int) -> tuple[Array, float]:
+        collective = make(group.size, array.shape, dim)
+        return clocked(lambda: group.run(collective, array), time.perf_counter)
+
+    with tf.Graph().as_default() as graph:
+        longest = _LONGEST_CHAIN if rows * columns < 1 << 20 else 4
+        dims = measured_dims(kind, runs)
+        chain = Chain(call, (rows, columns), between_elements(everyone), longest, dims)
+        with tf.compat.v1.Session(graph=graph, config=config) as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            chain.run(everyone, session, 1)
+            measured = max(float(chain.run(everyone, session, 1).mean()), 1e-6)
+            single = float(everyone.broadcast(np.array([measured]))[0])
+            calls = min(max(ceil(_RUN_SECONDS / single), 1), chain.longest)
+            count = min(max(int(run_seconds / (single * calls)), _LEAST_RUNS), _MOST_RUNS)
+            chain.run(everyone, session, calls)  # warm-up
+            means = [float(chain.run(everyone, session, calls).mean()) for _ in range(count)]
+    return 4 * rows * columns, timing(np.maximum(means, 1e-9))

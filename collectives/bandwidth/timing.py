@@ -1,0 +1,73 @@
+"""Repeated measurements: median and spread, and processor time of ranks that share cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.buffers import Array
+from collectives.group import Group
+from collectives.native.transport import core_share
+
+__all__ = ["Timing", "clocked", "shared_seconds", "timing"]
+
+_FAR = 1.5
+"""A value is an outlier if it lies more than this many interquartile ranges outside the quartiles
+(Tukey)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A repeated measurement.
+
+    Attributes:
+        seconds: the median.
+        spread: interquartile range divided by the median.
+        runs: number of repetitions.
+        outliers: number of repetitions far outside the quartiles (Tukey's 1.5 ranges).
+    """
+
+    seconds: float
+    spread: float
+    runs: int
+    outliers: int
+
+
+def timing(seconds: npt.ArrayLike) -> Timing:
+    """Return median, spread and outliers of one or more repeated measurements."""
+    values = np.asarray(seconds, np.float64)
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+    margin = _FAR * (high - low)
+    outliers = int(((values < low - margin) | (values > high + margin)).sum())
+    return Timing(float(median), float((high - low) / median), len(values), outliers)
+
+
+def shared_seconds(worked: npt.ArrayLike, everyone: Group) -> npt.NDArray[np.float64]:
+    """Return the processor time of collectives on a machine whose ranks share cores.
+
+    A rank that waits leaves its core to another rank, which computes or runs its own part of the
+    collective. The time from the arrival of the last rank to the end of the collective is
+    therefore longer than the time that the collective takes away from other work. The processor
+    time, divided by the cores that a rank has, is the time taken away. Every rank calls.
+
+    Args:
+        worked: processor seconds of this rank in each collective.
+        everyone: the ranks.
+
+    Returns:
+        For each collective the mean over ranks of its processor seconds, divided by the number of
+        cores that a rank has, or by one where a rank has more.
+    """
+    own = np.asarray(worked, np.float64) / min(1.0, core_share())
+    mean: npt.NDArray[np.float64] = everyone.allreduce(own, "sum") / everyone.size
+    return mean
+
+
+def clocked(run: Callable[[], Array], clock: Callable[[], float]) -> tuple[Array, float]:
+    """Return the result of a call, and its duration by a clock."""
+    started = clock()
+    result = run()
+    return result, clock() - started
