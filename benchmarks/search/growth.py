@@ -1,34 +1,38 @@
 """``python -m benchmarks.search.growth``: the time of a search against layers and devices.
 
-Series of searches of one model, of which the layers or the devices vary: by default those of
-`SERIES`, or one of your own: ``--model bert --devices 8 --layers 6 12 24 --epsilon 0``. Layers are
-searched by frontier tracking on all mesh axes, devices as `find_strategy` does. A series says how
-near its frontiers are to be; a search has *reached* that if it is proven: exact for 0, else within
-epsilon. Only these count for the exponent, the slope of least squares through the logarithms;
-"exponent_of_all" is that of all searches, whatever they have proven.
+Each series of `SERIES` searches one model, with a growing number of layers or of devices. Series of
+layers use frontier tracking on all mesh axes, series of devices search as `find_strategy` does. A
+series asks for a gap. A search has *reached* it if its frontier is proven: exact for a gap of 0,
+    else
+within the gap. "exponent" is the slope of least squares through the logarithms of the searches that
+have reached the gap, "exponent_of_all" that of all searches.
 
-Every search has a process of its own, which loads compiled kernels before the clock starts, and a
-limit; what exceeds it ends its series. Seconds are CPU seconds of all threads, for building the
-problem and searching it. Writes growth.json and growth.png to build/search; the last line printed
-is one JSON object. With ``--resume``, searches that growth.json has already are not done again, so
-that the whole can be measured in portions.
+Each search has a process of its own and a time limit; a search that exceeds it ends its series. The
+times are CPU seconds, see `benchmarks.search.searching`. The program writes growth.json and
+growth.png to build/search; its last line is one JSON object. ``--resume`` keeps the searches of
+growth.json, so that the series can be measured in portions.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
-from typing import Any
 
-from benchmarks.search.scale import EXAMPLES, ROOT, in_process, search
+from benchmarks.search.scale import EXAMPLES, search
+from benchmarks.search.searching import (
+    ROOT,
+    Line,
+    in_process,
+    problem_builder,
+    proven,
+    searched,
+)
 
 __all__ = ["SERIES", "Series", "exponent", "fitted", "main"]
 
@@ -47,19 +51,17 @@ TITLES = {
     "wide_resnet": "WideResNet",
 }
 
-Line = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """Searches of one model.
 
     Attributes:
-        model: of `benchmarks.search.steps`.
-        size: what varies, "layers" or "devices".
-        values: of it, ascending.
-        other: the number of devices where layers vary, and of layers where devices do.
-        epsilon: how near frontiers are to be.
+        model: name of a model of `benchmarks.search.steps`.
+        size: the quantity that grows, "layers" or "devices".
+        values: the values of that quantity, ascending.
+        other: the number of devices of a series of layers, or of layers of a series of devices.
+        epsilon: the gap that is asked for.
     """
 
     model: str
@@ -70,21 +72,21 @@ class Series:
 
     @property
     def name(self) -> str:
-        """Of the series in the JSON object; of all values of its size."""
-        what = f"{self.other}-devices" if self.size == "layers" else "devices"
-        return f"{self.model}-{what}-{'exact' if self.epsilon == 0 else f'{self.epsilon:g}'}"
+        """The name of the series in the JSON object."""
+        size = f"{self.other}-devices" if self.size == "layers" else "devices"
+        return f"{self.model}-{size}-{'exact' if self.epsilon == 0 else f'{self.epsilon:g}'}"
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The title of the series in the picture."""
         other = f"{self.other} {'devices' if self.size == 'layers' else 'layers'}"
         near = "exact" if self.epsilon == 0 else f"within {100 * self.epsilon:g} %"
         return f"{TITLES.get(self.model, self.model)}, {other}, {near}"
 
 
-# Where searches prove what they are asked for: the Transformer on few devices, and models whose
-# graphs are simpler on more of them; then the Transformer on many, as near as it comes, and the
-# zoo's decoder, whose words are one table for both ends, to the gap that users get unasked.
+# The first series reach their gaps: the Transformer on few devices, and models with simpler graphs
+# on more devices. The Transformer on many devices may miss its gap. The zoo's decoder, which shares
+# one table of words at both ends, has the gap of `find_strategy`.
 SERIES = {
     series.name: series
     for series in (
@@ -101,40 +103,13 @@ SERIES = {
 
 
 def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line:
-    """Search a model of so many layers by frontier tracking, in this process."""
-    from benchmarks.search.steps import cluster_of, step_of
-    from tensoropt.cost.model import ClusterCostModel
-    from tensoropt.planner.kernels import load_kernels
-    from tensoropt.problem.annotated_graph import AnnotatedGraph
-    from tensoropt.problem.edges.tensor_reuse import PAPER
-    from tensoropt.problem.from_graph import graph_problem
-    from tensoropt.search import frontier_tracking
+    """Search a model with a number of layers by frontier tracking, in this process."""
+    from benchmarks.search.steps import cluster_of, step_of  # imports TensorFlow
 
-    step = step_of(model, EXAMPLES * devices, layers)
-    cluster = cluster_of(devices)
-    mesh = cluster.mesh(devices)
-    load_kernels()
-    begun, cpu = time.perf_counter(), time.process_time()
-    cost = ClusterCostModel(cluster, mesh)
-    problem = graph_problem(
-        AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, space=PAPER)
-    ).problem
-    built = time.process_time() - cpu
-    frontier = frontier_tracking(problem, epsilon=epsilon)
-    return {
-        "layers": layers,
-        "devices": devices,
-        "epsilon": epsilon,
-        "operators": len(step.graph),
-        "configurations": sum(node.configurations for node in problem.nodes),
-        "seconds": round(time.perf_counter() - begun, 2),
-        "build_cpu_seconds": round(built, 2),
-        "cpu_seconds": round(time.process_time() - cpu, 2),
-        "points": len(frontier),
-        "exact": frontier.exact,
-        "within": frontier.within,
-        "heuristic_eliminations": frontier.eliminations["heuristic"],
-    }
+    step, cluster = step_of(model, EXAMPLES * devices, layers), cluster_of(devices)
+    build = problem_builder(step.graph, step.batch_placeholders, cluster)
+    line = searched(build, cluster.mesh(devices), epsilon)
+    return {"layers": layers, "devices": devices, "operators": len(step.graph), **line}
 
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float | None:
@@ -148,15 +123,15 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float | None:
 
 
 def reached(line: Line, epsilon: float) -> bool:
-    """Whether a search has proven its frontier to be as near as was asked for."""
+    """Whether a search has proven the gap that was asked for."""
     if line["exact"]:
         return True
     return epsilon > 0 and line["within"] is not None and line["within"] <= epsilon
 
 
-def fitted(series: Series, found: Mapping[int, Line]) -> Line:
-    """What a series has found, and with which power of the size its time grows."""
-    lines = [found[value] for value in sorted(found)]
+def fitted(series: Series, searches: Mapping[int, Line]) -> Line:
+    """The searches of a series and the exponents of their times."""
+    lines = [searches[value] for value in sorted(searches)]
     near = [line for line in lines if line["reached"]]
     return {
         "name": series.name,
@@ -175,39 +150,35 @@ def _slope(size: str, lines: Sequence[Line]) -> float | None:
 
 
 def _measured(series: Series, timeout: float, earlier: Iterable[Line]) -> Iterator[Line]:
-    """One search for each value that has none yet, until one takes too long: the series so far."""
-    found = {line[series.size]: line for line in earlier}
-    yield fitted(series, found)
-    for value in sorted({*series.values} - {*found}):
-        layers, devices = (
-            (value, series.other) if series.size == "layers" else (series.other, value)
-        )
-        arguments = ["--model", series.model, "--size", series.size, "--layers", str(layers)]
-        arguments += ["--devices", str(devices), "--epsilon", str(series.epsilon)]
-        line = in_process("benchmarks.search.growth", arguments, timeout)
+    """Search for each value that has no search yet, until one takes too long.
+
+    Yields the series before the first and after each search.
+    """
+    searches = {line[series.size]: line for line in earlier}
+    yield fitted(series, searches)
+    for value in sorted({*series.values} - {*searches}):
+        layers, devices = value, series.other
+        if series.size == "devices":
+            layers, devices = devices, layers
+        task = [series.model, series.size, layers, devices, series.epsilon]
+        line = in_process("benchmarks.search.growth", list(map(str, task)), timeout)
         if "error" in line:
             print(f"{series.title}: {value} {series.size}: {line['error']}", flush=True)
             return
         line["reached"] = reached(line, series.epsilon)
         line["commit"] = _commit()
-        found[value] = line
-        print(f"{series.title}: {_row(line, series.size)}", flush=True)
-        yield fitted(series, found)
-
-
-def _row(line: Line, size: str) -> str:
-    near = "exact" if line["exact"] else "within unknown"
-    if not line["exact"] and line["within"] is not None:
-        near = f"within {100 * line['within']:.3g} %"
-    return (
-        f"{line[size]} {size}: {line['cpu_seconds']} s of CPU ({line['seconds']} s), "
-        f"{line['operators']} operators, {line['configurations']} configurations, "
-        f"{line['points']} points, {near}"
-    )
+        searches[value] = line
+        print(
+            f"{series.title}: {value} {series.size}: {line['cpu_seconds']} s of CPU "
+            f"({line['seconds']} s), {line['operators']} operators, {line['configurations']} "
+            f"configurations, {line['points']} points, {proven(line)}",
+            flush=True,
+        )
+        yield fitted(series, searches)
 
 
 def _commit() -> str:
-    """Which state of the search was measured; "-dirty" if it is no commit's."""
+    """The commit that is measured, with "-dirty" if files differ from it."""
     command = ["git", "describe", "--always", "--dirty"]
     return subprocess.run(
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True
@@ -215,7 +186,7 @@ def _commit() -> str:
 
 
 def draw(all_series: Sequence[Line], path: Path) -> None:
-    """A panel for each size; what a search did not prove is hollow."""
+    """Draw a panel for each size. Markers of searches that did not reach their gap are hollow."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -252,78 +223,49 @@ def draw(all_series: Sequence[Line], path: Path) -> None:
     figure.savefig(path)
 
 
-def _own(options: argparse.Namespace) -> Series:
-    """The series that arguments describe."""
-    devices, layers = options.devices or [8], options.layers or list(LAYERS)
-    by_devices = options.size == "devices" or len(devices) > 1
-    if by_devices and options.layers is None:
-        layers = [6]
-    if by_devices and len(layers) > 1:
-        raise SystemExit("a series has several layers, or several devices. Got both.")
-    if by_devices:
-        return Series(options.model, "devices", tuple(sorted(devices)), layers[0], options.epsilon)
-    return Series(options.model, "layers", tuple(sorted(layers)), devices[0], options.epsilon)
-
-
 def main() -> int:
-    """Measure, fit, write and draw; status 1 if a series is not complete."""
+    """Measure, fit, write and draw; the status is 1 if a series is not complete."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search.growth", description=__doc__)
     parser.add_argument("--series", nargs="+", choices=list(SERIES), default=list(SERIES))
-    parser.add_argument("--model", choices=list(TITLES), help="a series of its own")
-    parser.add_argument("--layers", type=int, nargs="+", help="of --model; or fewer of --series")
-    parser.add_argument("--devices", type=int, nargs="+", help="of --model; or fewer of --series")
-    parser.add_argument("--size", choices=["layers", "devices"], help="what varies, of --model")
-    parser.add_argument("--epsilon", type=float, default=EPSILON, help="of --model")
+    parser.add_argument("--layers", type=int, nargs="+", help="of series of layers, only these")
+    parser.add_argument("--devices", type=int, nargs="+", help="of series of devices, only these")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for each search")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "search")
-    parser.add_argument("--resume", action="store_true", help="keep what growth.json has")
+    parser.add_argument("--resume", action="store_true", help="keep the searches of growth.json")
+    parser.add_argument("task", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.here:
-        (layers,), (devices,) = options.layers, options.devices
-        if options.size == "devices":
-            line = search(options.model, devices, options.epsilon, layers)
+        model, size, layers, devices, epsilon = options.task
+        if size == "devices":
+            line = search(model, int(devices), float(epsilon), int(layers))
         else:
-            line = search_layers(options.model, layers, devices, options.epsilon)
-        line["peak_memory_gb"] = round(
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2
-        )
+            line = search_layers(model, int(layers), int(devices), float(epsilon))
         print(json.dumps(line))
         return 0
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "growth.json"
     known: dict[str, Line] = {}
     if options.resume and path.exists():
-        known = {each["name"]: each for each in json.loads(path.read_text())["series"]}
-    wanted = (
-        [_own(options)] if options.model else [_fewer(SERIES[n], options) for n in options.series]
-    )
+        known = {series["name"]: series for series in json.loads(path.read_text())["series"]}
     complete = True
-    for series in wanted:
-        earlier = known[series.name]["searches"] if series.name in known else []
+    for name in options.series:
+        asked = options.layers if SERIES[name].size == "layers" else options.devices
+        values = tuple(n for n in SERIES[name].values if asked is None or n in asked)
+        series = replace(SERIES[name], values=values)
+        earlier = known[name]["searches"] if name in known else []
         for state in _measured(series, options.timeout, earlier):
-            known[series.name] = state
+            known[name] = state
             result = {"benchmark": "search.growth", "series": list(known.values())}
             path.write_text(json.dumps(result, indent=1) + "\n")
-        complete &= {*series.values} <= {line[series.size] for line in state["searches"]}
+        complete &= {*values} <= {line[series.size] for line in state["searches"]}
         if state["exponent"] is not None:
-            print(
-                f"{series.title}: to the power {state['exponent']:.2f} of {series.size}", flush=True
-            )
-    drawn = [each for each in known.values() if each["searches"]]
+            print(f"{series.title}: power {state['exponent']:.2f} of {series.size}", flush=True)
+    drawn = [series for series in known.values() if series["searches"]]
     if drawn:
         draw(drawn, options.output / "growth.png")
     print(json.dumps(result))
     return int(not complete)
-
-
-def _fewer(series: Series, options: argparse.Namespace) -> Series:
-    """A series with the values that are asked for alone."""
-    asked = options.layers if series.size == "layers" else options.devices
-    if asked is None:
-        return series
-    values = tuple(value for value in series.values if value in asked)
-    return Series(series.model, series.size, values, series.other, series.epsilon)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from examples.models.wide_resnet import wide_resnet_parameters
 from reproduction.baselines import tofu_recursive
 from reproduction.paper.breakdown import breakdown
 from reproduction.tofu.alternatives import ALTERNATIVES
-from reproduction.tofu.models import BYTES_PER_PARAMETER, DEVICES, TOFU_MODELS, TofuModel
+from reproduction.tofu.models import BYTES_PER_PARAMETER, DEVICES, TOFU_MODELS, TofuModel, search
 from reproduction.tofu.traffic import Traffic, step_bytes
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.memory import Footprint, MemoryUse
@@ -222,10 +222,15 @@ def _theorem_2(step: TrainingStep, cluster: Cluster) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print all four parts, and a last line in JSON."""
+    """Print all four parts and a line of JSON; with ``--search`` times of searches instead."""
     parser = argparse.ArgumentParser(prog="python -m reproduction.tofu", description=__doc__)
     parser.add_argument("models", nargs="*", default=list(MODELS), help=", ".join(MODELS))
-    names = parser.parse_args(arguments).models
+    parser.add_argument("--search", action="store_true", help="only time the search, as Table 1")
+    options = parser.parse_args(arguments)
+    names = options.models
+    if options.search:
+        print(json.dumps([search(name) for name in TOFU_MODELS], indent=1))
+        return 0
     rows = table_2()
     print("Table 2: weights, gradients and history, GB")
     for row in rows:

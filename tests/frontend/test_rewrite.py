@@ -15,9 +15,7 @@ import tensorflow
 
 import tensoropt as tf
 from tensoropt.errors import OptionError, PlanError
-from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.plan import Plan
-from tools.rewriting.as_parallel_graph import as_parallel_graph
 
 WIDTH, RANK, BATCH = 512, 4, 128
 
@@ -87,21 +85,6 @@ def test_what_rewriting_is_not_for(fails: Callable[..., None]) -> None:
     rule = "rewritten graphs are searched by algorithm='ft'"
     call = lambda: tf.find_strategy(batch_size=BATCH, rewrite=True, algorithm="optcnn")  # noqa: E731
     fails(OptionError, rule, "algorithm='optcnn'", "leave one of the two out", call)
-
-
-@pytest.mark.parametrize("stages", [1, 2])
-def test_a_plan_as_a_parallel_graph_comes_back(stages: int) -> None:
-    tf.init(devices=2)
-    _, _, train = adapted()
-    options = {"pipeline": stages, "microbatches": 4} if stages > 1 else {}
-    plan = tf.find_strategy(batch_size=BATCH, fetches=[train], rewrite=False, **options)
-    script = tf.get_default_graph()
-    graph = imported_step(script, [train.name], {"given": (BATCH, WIDTH)})
-    found = as_parallel_graph(plan, graph)
-    assert found.configurations() == plan.configurations
-    assert set(found.stage_of().values()) == set(range(stages))
-    assert stages == 1 or found.stage_of().items() <= plan.stage_of.items()
-    assert "MatMul[" in str(found)
 
 
 def test_substitutions_of_another_version_are_an_error() -> None:

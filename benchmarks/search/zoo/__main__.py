@@ -1,4 +1,4 @@
-"""``python -m benchmarks.search --zoo``: training graphs of many kinds, searched as users do.
+"""``python -m benchmarks.search.zoo``: training graphs of many kinds, searched as users do.
 
 Each graph of `benchmarks.search.zoo.catalogue`, or each that is named, is searched on each number
 of devices, by the default options of `find_strategy` and in a process of its own. CPU seconds are
@@ -23,15 +23,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from benchmarks.search.scale import ROOT
+from benchmarks.search.searching import ROOT, Line
 from benchmarks.search.zoo.catalogue import HELD, ZOO
 from tensoropt.search.limits import DEFAULT_LIMITS
 
 __all__ = ["PARTS", "main", "planned", "summary"]
-
-Line = dict[str, Any]
 
 _FOUND = ("within", "cpu_seconds")
 PARTS = ("importing", "searching", "rehearsing", "writing")
@@ -42,7 +39,7 @@ whose step is emitted once; estimates of other points' memory, and the plan."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Search what is asked for; status 1 if something was not searched in time."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.search --zoo", description=__doc__, allow_abbrev=False
+        prog="python -m benchmarks.search.zoo", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ZOO)}")
     which = parser.add_mutually_exclusive_group()
