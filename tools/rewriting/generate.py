@@ -89,7 +89,7 @@ def _order(each: Substitution) -> tuple[bool, int, int, int, str]:
 
 
 def _named(name: str, text: str) -> Substitution:
-    stated = property_of(name, "", [text]).equations[0]
+    stated = property_of(name, [text]).equations[0]
     source, target = stated.left, stated.right
     typing = infer(source, target, ranks=dict(stated.ranks))
     found = _substitution(name, source, target, typing)

@@ -8,7 +8,8 @@ from tools.rewriting.properties.elements import of_concatenations, of_elements
 from tools.rewriting.properties.equation import Property
 from tools.rewriting.properties.parallelization import of_parallelization
 from tools.rewriting.properties.products import of_images, of_products
-from tools.rewriting.properties.reshapes import of_reshapes, of_tables_and_sums
+from tools.rewriting.properties.reshapes import of_reshapes
+from tools.rewriting.properties.sums import of_tables_and_sums
 
 __all__ = ["properties", "property_named"]
 
