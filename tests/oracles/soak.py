@@ -1,10 +1,9 @@
 """``python -m tests.oracles.soak``: memory stays flat over many steps and saves on many ranks.
 
-A small Transformer, or a network of two dense layers, is trained under ``mpirun``, and its
-variables are saved now and then under one name and under numbered ones. Each rank notes its
-resident memory and what is open on the way. The last line is one JSON object: ranks, steps, seconds
-a step, the resident MiB of the first rank at some steps, and by how much that of any rank has grown
-in the second half.
+A small Transformer, or a network of two dense layers, is trained under ``mpirun``. Its variables
+are saved regularly under one name and under numbered names. Each rank notes its resident memory and
+its open files. The last line is one JSON object: ranks, steps, seconds a step, the resident MiB of
+the first rank at some steps, and the largest growth of any rank in the second half.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def _built(model: str) -> tuple[Any, dict[Any, Any]]:
-    """The loss, and a batch for it."""
+    """Build a model; return its loss and a batch."""
     import tensoropt as tf
     from examples.models import transformer
 
@@ -51,7 +50,7 @@ def _built(model: str) -> tuple[Any, dict[Any, Any]]:
 
 
 def train(model: str, steps: int, save_every: int, folder: Path) -> None:
-    """What each rank runs; its notes go to a file of its own."""
+    """Train on one rank; notes go to a file of the rank."""
     import tensoropt as tf
 
     tf.init()
@@ -81,7 +80,7 @@ def _resident_mib() -> float:
 
 
 def main() -> int:
-    """Run, and end with the JSON line; status 1 if the job failed."""
+    """Run the job and print the JSON line; the status is 1 if the job failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracles.soak", description=__doc__)
     parser.add_argument("model", nargs="?", choices=MODELS, default="dense")
     parser.add_argument("--ranks", type=int, default=16)

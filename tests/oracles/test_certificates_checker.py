@@ -53,7 +53,7 @@ class Script:
         return self.of(name, "MatMul", (x, y), rows, columns, **more)
 
     def graph(self, sparse: str = "") -> Graph:
-        """With the gradients; that by ``sparse`` in slices."""
+        """A graph with its gradients; the gradient of ``sparse`` consists of slices."""
         last = next(reversed(self.operators))
         y, whole = TensorName(last, 0), self.operators[last].outputs
         for name in [name for name, op in self.operators.items() if op.is_variable]:
@@ -141,7 +141,8 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
 
 
 def reads_of(graph: Graph) -> BackwardReads:
-    """As TensorFlow's gradients: products read their inputs, activations what they made."""
+    """The reads of TensorFlow's gradients: products read their inputs, activations their
+    outputs."""
     products = [op.name for op in graph if op.type == "MatMul"]
     return BackwardReads(
         dict.fromkeys(products, (0, 1)),

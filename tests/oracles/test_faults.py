@@ -1,4 +1,4 @@
-"""What of a job's end is not as it should be is said."""
+"""Differences between a job's end and the expected end are told."""
 
 from __future__ import annotations
 

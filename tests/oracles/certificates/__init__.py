@@ -1,1 +1,1 @@
-"""Certificates: that costs are those of equation 3, and that frontiers are the exact ones."""
+"""Certificates: costs are those of equation 3, and exact frontiers are exact."""

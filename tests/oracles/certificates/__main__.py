@@ -1,16 +1,17 @@
 """``python -m tests.oracles.certificates``: certificates of costs and frontiers.
 
-Per model and number of devices:
+For each model and number of devices:
 
-- checker: every point of the frontier (or a sample), and random strategies in both memory models,
-  priced anew by equations 1 to 3 (`tests.oracles.certificates.checker`): the integers are equal;
-- linear programs: at memory limits all along the frontier, the least time that HiGHS finds or, if
-  its time is up, the time below which it says no strategy is, beside the frontier's time. Where a
-  program would be too large, reduced costs leave out first what no strategy as fast can have;
-- plain solver: eliminations alone find the same frontier as the search with bounds, where the
-  graph is small enough for them.
+- checker: all points of the frontier (or a sample), and random strategies in both memory models,
+  are priced again by equations 1 to 3 (`tests.oracles.certificates.checker`). The integers must be
+  equal.
+- linear programs: at memory limits along the frontier, HiGHS finds the least time, or a time that
+  no strategy undercuts when its time is up. Both are compared with the frontier's time. If a
+  program would be too large, fixing by reduced costs makes it smaller first.
+- plain solver: eliminations alone find the same frontier as the search with bounds, if the graph is
+  small enough for them.
 
-The last line is one JSON object; the exit status says whether everything agrees.
+The last line is one JSON object. The exit status says whether everything agrees.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from tests.oracles.certificates.reduction import reduced
 __all__ = ["main"]
 
 PARTS = ("checker", "programs", "plain")
-MOST_POINTS = 200  # of one frontier that the checker looks at
+MOST_POINTS = 200  # largest number of a frontier's points that the checker prices
 RANDOM_STRATEGIES = 3
-PLAIN_CELLS = 200_000  # of edges, in graphs that eliminations alone are tried on
+PLAIN_CELLS = 200_000  # largest number of edges' cells for eliminations alone
 
 
 @dataclass(slots=True)
 class Tally:
-    """What agrees and what does not, of all models together."""
+    """Counts of agreements and contradictions of all models."""
 
     programs: list[dict[str, Any]] = field(default_factory=list)
     points: int = 0
@@ -56,7 +57,7 @@ class Tally:
     equal: int = 0
 
     def line(self) -> dict[str, Any]:
-        """The last line."""
+        """The content of the last line."""
         return {
             "certificates": self.programs,
             "checker": {"points": self.points, "disagreements": len(self.disagreements)},
@@ -71,7 +72,7 @@ class Tally:
 
 
 def main() -> int:
-    """Run what is asked for; status 1 if something disagrees."""
+    """Compute the certificates; the status is 1 if something disagrees."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.oracles.certificates", description=__doc__
     )
@@ -133,7 +134,7 @@ def _within(share: float | None) -> str:
 
 
 def _sample(frontier: Frontier) -> list[list[int]]:
-    """All of its strategies, or some all along it."""
+    """All strategies of a frontier, or an even sample of them."""
     places = np.linspace(0, len(frontier) - 1, min(len(frontier), MOST_POINTS)).astype(np.int64)
     return [frontier.strategies[place].tolist() for place in np.unique(places)]
 
@@ -208,7 +209,7 @@ def _table(rows: list[Row]) -> str:
 
 
 def _plain(whole: GraphProblem, frontier: Frontier, tally: Tally) -> None:
-    """Eliminations alone, where the graph is small enough."""
+    """Compare with eliminations alone, if the graph is small enough for them."""
     cells = sum(edge.time.size for edge in whole.problem.edges)
     if cells > PLAIN_CELLS:
         print(f"plain solver: not tried, {cells} cells")

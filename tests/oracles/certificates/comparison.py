@@ -1,4 +1,4 @@
-"""A frontier beside linear programs, at memory limits all along it."""
+"""A frontier beside linear programs, at memory limits along the frontier."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from tests.oracles.certificates.reduction import Reduced
 
 __all__ = ["Row", "compared", "limits_of", "worth_of_a_byte"]
 
-# A program of more variables is made smaller by reduced costs first.
+# Programs with more variables are made smaller by reduced costs first.
 MOST_VARIABLES = 3_000
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One memory limit.
+    """The comparison at one memory limit.
 
     Attributes:
-        limit: in bytes.
-        frontier: nanoseconds of its fastest point within the limit.
-        program: of the fastest strategy that the program found; None if none.
-        bound: nanoseconds below which, it or reduced costs say, no strategy is.
-        gap: how far the bound (or the program's optimum) is from the frontier, as a share.
-        seconds: spent on the program.
-        variables: of it.
-        fixed: whether reduced costs left out some before.
+        limit: the limit in bytes.
+        frontier: nanoseconds of the frontier's fastest point within the limit.
+        program: nanoseconds of the fastest strategy that the program found; None if it found none.
+        bound: nanoseconds that no strategy undercuts, by the program or by reduced costs.
+        gap: difference between the frontier's time and the bound (or the program's optimum), as a
+            share.
+        seconds: time spent on the program.
+        variables: number of the program's variables.
+        fixed: whether reduced costs made the program smaller.
         verdict: "equal": the optimum is the frontier's time; "within dual bound": the program was
-            not solved, and does not contradict the frontier; "better": it found a faster strategy,
-            the frontier not being exact; "CONTRADICTION" otherwise.
+            not solved and does not contradict the frontier; "better": it found a faster strategy
+            than an inexact frontier; "CONTRADICTION" otherwise.
     """
 
     limit: int
@@ -53,7 +54,7 @@ class Row:
 
 
 def limits_of(frontier: Frontier, count: int) -> list[int]:
-    """So many memory limits all along a frontier, between its points where there is room."""
+    """Choose ``count`` memory limits along a frontier, if possible between its points."""
     memory = frontier.memory.astype(np.float64)
     beyond = memory[-1] + max((memory[-1] - memory[0]) / memory.size, 1.0)
     places = (np.arange(count) + 0.5) * memory.size / count
@@ -63,7 +64,7 @@ def limits_of(frontier: Frontier, count: int) -> list[int]:
 
 
 def worth_of_a_byte(frontier: Frontier, limit: int) -> float:
-    """Nanoseconds per byte along the frontier's lower convex hull, where it passes the limit."""
+    """Nanoseconds per byte on the frontier's lower convex hull at the limit."""
     fits = frontier.memory <= limit
     if fits.all():
         return 0.0
@@ -77,21 +78,21 @@ def worth_of_a_byte(frontier: Frontier, limit: int) -> float:
 def compared(
     problem: Problem, left: Reduced, frontier: Frontier, limit: int, seconds: float
 ) -> Row:
-    """The frontier's time at a limit, beside that of a linear program.
+    """Compare the frontier's time at a limit with a linear program's.
 
     Args:
-        problem: that was searched.
-        left: of it, as `reduced` has it.
-        frontier: that the search found.
-        limit: of memory, in bytes; at least the frontier's least.
-        seconds: that HiGHS may take.
+        problem: the searched problem.
+        left: the problem as `reduced` returns it.
+        frontier: the frontier that the search found.
+        limit: memory limit in bytes; at least the frontier's least memory.
+        seconds: time limit of HiGHS.
     """
     claimed = int(frontier.time[frontier.fastest(limit)])
     too_large = left.variables > MOST_VARIABLES
     cells, known = None, 0
     if too_large:
         fewer = fixed(left, limit, claimed, worth_of_a_byte(frontier, limit))
-        if fewer is None:  # not even the claimed strategy
+        if fewer is None:  # reduced costs exclude even the claimed strategy
             return Row(limit, claimed, None, np.inf, np.inf, 0.0, 0, True, "CONTRADICTION")
         left, cells, known = fewer.left, fewer.cells, fewer.bound
     found = least_time(problem, left, limit, seconds, cells)

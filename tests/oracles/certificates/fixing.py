@@ -1,17 +1,20 @@
-"""Leave out what no strategy can have that is as fast as is claimed: fixing by reduced costs.
+"""Fixing by reduced costs: excludes configurations that no strategy as fast as a claimed one can
+have.
 
-Where the linear program is too large, most of it is far from any answer. Let a strategy be claimed
-to be the fastest within a memory limit M, with time T. Whatever is as good costs at most
-a T + b M in a time + b memory, for any a and b. Costs may be moved between a node and its edges
-without a change of any strategy's cost, so that what is left of them bounds from below, by the
-least of every node and of every edge, what a strategy with some configuration costs. If that is
-more than a T + b M, the configuration can go: not by trust in the claim, for if a strategy is
-faster than T, all its configurations stay, and the linear program finds it. So can pairs of slots
-at the ends of an edge. And if every strategy costs at least B, none within the limit is faster than
-(B - b M) / a: a bound of its own, for where the program is not solved.
+A linear program for the whole problem may be too large, although most of it is far from any answer.
+Let T be the claimed least time within a memory limit M. A strategy as good as the claim costs at
+most a T + b M, counted as a time + b memory, for any a and b. Costs may be moved between a node and
+its edges without changing the cost of any strategy. After such moves, the sum of the least costs of
+all nodes and edges is a lower bound, also for strategies with a given configuration. A
+configuration whose bound exceeds a T + b M is excluded, and so is a pair of slots at the ends of an
+edge.
 
-All in whole numbers: a bound holds as it is written. How tight it is depends on how costs are
-moved: along the graph and back, from every node to the edges that are still to come.
+The claim is not trusted: if a strategy is faster than T, all its configurations stay, and the
+linear program finds it. If every strategy costs at least B, none within the limit is faster than (B
+- b M) / a, which serves as a bound if the program is not solved.
+
+All numbers are integers, so a bound is exact. Its tightness depends on the moves: costs move along
+the graph and back, from each node to the edges that follow.
 """
 
 from __future__ import annotations
@@ -30,16 +33,17 @@ __all__ = ["Fixed", "fixed"]
 _SWEEPS = 30
 _ROUNDS = 8
 _WORTHWHILE = 0.95
-_LARGEST = 2**54  # of a T + b M; costs of single configurations may be hundreds of times more
+_LARGEST = 2**54  # largest a T + b M; costs of configurations may be hundreds of times larger
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fixed:
-    """What strategies as good as is claimed can have.
+    """The configurations of strategies as good as the claim.
 
     Attributes:
-        left: their configurations.
-        cells: bool[source slots, target slots] of every edge in ``left``, the pairs of slots.
+        left: the remaining configurations.
+        cells: for each edge in ``left``, bool[source slots, target slots]: the remaining pairs of
+            slots.
         bound: nanoseconds; no strategy within the limit is faster.
     """
 
@@ -49,21 +53,21 @@ class Fixed:
 
     @property
     def variables(self) -> int:
-        """How many configurations, and cells of edges."""
+        """The number of configurations and of edges' cells."""
         return self.left.configurations + sum(int(own.sum()) for own in self.cells)
 
 
 def fixed(left: Reduced, limit: int, claimed: int, worth: float) -> Fixed | None:
-    """What is left without the configurations of no strategy as good as is claimed.
+    """Exclude configurations of which no strategy is as good as the claim.
 
     Args:
-        left: of a problem.
-        limit: of memory, in bytes.
-        claimed: nanoseconds.
-        worth: of a byte, in nanoseconds: b / a.
+        left: the remaining configurations of a problem.
+        limit: memory limit in bytes.
+        claimed: claimed least time in nanoseconds.
+        worth: nanoseconds per byte, b / a.
 
     Returns:
-        None if no strategy at all is as good.
+        The rest; None if no strategy is as good as the claim.
     """
     a, b = _weights(limit, claimed, worth)
     most = a * claimed + b * limit
@@ -73,7 +77,7 @@ def fixed(left: Reduced, limit: int, claimed: int, worth: float) -> Fixed | None
         for _ in range(_SWEEPS):
             moved.sweep(range(len(left.kept)))
             moved.sweep(range(len(left.kept) - 1, -1, -1))
-        # What went before is only in strategies of more than the claimed time.
+        # Excluded strategies take more than the claimed time.
         bound = max(bound, min(-((b * limit - moved.least) // a), claimed))
         own = [np.flatnonzero(costs <= most) for costs in moved.bounds()]
         share = sum(each.size for each in own) / left.configurations
@@ -84,12 +88,12 @@ def fixed(left: Reduced, limit: int, claimed: int, worth: float) -> Fixed | None
         fewer = restricted(left, own)
         if fewer is None:
             return None
-        left = fewer  # with less to choose from, bounds are tighter
+        left = fewer  # bounds of fewer configurations are tighter
     raise AssertionError("the last round returns")
 
 
 def _weights(limit: int, claimed: int, worth: float) -> tuple[int, int]:
-    """Whole numbers for a and b."""
+    """Integers for a and b."""
     a = int(_LARGEST / (claimed + worth * limit)) if claimed + worth * limit > 0 else 1
     return max(a, 1), round(a * worth)
 
@@ -98,8 +102,8 @@ class _Moved:
     """Costs after moves between nodes and edges.
 
     Attributes:
-        nodes: int64[K] of every node.
-        edges: int64[source slots, target slots] of every edge.
+        nodes: int64[K] for each node.
+        edges: int64[source slots, target slots] for each edge.
     """
 
     def __init__(self, left: Reduced, a: int, b: int) -> None:
@@ -113,7 +117,7 @@ class _Moved:
                 self._around[node].append((number, first, other, slots))
 
     def sweep(self, order: Sequence[int]) -> None:
-        """Move all costs to where the order leads: bounds never fall."""
+        """Move all costs in the direction of ``order``; bounds do not fall."""
         place = {node: number for number, node in enumerate(order)}
         for node in order:
             own = self.nodes[node]
@@ -133,11 +137,11 @@ class _Moved:
 
     @property
     def least(self) -> int:
-        """What every strategy costs at least."""
+        """A lower bound of the cost of all strategies."""
         return sum(int(own.min()) for own in (*self.nodes, *self.edges))
 
     def bounds(self) -> list[Int64Array]:
-        """What a strategy with each configuration costs at least."""
+        """Lower bounds of the costs of strategies with each configuration."""
         least = self.least
         found = []
         for node, own in enumerate(self.nodes):
@@ -150,20 +154,20 @@ class _Moved:
         return found
 
     def cell_bounds(self) -> list[Int64Array]:
-        """What a strategy with each pair of slots at the ends of an edge costs at least."""
+        """Lower bounds of the costs of strategies with each pair of slots at an edge's ends."""
         least = self.least
         found = [cells + (least - int(cells.min())) for cells in self.edges]
         for node, own in enumerate(self.nodes):
             for number, first, _, slots in self._around[node]:
                 count = self._seen(number, first).shape[0]
-                # A slot that no configuration has is in no strategy.
+                # A slot without a configuration is in no strategy.
                 more = np.full(count, _LARGEST, dtype=np.int64)
                 np.minimum.at(more, slots, own - own.min())
                 found[number] += more[:, None] if first else more[None, :]
         return found
 
     def _seen(self, number: int, first: bool) -> Int64Array:
-        """An edge's costs, the slots of one end first: a view."""
+        """A view of an edge's costs, with the slots of one end first."""
         return self.edges[number] if first else self.edges[number].T
 
 

@@ -1,16 +1,17 @@
-"""The least time under a memory limit, by integer linear programming: apart from the search.
+"""The least time under a memory limit by integer linear programming, independent of the search.
 
-Variables: x[v, k] is 1 where node v has configuration k; y[e, s, t] is 1 where edge e has slot s at
-its source and t at its target. Objective: the time of all chosen nodes and cells. Constraints:
+Variables: x[v, k] is 1 if node v has configuration k; y[e, s, t] is 1 if edge e has slot s at its
+source and t at its target. Objective: the time of all chosen nodes and cells. Constraints:
 
 - every node has one configuration: the sum of x[v, k] over k is 1;
-- cells fit configurations: the sum of y[e, s, t] over t is the sum of x[v, k] over those k that
-  have slot s at the source; likewise at the target;
+- cells fit configurations: the sum of y[e, s, t] over t equals the sum of x[v, k] over the k with
+  slot s at the source; likewise at the target;
 - the memory of all chosen nodes and cells is at most the limit.
 
-With x in {0, 1} every y is, too, so only x are integer variables. Left continuous, they are the
-local polytope of the problem. HiGHS solves it (`scipy.optimize.milp`); when its time is up, it
-says below which time no strategy can be: the dual bound.
+With x in {0, 1}, every y is in {0, 1}, so only x are integer variables. With continuous x, the
+constraints describe the local polytope of the problem. HiGHS solves the program
+(`scipy.optimize.milp`). When its time is up, it returns a time that no strategy undercuts: the dual
+bound.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ from tests.oracles.certificates.reduction import Reduced
 __all__ = ["TOLERANCE", "Solution", "least_time", "whole_bound"]
 
 
-# HiGHS is given numbers of about this size, to which its tolerances of 1e-6 are small.
+# HiGHS gets numbers of about this size, which are large beside its tolerances of 1e-6.
 _SIZE = 2**12
 _OPTIMAL, _STOPPED, _INFEASIBLE = 0, 1, 2
-# What HiGHS is exact to, in relation to the objective.
+# Relative precision of HiGHS's objective.
 TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What HiGHS says of one memory limit.
+    """The result of HiGHS for one memory limit.
 
     Attributes:
-        strategy: the best found, as configuration numbers of the problem; None if none was.
-        nanoseconds: its time by equation 3, in whole numbers; None without a strategy.
-        bound: nanoseconds that every strategy within the limit takes at least; inf if there is
-            none within it.
+        strategy: the best strategy, as configuration numbers of the problem; None if none was
+            found.
+        nanoseconds: integer time of the strategy by equation 3; None without a strategy.
+        bound: nanoseconds that no strategy within the limit undercuts; inf if none fits the limit.
         optimal: whether the strategy was proven to be the fastest (to `TOLERANCE`).
-        seconds: spent.
-        variables: of the program.
+        seconds: time spent.
+        variables: number of the program's variables.
     """
 
     strategy: tuple[int, ...] | None
@@ -70,11 +71,11 @@ def least_time(
     """The fastest strategy of ``problem`` that needs at most ``limit`` bytes.
 
     Args:
-        problem: for what the strategy found costs.
-        left: of the problem, what configurations there are to choose from.
-        limit: of memory, in bytes.
-        seconds: that HiGHS may take.
-        cells: bool[source slots, target slots] of every edge, the pairs there are; None for all.
+        problem: prices the strategy.
+        left: the configurations to choose from.
+        limit: memory limit in bytes.
+        seconds: time limit of HiGHS.
+        cells: for each edge bool[source slots, target slots], the allowed pairs; None for all.
     """
     begun = clock.perf_counter()
     program = _Program(left, cells)
@@ -98,24 +99,24 @@ def least_time(
         bound = inf
     strategy = None if found.x is None else tuple(left.strategy(program.choices(found.x)))
     memory, nanoseconds = (None, None) if strategy is None else problem.cost(strategy)
-    if memory is not None and memory > limit:  # feasible to HiGHS's tolerance alone
+    if memory is not None and memory > limit:  # HiGHS's tolerance exceeds the limit
         strategy = nanoseconds = None
     optimal = found.status == _OPTIMAL and strategy is not None
     return Solution(strategy, nanoseconds, bound, optimal, spent, program.time.size)
 
 
 def _unit(largest: int) -> float:
-    """In what HiGHS counts: a power of two, so that float64 keeps the costs exact."""
+    """The unit of HiGHS's numbers: a power of two, so that float64 holds the costs exactly."""
     return 2.0 ** max(0, (largest // _SIZE).bit_length() - 1)
 
 
 class _Program:
-    """The matrices.
+    """The matrices of the program.
 
     Attributes:
-        time, memory: of every variable, x of all nodes before y of all edges.
+        time, memory: for each variable; x of all nodes, then y of all edges.
         integer: 1 for x, 0 for y.
-        equalities, right: a row for every node, and for every slot at both ends of every edge.
+        equalities, right: a row for each node, and for each slot at both ends of each edge.
     """
 
     def __init__(self, left: Reduced, cells: Sequence[BoolArray] | None) -> None:
@@ -149,7 +150,7 @@ class _Program:
         self.right = (np.arange(count) < len(left.kept)).astype(np.float64)
 
     def choices(self, values: Float64Array) -> list[int]:
-        """The choice that the values of x make at every node."""
+        """The choice of the values of x at each node."""
         return [
             int(np.argmax(values[first:last]))
             for first, last in zip(self._starts[:-1], self._starts[1:], strict=True)
@@ -161,8 +162,8 @@ def _joined(parts: Sequence[Int64Array]) -> Int64Array:
 
 
 def whole_bound(bound: float) -> float:
-    """A dual bound as whole nanoseconds: times are, so the least time is not below it.
+    """A dual bound as integer nanoseconds.
 
-    What HiGHS is not exact to is taken off.
+    Times are integers, so the bound is rounded up, after HiGHS's tolerance is subtracted.
     """
     return -inf if bound == -inf else ceil(bound * (1 - TOLERANCE))

@@ -1,4 +1,4 @@
-"""Frontiers that were searched before, so that certificates can be had in portions."""
+"""Frontiers of earlier runs, so that certificates can be computed in portions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MODELS = Path(__file__).parent / "models.py"
 
 
 def kept_frontier(folder: Path | None, name: str, search: Callable[[], Frontier]) -> Frontier:
-    """A frontier of this code, searched only where it is not kept.
+    """The frontier of this code in a file; searched if there is no file yet.
 
     Args:
-        folder: made where there is none; None to keep nothing.
-        name: of the frontier: a file's in the folder.
-        search: finds it.
+        folder: folder of the files, made if missing; None to keep nothing.
+        name: name of the file.
+        search: finds the frontier.
     """
     if folder is None:
         return search()
@@ -50,5 +50,5 @@ def kept_frontier(folder: Path | None, name: str, search: Callable[[], Frontier]
             exact=found.exact,
             within=np.nan if found.within is None else found.within,
         )
-    unfinished.replace(path)  # an interrupted run leaves nothing that looks whole
+    unfinished.replace(path)  # an interrupted run leaves no file that looks complete
     return found

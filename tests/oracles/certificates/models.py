@@ -1,7 +1,8 @@
-"""The paper's models, at the widths of its Table 1 and depths that a linear program can handle,
-and graphs of the zoo of the search's benchmarks, of the fewest layers.
+"""The paper's models with fewer layers, as linear programs allow, and graphs of the benchmarks'
+zoo.
 
-Depth repeats the same layers; what the layers are, and how wide, is as in `reproduction.paper`.
+The widths are those of the paper's Table 1, and the layers those of `reproduction.paper`; only
+their number is smaller. The zoo's graphs have their fewest layers.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tensoropt.planner.request import Request
 __all__ = ["MODELS", "OF_ZOO", "step_of"]
 
 MODELS: dict[str, Callable[[], Model]] = {
-    # Two layers of six; four steps of twenty are a recurrence still.
+    # Two layers of six, and four steps of twenty, which are a recurrence still.
     "rnn": lambda: lstm_language_model(hidden=24576, layers=2, steps=4, vocabulary=1024),
-    # One block in each of the four stages, which have 50 in ResNet-152.
+    # One block in each of the four stages; ResNet-152 has 50 in all.
     "wide_resnet": lambda: wide_resnet(depth=14, image_size=96, base_channels=368),
-    # One layer of six, in the encoder and the decoder.
+    # One layer of six in the encoder and in the decoder.
     "transformer": lambda: transformer(
         layers=1,
         model_width=3840,
@@ -33,7 +34,7 @@ MODELS: dict[str, Callable[[], Model]] = {
         target_length=32,
         vocabulary=32000,
     ),
-    "vgg16": vgg16,  # whole
+    "vgg16": vgg16,  # all layers
 }
 
 

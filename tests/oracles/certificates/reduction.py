@@ -1,13 +1,14 @@
-"""Make a problem small without changing its frontier, by one argument that is proven here.
+"""Makes a problem smaller without changing its frontier.
 
 Let configurations j and k of a node differ by d in the node's own cost, and let an edge cost at
-most D more with k than with j, whatever is at its other end. If d plus all its edges' D is at most
-0 in memory and in time, a strategy that has j is never better than the same strategy with k: j can
-go, and every point of the frontier still has a strategy. Configurations with equal slots are the
-case D = 0. (For one objective this is known as Goldstein's criterion of dead-end elimination.)
-Whoever is left out points to who stays, so that equal configurations do not leave each other out.
+most D more with k than with j, for any slot at its other end. If d plus the sum of D over the edges
+is at most 0 in memory and in time, a strategy with j is never better than the same strategy with k.
+So j can be excluded, and every point of the frontier still has a strategy. Configurations with
+equal slots are the case D = 0. For one objective this is Goldstein's criterion of dead-end
+elimination. An excluded configuration points to the one that stays, so that equal configurations do
+not exclude each other.
 
-Nothing is taken from the search, which leaves configurations out by bounds.
+The code shares nothing with the search, which excludes configurations by bounds.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from tensoropt.problem.model import Problem
 __all__ = ["Joined", "Reduced", "reduced", "restricted"]
 
 
-# Cells of a table of differences that are held at once.
+# Largest number of cells of a table of differences in memory.
 _BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joined:
-    """An edge between what is left of two nodes.
+    """An edge between the remaining configurations of two nodes.
 
     Attributes:
         source, target: the nodes' numbers.
-        source_slots, target_slots: int64[left configurations], slots, numbered from 0.
+        source_slots, target_slots: int64[remaining configurations], slots, numbered from 0.
         memory, time: int64[source slots, target slots].
     """
 
@@ -45,7 +46,7 @@ class Joined:
     time: Int64Array
 
     def at(self, node: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Slots, memory and time as one of the two nodes sees them: its slots come first."""
+        """Slots, memory and time with the slots of ``node``, one of the two ends, first."""
         if node == self.source:
             return self.source_slots, self.memory, self.time
         return self.target_slots, self.memory.T, self.time.T
@@ -53,12 +54,13 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduced:
-    """What is left of a problem; its strategies are the problem's, and cost the same.
+    """The rest of a problem; its strategies are strategies of the problem with the same costs.
 
     Attributes:
-        kept: per node the configurations that are left, numbered as the problem's.
-        memory, time: per node the costs of these.
-        edges: between nodes that have a choice each; others are part of ``memory`` and ``time``.
+        kept: for each node the remaining configurations, by the problem's numbers.
+        memory, time: for each node the costs of these configurations.
+        edges: edges between nodes with several configurations; other edges are part of ``memory``
+            and ``time``.
     """
 
     kept: tuple[Int64Array, ...]
@@ -68,21 +70,21 @@ class Reduced:
 
     @property
     def configurations(self) -> int:
-        """How many are left of all nodes together."""
+        """The number of remaining configurations of all nodes."""
         return sum(own.size for own in self.kept)
 
     @property
     def variables(self) -> int:
-        """How many configurations, and cells of edges."""
+        """The number of configurations and of edges' cells."""
         return self.configurations + sum(edge.time.size for edge in self.edges)
 
     def strategy(self, choices: Sequence[int]) -> list[int]:
-        """A choice of what is left as configuration numbers of the problem."""
+        """The problem's configuration numbers of a choice from the remaining configurations."""
         return [int(own[choice]) for own, choice in zip(self.kept, choices, strict=True)]
 
 
 def reduced(problem: Problem) -> Reduced:
-    """Leave out whatever configuration is never better than another, until none is left to go."""
+    """Exclude configurations that are never better than another one, until all are excluded."""
     return _smallest(
         [np.arange(node.configurations) for node in problem.nodes],
         [node.memory for node in problem.nodes],
@@ -95,14 +97,15 @@ def reduced(problem: Problem) -> Reduced:
 
 
 def restricted(left: Reduced, stays: Sequence[Int64Array]) -> Reduced | None:
-    """What is left without some configurations, and without those never better than another then.
+    """The rest without some configurations, and without those that are then never better than
+    another.
 
     Args:
-        left: so far.
-        stays: per node which of its configurations stay, as places in ``left.kept``.
+        left: the rest so far.
+        stays: for each node the configurations that stay, as indices into ``left.kept``.
 
     Returns:
-        None if some node has no configuration left.
+        The rest; None if a node has no configuration left.
     """
     if not all(own.size for own in stays):
         return None
@@ -130,7 +133,8 @@ def _smallest(
             around[edge.target].append(edge)
         cut: dict[int, Int64Array] = {}
         for node in sorted(changed):
-            # Neighbours may both be cut at once: each argument holds for any choice of the other.
+            # Neighbours may both be cut at once: each argument holds for any choice of the other
+            # node.
             stays = _undominated(memory[node], time[node], [edge.at(node) for edge in around[node]])
             if stays.size < kept[node].size:
                 cut[node] = stays
@@ -148,7 +152,7 @@ def _undominated(
     """The configurations of a node that stay."""
     if memory.size == 1:
         return np.zeros(1, dtype=np.int64)
-    more_memory = np.subtract.outer(memory, memory)  # of the row's than of the column's
+    more_memory = np.subtract.outer(memory, memory)  # row minus column
     more_time = np.subtract.outer(time, time)
     for slots, edge_memory, edge_time in edges:
         cell = np.ix_(slots, slots)
@@ -162,7 +166,7 @@ def _undominated(
 
 
 def _most_more(costs: Int64Array) -> Int64Array:
-    """int64[S, S]: how much more the row's slot costs than the column's, at most."""
+    """int64[S, S]: the most that the row's slot costs more than the column's."""
     found = np.empty((len(costs), len(costs)), dtype=np.int64)
     step = max(_BLOCK // costs.size, 1)
     for first in range(0, len(costs), step):
@@ -172,7 +176,8 @@ def _most_more(costs: Int64Array) -> Int64Array:
 
 
 def _restricted(edge: Joined, cut: dict[int, Int64Array]) -> Joined:
-    """The edge between what stays, without slots that nobody has or no cost tells apart."""
+    """The edge between the remaining configurations, without slots that have no configuration or
+    the same costs as another slot."""
     if edge.source not in cut and edge.target not in cut:
         return edge
     sources, source_slots = _used(edge.source_slots, cut.get(edge.source))
@@ -191,7 +196,7 @@ def _restricted(edge: Joined, cut: dict[int, Int64Array]) -> Joined:
 
 
 def _used(slots: Int64Array, stays: Int64Array | None) -> tuple[Int64Array, Int64Array]:
-    """The slots in use, and their new numbers by configuration."""
+    """The used slots, and their new numbers for each configuration."""
     used, renumbered = np.unique(slots if stays is None else slots[stays], return_inverse=True)
     return used, renumbered.ravel()
 
@@ -199,7 +204,8 @@ def _used(slots: Int64Array, stays: Int64Array | None) -> tuple[Int64Array, Int6
 def _folded(
     edges: Sequence[Joined], memory: list[Int64Array], time: list[Int64Array]
 ) -> list[Joined]:
-    """The edges between nodes that have a choice; what others cost is added to a node's costs."""
+    """The edges between nodes with several configurations; the costs of other edges are added to
+    their nodes."""
     left = []
     for edge in edges:
         if memory[edge.source].size > 1 and memory[edge.target].size > 1:

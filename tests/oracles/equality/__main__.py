@@ -1,11 +1,16 @@
-"""``python -m tests.oracles.equality``: four models, random strategies, both worlds.
+"""``python -m tests.oracles.equality``: four models under random strategies, in one process and
+under mpirun.
 
-Losses and variables after five steps against plain TensorFlow on one device, as max |a-b| over
-max |b| of each tensor. With ``--peaks`` instead by how much the peak memory of random strategies
-falls where variables are stored in pieces, fewer copies are kept, or operators are computed again:
-predicted and measured, under mpirun. With ``--pipelines`` random pipelines of stages instead; with
-``--keras`` steps of eager TensorFlow, of models of ``keras.applications`` and of tutorials. The
-last line is one JSON object; the exit status says whether everything lies within the bars.
+Losses and variables after five steps are compared with plain TensorFlow's on one device. The error
+of a tensor is max |a-b| over max |b|. Other options compare something else:
+
+- ``--peaks``: by how much the peak memory of random strategies falls if variables are stored in
+  pieces, fewer copies are kept, or operators are computed again; predicted and measured, under
+  mpirun;
+- ``--pipelines``: random pipelines of stages;
+- ``--keras``: steps of eager TensorFlow, of models of ``keras.applications`` and of tutorials.
+
+The last line is one JSON object. The exit status says whether all results lie within the bars.
 """
 
 from __future__ import annotations
@@ -53,8 +58,8 @@ PIPELINE_MODELS = ("mlp_dropout", "lstm", "transformer", "skips", "tied")
 
 
 def equality_tasks(options: argparse.Namespace) -> list[Task]:
-    """All strategies asked for, in tasks of a few: of every model, number of devices and world a
-    few first."""
+    """The strategies that are asked for, in tasks of a few. The first tasks have a few strategies
+    of each model, number of devices and world."""
     kinds = tuple(options.kinds or ())
 
     def task(model: str, world: str, devices: int, numbers: Sequence[int]) -> Task:
@@ -73,7 +78,8 @@ def equality_tasks(options: argparse.Namespace) -> list[Task]:
 
 
 def report(models: list[str], lines: list[Line]) -> dict[str, Any]:
-    """What the last line says: per model the worst differences and how often a kind occurred."""
+    """The content of the last line: for each model the worst errors and how often each kind
+    occurred."""
     found: dict[str, Any] = {}
     for model in models:
         mine = [line for line in lines if line["model"] == model]
@@ -147,7 +153,8 @@ def _peaks(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _pipelines(options: argparse.Namespace) -> dict[str, Any]:
-    """So many in one process, over models and numbers of devices, and under mpirun."""
+    """Train random pipelines, spread over models and numbers of devices, in one process and under
+    mpirun."""
     pairs = list(itertools.product(PIPELINE_DEVICES, PIPELINE_MODELS))
     tasks = []
     for place, (devices, model) in enumerate(pairs):
@@ -185,9 +192,11 @@ def _pipelines(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _keras(options: argparse.Namespace) -> dict[str, Any]:
-    """So many steps of eager TensorFlow, over models and numbers of devices, in one process each.
+    """Train steps of eager TensorFlow, spread over models and numbers of devices, each in its own
+    process.
 
-    Others than applications take a fifth of their time and have three times as many runs.
+    An application takes five times as long as another model, so the other models have three times
+    as many runs.
     """
     names = options.keras_models
     turns = [name for name in names for _ in range(1 if name in APPLICATIONS else 3)]

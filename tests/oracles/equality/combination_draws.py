@@ -32,7 +32,7 @@ __all__ = ["Combination", "draw_combination"]
 _MICROBATCHES = (1, 2, 3, 4)
 _MOST_STAGES = 4
 _MOVES_ON = 0.15
-"""Probability that an operator begins a later stage than what it reads."""
+"""Probability that an operator begins a later stage than its inputs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,10 +40,10 @@ class Combination:
     """A plan drawn at random.
 
     Attributes:
-        plan: made without a search; its times and memory say nothing.
-        spaces: what is combined in it.
-        refused: a substitution that was drawn, too, and that its microbatches exclude; empty for
-            none.
+        plan: the plan, made without a search; its times and memory have no meaning.
+        spaces: the spaces that the plan combines.
+        refused: a substitution that was drawn as well, but excludes the plan's microbatches; empty
+            if there is none.
     """
 
     plan: Plan
@@ -53,7 +53,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """A step after substitutions, and how it falls into microbatches."""
+    """A step after substitutions, and its division into microbatches."""
 
     graph: Graph
     rewrites: tuple[Rewrite, ...]
@@ -64,8 +64,11 @@ class _Step:
 def draw_combination(
     script: Script, devices: int, cluster: Cluster, random: np.random.Generator
 ) -> Combination:
-    """A plan for a script that draws: whether to substitute, how many microbatches, whether the
-    devices are one mesh, stages or branches, and a strategy of each mesh."""
+    """Draw a plan for a script.
+
+    It draws whether to substitute, the number of microbatches, whether the devices are one mesh,
+    stages or branches, and a strategy for each mesh.
+    """
     rewrites: tuple[Rewrite, ...] = ()
     if random.random() < 0.8:
         rewrites = draw_rewrites(script, random).rewrites
@@ -106,8 +109,8 @@ def draw_combination(
 
 
 def _step(script: Script, rewrites: tuple[Rewrite, ...], microbatches: int) -> tuple[_Step, str]:
-    """The step after the first of some substitutions, as many as it can be cut with, and the one
-    that excludes its microbatches.
+    """Apply as many of the substitutions as leave a step that can be cut into microbatches; return
+    the step and the first substitution that does not.
 
     A script that mixes examples is computed at once.
     """
@@ -125,15 +128,15 @@ def _step(script: Script, rewrites: tuple[Rewrite, ...], microbatches: int) -> t
 
 
 def _sizes(devices: int, random: np.random.Generator) -> list[int]:
-    """The devices of each of two to four stages."""
+    """The numbers of devices of two to four stages."""
     stages = int(random.integers(2, min(_MOST_STAGES, devices) + 1))
     cuts = np.sort(random.choice(np.arange(1, devices), stages - 1, replace=False))
     return [int(size) for size in np.diff([0, *cuts, devices])]
 
 
 def _stage_of(cut: BatchCut, stages: int, form: str, random: np.random.Generator) -> dict[str, int]:
-    """The stage of every operator: layers that follow each other, or branches, each of which begins
-    in any stage and goes on in the same or a later one."""
+    """The stage of every operator. Stages follow each other, or are branches; a branch begins in
+    any stage and continues in the same or a later one."""
     names = [name for name in cut.indices if not cut.graph[name].is_placeholder]
     own: dict[str, int] = {}
     if form == "stages":
@@ -160,7 +163,7 @@ def _operators(
     share: float,
     random: np.random.Generator,
 ) -> tuple[OperatorPlan, ...]:
-    """The operators of a plan, each by a strategy of its own stage's mesh."""
+    """The operators of a plan; each has a configuration of a strategy of its stage's mesh."""
     graph = graph_of_one(step.cut)
     drawn: list[dict[str, Configuration]] = []
     for mesh in meshes:

@@ -1,5 +1,4 @@
-"""Training scripts for combinations of spaces: substitutions match, and branches need nothing of
-each other.
+"""Training scripts for combinations of spaces: substitutions match, and branches are independent.
 
 Sizes divide by 2, 3, 4, 6 and 8.
 """
@@ -84,13 +83,13 @@ def inception(dtype: tf.DType) -> Script:
 
 
 def mixing(dtype: tf.DType) -> Script:
-    """Convolutions with batch normalisation side by side, and a mean over the examples: a batch
-    cannot be computed in parts."""
+    """Convolutions with batch normalisation side by side, and a mean over the examples, so that the
+    batch cannot be computed in parts."""
 
     def normalised(values: Any, name: str) -> Any:
         scale, offset = (weights(f"{part}{name}", [4, 1], dtype) for part in ("scale", "offset"))
         scale, offset = scale[:, 0] + 1, offset[:, 0]
-        if dtype == tf.float32:  # the only one that the kernel has
+        if dtype == tf.float32:  # the kernel has no other dtype
             return tf.compat.v1.nn.fused_batch_norm(values, scale, offset)[0]
         mean, variance = tf.nn.moments(values, [0, 1, 2])
         return tf.nn.batch_normalization(values, mean, variance, offset, scale, 1e-3)
@@ -110,7 +109,7 @@ def mixing(dtype: tf.DType) -> Script:
 
 
 def embeddings(dtype: tf.DType) -> Script:
-    """Rows of tables side by side, concatenated for two products; the sum of pairs beside them."""
+    """Rows of tables, concatenated for two products; and sums of pairs of rows."""
     rows = 24
 
     def build(tokens: Any) -> Any:
@@ -138,4 +137,4 @@ COMBINATION_SCRIPTS: dict[str, Callable[[tf.DType], Script]] = {
     "embeddings": embeddings,
     "towers": functools.partial(towers, steps=STEPS),
 }
-"""Those of ``python -m tests.oracles.equality.combinations``, by a function of the dtype."""
+"""The scripts of ``python -m tests.oracles.equality.combinations``, as functions of the dtype."""

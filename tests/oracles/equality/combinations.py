@@ -1,11 +1,11 @@
 """``python -m tests.oracles.equality.combinations``: combined spaces against plain TensorFlow.
 
 Random plans, made without a search, combine substitutions, microbatches, stages, branches, copies
-over machines, recomputation and random splits, on 2, 4, 6 and 8 ranks. Each trains three steps
-through the script's own calls; losses, updated variables, and an evaluation that fetches what a
-substitution has replaced are compared with plain TensorFlow. Some run from saved plans under
-``mpirun -np 4``, the others on virtual ranks in this process. A line for each failure; the last
-line is one JSON object. Progress goes to stderr.
+over machines, recomputation and random splits, on 2, 4, 6 and 8 ranks. Each plan trains three steps
+through the script's own calls. Losses, updated variables, and an evaluation that fetches tensors
+that a substitution has replaced are compared with plain TensorFlow's. Some plans are loaded from
+files under ``mpirun -np 4``, the others run on virtual ranks in this process. The program prints a
+line for each failure and ends with one JSON object. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.oracles.equality.engine import Array, Script
 __all__ = ["BARS", "drawn", "error_of", "main", "script_of_case"]
 
 BARS = {"float64": 1e-9, "float32": 1e-4}
-"""Largest difference of a tensor, as a share of its largest element."""
+"""Bars: the largest difference within a tensor, divided by its largest element."""
 DEVICES = (2, 4, 6, 8)
 _MPI_RANKS, _MPI_SECONDS = 4, 900
 _REASON_CHARACTERS = 300
@@ -47,12 +47,13 @@ _ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Truth:
-    """A script, and what plain TensorFlow makes of it.
+    """A script, and its training by plain TensorFlow.
 
     Attributes:
-        script: with its data.
-        losses: of the steps.
-        values: after them, by name: variables, and every tensor of a further forward pass.
+        script: the script with its data.
+        losses: the loss of each step.
+        values: the values after the steps, by name: variables, and all tensors of one more forward
+            pass.
     """
 
     script: Script
@@ -76,7 +77,7 @@ def _truth(model: str, dtype: str) -> _Truth:
 
 
 def _forward_tensors(script: Script) -> list[str]:
-    """The names of what a step computes of numbers, without gradients."""
+    """The names of the floating-point tensors of a step's forward part."""
     found = []
     for operator in import_graph(script.graph, [script.loss.partition(":")[0]], script.shapes):
         for number, spec in enumerate(operator.outputs):
@@ -86,13 +87,13 @@ def _forward_tensors(script: Script) -> list[str]:
 
 
 def _case(number: int) -> tuple[str, str]:
-    """The model and dtype of a combination: one in four is in float32."""
+    """The model and dtype of a combination. One combination in four has float32."""
     model = list(COMBINATION_SCRIPTS)[number % len(COMBINATION_SCRIPTS)]
     return model, "float32" if number // len(COMBINATION_SCRIPTS) % 4 == 3 else "float64"
 
 
 def drawn(number: int, seed: int = 0, devices: int = 0) -> Combination:
-    """A combination by its number; on so many devices, or on any of `DEVICES`."""
+    """The combination of a number, on ``devices`` devices, or on one of `DEVICES` if that is 0."""
     random = np.random.default_rng([seed, number, zlib.crc32(_case(number)[0].encode())])
     devices = devices or int(random.choice(DEVICES))
     return draw_combination(script_of_case(number), devices, load_cluster("8-v100"), random)
@@ -104,9 +105,9 @@ def script_of_case(number: int) -> Script:
 
 
 def error_of(number: int, plan: Plan) -> float:
-    """How far three steps by a plan are from plain TensorFlow's, as the worst of all tensors.
+    """Train three steps by a plan; return the worst error of all tensors against plain TensorFlow.
 
-    The job that has started runs them; every rank of it calls.
+    The running job trains the steps; all its ranks call.
     """
     truth = _truth(*_case(number))
     script = truth.script
@@ -141,19 +142,19 @@ def _difference(found: Array, truth: Array) -> float:
 
 
 def _attempt(number: int, plan: Plan) -> tuple[float, str]:
-    """The error of a combination; infinite with a reason where its steps fail."""
+    """The error of a combination; infinite, with a reason, if its steps fail."""
     shutdown()
     tensoropt.init(devices=plan.devices)
     try:
         return error_of(number, plan), ""
-    except Exception as error:  # the next one may do better
+    except Exception as error:  # other combinations may work
         return float("inf"), f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
 
 
 def _on_ranks(folder: str) -> None:
     """Run the plans of a folder, each by all ranks; the first rank prints the worst errors."""
     for path in sorted(Path(folder).glob("*.json")):
-        shutdown()  # each begins with its own draws
+        shutdown()  # each plan starts with its own random draws
         tensoropt.init(allow_copies=True)
         job = current()
         error = max(job.group.allgather_object(error_of(int(path.stem), Plan.load(path))))

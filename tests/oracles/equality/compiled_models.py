@@ -1,5 +1,7 @@
-"""Small models of Keras that are compiled, each with a batch: optimizers, layers that prepare data,
-models that are loaded or made late."""
+"""Small compiled Keras models, each with a batch.
+
+They have several optimizers, layers that prepare data, and variables that are loaded or made late.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def trained_by(optimizer: Callable[[], Any]) -> Callable[[], tuple[Any, Batch]]:
 
 
 def texts() -> tuple[Any, Batch]:
-    """Texts and words by tables, bytes, truth values, images; ranks of 1 to 4."""
+    """A model of texts and words looked up in tables, bytes, truth values and images, of ranks 1 to
+    4."""
     random = np.random.default_rng(0)
     data = {
         "text": np.array([" ".join("abcdefg"[row % 3 : 3 + row % 5]) for row in range(16)]),
@@ -57,7 +60,7 @@ def texts() -> tuple[Any, Batch]:
 
 
 def preprocessing() -> tuple[Any, Batch]:
-    """Layers that were adapted, or hash what they are given."""
+    """A model with layers that were adapted to data, or that hash their inputs."""
     x, y = _rows(12, 4)
     whole, kinds = (10 * x).astype(np.int64), np.array([["a"], ["b"]] * 8)
     prepared = [layers.Normalization(), layers.Discretization(num_bins=4)]
@@ -79,7 +82,7 @@ def preprocessing() -> tuple[Any, Batch]:
 
 
 def loaded() -> tuple[Any, Batch]:
-    """Trained for a step, saved and loaded, with what it was compiled with."""
+    """A model that was trained for a step, saved and loaded together with its optimizer."""
     model, batch = trained_by(lambda: optimizers.Nadam(0.01))()
     model.train_on_batch(*batch)
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +91,7 @@ def loaded() -> tuple[Any, Batch]:
 
 
 class Late(keras.Model):  # type: ignore[misc]
-    """Makes its layers when it is first called."""
+    """A model that makes its layers when it is first called."""
 
     def build(self, _: Any) -> None:
         self.inner, self.norm = layers.Dense(16, "tanh"), layers.BatchNormalization()
@@ -127,4 +130,4 @@ COMPILED: dict[str, Callable[[], tuple[Any, Batch]]] = {
     "loaded": loaded,
     "late": late,
 }
-"""Models that are compiled, each with a batch."""
+"""The compiled models by name; each function returns a model and a batch."""

@@ -1,4 +1,5 @@
-"""Strategies of chosen kinds: variables in pieces or whole, and what is kept of other outputs."""
+"""Random strategies of chosen kinds: variables stored in pieces or whole, outputs kept in one way
+or another."""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ from tests.oracles.equality.kinds import KEPT_KINDS
 __all__ = ["KEPT_SHARES", "drawn_of", "kinds_of", "with_variables"]
 
 KEPT_SHARES = (0.5, 1.0, 0.0)
-"""Of the operators, for which what is kept is drawn: one of these a strategy."""
+"""Shares of operators for which the kept copies are drawn; each strategy draws one of these shares.
+"""
 
 
 def kinds_of(number: int, asked: Sequence[str]) -> tuple[str, ...]:
-    """Of the kinds asked for, those that a strategy is to have: each one alone in turn, then
-    all together."""
+    """The kinds of a strategy. Strategies take turns: one with each kind of ``asked`` alone, then
+    one with all of them."""
     turn = number % (len(asked) + 1)
     return (asked[turn],) if turn < len(asked) else tuple(asked)
 
@@ -33,10 +35,10 @@ def drawn_of(
     kinds: Sequence[str],
     random: np.random.Generator,
 ) -> tuple[tuple[int, ...], dict[str, str]]:
-    """A strategy: its option numbers, and what is kept by operator.
+    """Draw a strategy; return its option numbers, and the kept copies by operator.
 
-    Without ``kinds`` anything goes. With them variables are in pieces if "sharded" is among them,
-    else whole, and of every operator all copies or what others of `KEPT_KINDS` name are kept.
+    Without ``kinds`` all options may be drawn. With ``kinds``, variables are in pieces if "sharded"
+    is a kind and whole otherwise, and each operator keeps all copies or those of another kind.
     """
     numbers = draw(graph, choices, mesh, random).numbers
     if not kinds:
@@ -56,9 +58,9 @@ def with_variables(
     sharded: bool,
     random: np.random.Generator,
 ) -> tuple[int, ...]:
-    """A strategy with all variables in as many pieces as there may be, or all of them whole.
+    """Change a strategy so that all variables are in as many pieces as possible, or all are whole.
 
-    Their gradients and their optimizer's slots lie as they do.
+    Gradients and optimizer slots follow their variables.
     """
     found = list(numbers)
     for place, group in enumerate(choices):

@@ -1,8 +1,8 @@
 """Random strategies against plain TensorFlow on one device: losses and updated variables.
 
-A strategy is drawn uniformly over the configurations of each group of operators; it need not lie
-on any frontier. What is kept for the backward pass may be drawn beside it, for every operator
-anything. Resharding is priced at random, too, so that many sequences of collectives occur.
+A strategy is drawn uniformly from the configurations of each group of operators; it need not lie on
+a frontier. The copies that are kept for the backward pass may be drawn as well. The prices of
+resharding are random, too, so that many sequences of collectives occur.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
     "worst_error",
 ]
 
-tensoropt.enable_graph_mode()  # scripts are built by TensorFlow's own names
+tensoropt.enable_graph_mode()  # scripts use TensorFlow's graph API
 
 Array = npt.NDArray[Any]
 Price = Callable[[str, tuple[int, ...], int], int]
@@ -64,10 +64,10 @@ class Script:
     """A training script's graph and its data.
 
     Attributes:
-        graph: with gradients recorded.
+        graph: the graph, with gradients recorded.
         train: name of the training operator.
         loss: name of the loss tensor.
-        feeds: per step the value of each placeholder operator.
+        feeds: for each step the value of each placeholder operator.
     """
 
     graph: tf.Graph
@@ -77,25 +77,25 @@ class Script:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each placeholder at the first step."""
+        """The shape of each placeholder at the first step."""
         return {name: tuple(value.shape) for name, value in self.feeds[0].items()}
 
     @property
     def variables(self) -> list[str]:
-        """Names of the tensors that read all variables, slots included."""
+        """The names of the tensors that read the variables, including slots."""
         with self.graph.as_default():
             values = tf.compat.v1.global_variables()
             elements = [self.graph.as_graph_element(v, allow_operation=False) for v in values]
         return [element.name for element in elements]
 
     def imported(self) -> Graph:
-        """One training step, as a logical graph."""
+        """One training step as a logical graph."""
         return _imported(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    """What training left: the loss of each step and the final variables."""
+    """The result of a training: the loss of each step and the final variables."""
 
     losses: Array
     variables: dict[str, Array]
@@ -106,8 +106,8 @@ class Drawn:
     """A strategy drawn at random.
 
     Attributes:
-        numbers: option number per group.
-        kinds: the kinds of splits that occur in it, of `KINDS`.
+        numbers: an option number for each group.
+        kinds: the kinds of splits in the strategy, from `KINDS`.
     """
 
     numbers: tuple[int, ...]
@@ -120,7 +120,7 @@ class Drawn:
 
     @property
     def redundant(self) -> bool:
-        """Whether some operator that could split its work over all devices does not."""
+        """Whether some operator does not split its work over all devices although it could."""
         return "redundant" in self.kinds
 
 
@@ -133,7 +133,7 @@ def _imported(script: Script) -> Graph:
 def choices_of(
     script: Script, mesh: Mesh, batch_placeholders: frozenset[str]
 ) -> tuple[Choices, ...]:
-    """What a strategy for one training step chooses from."""
+    """The options of a strategy for one training step."""
     return strategy_choices(script.imported(), mesh, batch_placeholders)
 
 
@@ -160,8 +160,8 @@ def draw(
 def draw_kept(
     choices: Sequence[Choices], share: float, random: np.random.Generator
 ) -> dict[str, str]:
-    """For a share of the groups what is kept of their outputs, any of `KEPT`; all copies of the
-    others."""
+    """Draw the kept copies, from `KEPT`, for a share of the groups; the other groups keep all
+    copies."""
     drawn: dict[str, str] = {}
     for group in choices:
         kept = str(random.choice(KEPT)) if random.random() < share else KEPT[0]
@@ -170,7 +170,7 @@ def draw_kept(
 
 
 def random_prices(seed: int) -> Price:
-    """Prices of collectives without any rule but their own repetition."""
+    """Prices of collectives that follow no rule; the same collective always has the same price."""
 
     def price(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
         return 1 + zlib.crc32(repr((seed, kind, axes, bytes_)).encode()) % 1000
@@ -179,7 +179,7 @@ def random_prices(seed: int) -> Price:
 
 
 def planner(mesh: Mesh, price: Price) -> PlanSteps:
-    """What finds the cheapest collectives from one layout to another by some prices."""
+    """A function that finds the cheapest collectives between two layouts by the given prices."""
 
     def plan_steps(
         shape: Sequence[int], dtype: str, source: Layout, target: Layout
@@ -206,7 +206,7 @@ def executor_of(
     microbatches: int = 1,
     rewrites: Sequence[Rewrite] = (),
 ) -> Executor:
-    """An executor of a script's graph with these configurations; by default all ranks are in this
+    """An executor of a script's graph with these configurations. By default all ranks are in this
     process."""
     world = world or SingleProcessWorld(mesh)
     pipeline = Pipeline.of_mesh(world, planned, planner(mesh, price), microbatches)
@@ -223,7 +223,7 @@ def planned_of(
     batch_placeholders: frozenset[str],
     kept: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Configuration]:
-    """The configuration of every operator, with what is kept of its outputs."""
+    """The configuration of every operator, with the kept copies of its outputs."""
     chosen = configurations_of(choices_of(script, mesh, batch_placeholders), numbers)
     return {
         name: replace(configuration, kept=kept.get(name, configuration.kept))
@@ -245,7 +245,7 @@ def train_parallel(
     batch_norm: BatchNorm = "global",
     microbatches: int = 1,
 ) -> Trained:
-    """Train under one strategy; by default all ranks in this process, and all copies kept."""
+    """Train under one strategy. By default one process has all ranks, and all copies are kept."""
     planned = planned_of(script, mesh, numbers, batch_placeholders, kept)
     executor = executor_of(
         script.graph,
@@ -269,7 +269,7 @@ def train_parallel(
 
 
 def worst_error(found: Trained, truth: Trained) -> float:
-    """Largest max|a-b| / max|b| over the losses and every variable."""
+    """The largest max|a-b| / max|b| of the losses and all variables."""
     pairs = [(found.losses, truth.losses)]
     pairs += [(found.variables[name], truth.variables[name]) for name in truth.variables]
     worst = 0.0

@@ -1,18 +1,18 @@
-"""Train one eager step under random strategies and print how far each is from TensorFlow alone.
+"""Train an eager step under random strategies and print how far each is from TensorFlow alone.
 
     PYTHONPATH=. python tests/oracles/equality/keras_steps.py MODEL SEED DEVICES:NUMBER...
 
-Not as a module of its package, whose scripts turn graph mode on. A line of JSON for each strategy.
-Models of ``keras.applications`` have images of 32 pixels; others are steps of TensorFlow's
-tutorials: a ``tf.function`` with one tape, and one with two, steps that ask for static shapes, that
-take ragged or sparse tensors, and an epoch that loops over its batches. The rest are small compiled
-models, in float32: optimizers, layers that prepare data, models that are loaded or made late.
+It is started by its path, since modules of its package turn on graph mode. It prints a line of JSON
+for each strategy. Models of ``keras.applications`` have images of 32 pixels. Other models are steps
+of TensorFlow's tutorials: a ``tf.function`` with one tape or two, steps that ask for static shapes
+or take ragged or sparse tensors, and an epoch that loops over its batches. The rest are small
+compiled models in float32, see `tests.oracles.equality.compiled_models`.
 
-A deep network of batch normalisations magnifies rounding by a hundred and more from step to step:
-TensorFlow alone differs from itself by 0.4 in ResNet50's fifth loss in float32, where its initial
-values are changed in the last place. So TensorFlow runs such changed values, too. Where it stays
-well within the bar of float32, that is the type; else it is float64, and what differs at a step may
-be the bar, or some times what TensorFlow differs from itself at that step.
+A deep network of batch normalisations magnifies rounding by a factor of a hundred and more from
+step to step. TensorFlow's own fifth loss of ResNet50 changes by 0.4 in float32 if the last bit of
+the initial values changes. So TensorFlow also trains from such changed values. If the results stay
+well within the bar of float32, float32 is the type. Otherwise float64 is the type, and at each step
+the bar is the larger of the fixed bar and a multiple of TensorFlow's own change.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ __all__ = ["STEPS"]
 STEPS = 5
 BARS = {"float32": 1e-5, "float64": 1e-10}
 CHANGED = 4
-"""How often TensorFlow runs other initial values, and thus rounds otherwise."""
+"""Number of trainings by TensorFlow from initial values whose last bits are changed."""
 SPREADS = 10
-"""So many times what TensorFlow differs from itself a strategy may differ from it, in float64."""
+"""In float64 a strategy may differ from TensorFlow by this multiple of TensorFlow's own change."""
 SHARES = (0.1, 0.4, 0.8)
-"""Of the operators that get a random configuration, one of these a strategy; others have that of
-data parallelism."""
+"""Shares of operators with a random configuration, one for each strategy. The other operators have
+the configuration of data parallelism."""
 
 Step = Callable[[Any, Any], Any]
 layers = keras.layers
 
 
 def application(name: str) -> tuple[Step, list[Any], tuple[Any, Any]]:
-    """A step of SGD, what it may change, and a batch."""
+    """A step of SGD on a model of ``keras.applications``, the variables that it changes, and a
+    batch."""
     model = getattr(keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=10)
     return _classifier(model, keras.optimizers.SGD(1e-3, momentum=0.9), (32, 32, 3))
 
@@ -130,7 +131,7 @@ def gan() -> tuple[Step, list[Any], tuple[Any, Any]]:
 
 
 def static() -> tuple[Step, list[Any], tuple[Any, Any]]:
-    """A variational autoencoder, and examples that are told from each other, by static shapes."""
+    """A variational autoencoder, and a loss that compares examples; both ask for static shapes."""
     inner, outer = layers.Dense(12), layers.Dense(8)
 
     def loss_of(x: Any, y: Any) -> Any:
@@ -150,7 +151,7 @@ def static() -> tuple[Step, list[Any], tuple[Any, Any]]:
 
 
 def ragged() -> tuple[Step, list[Any], tuple[Any, Any]]:
-    """The mean of the rows of a table, of another number for each example."""
+    """The means of table rows, with another number of rows for each example."""
     table, inner = layers.Embedding(30, 8), layers.Dense(4)
     table.build()
     inner.build((None, 8))
@@ -182,7 +183,7 @@ def sparse() -> tuple[Step, list[Any], tuple[Any, Any]]:
 
 
 def epoch() -> tuple[Step, list[Any], tuple[Any, Any]]:
-    """A function of an epoch, which loops over its batches."""
+    """A function that trains an epoch and loops over its batches."""
     inner = layers.Dense(4, activation="tanh")
     inner.build((None, 8))
     weights = inner.trainable_variables
@@ -236,7 +237,8 @@ def _classifier(
 
 
 def random_frontier(seed: list[int]) -> Callable[[Request, int], tuple[GraphProblem, Frontier]]:
-    """In place of a search, one random strategy near data parallelism, or far from it."""
+    """A frontier with one random strategy, near data parallelism or far from it, in place of a
+    search."""
 
     def drawn(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
         problem, random = problem_of(request, devices), np.random.default_rng(seed)
@@ -250,12 +252,12 @@ def random_frontier(seed: list[int]) -> Callable[[Request, int], tuple[GraphProb
 
 
 class Trained(NamedTuple):
-    """What five steps come to.
+    """The result of five steps.
 
     Attributes:
-        losses: of each step.
+        losses: the loss of each step.
         first: variables after the first step.
-        last: variables after the last one.
+        last: variables after the last step.
     """
 
     losses: list[float]
@@ -263,18 +265,18 @@ class Trained(NamedTuple):
     last: list[Any]
 
     def differences(self, truth: Trained) -> Differences:
-        """From another training, by the same places."""
+        """The differences from another training."""
         losses = [_worst([a], [b]) for a, b in zip(self.losses, truth.losses, strict=True)]
         return (*losses, _worst(self.first, truth.first), _worst(self.last, truth.last))
 
 
 Differences = tuple[float, ...]
-"""The largest relative differences: of the loss at each step, and of the variables after the first
-and after the last one."""
+"""The largest relative differences: of each step's loss, and of the variables after the first and
+the last step."""
 
 
 class Case:
-    """A step with the values that it starts from, in one type."""
+    """A step with its initial values, in one type."""
 
     def __init__(self, name: str, dtype: str) -> None:
         keras.config.set_floatx(dtype)
@@ -288,8 +290,8 @@ class Case:
         self.truth = self.trained(self.step)
 
     def trained(self, run: Step, changed: int = 0) -> Trained:
-        """Train from the start, or where ``changed`` is a seed from values that are changed by it
-        in the last place."""
+        """Train from the initial values. If ``changed`` is a seed, it changes the last bits of
+        these values."""
         random = np.random.default_rng(changed)
         for variable, value in zip(self._variables, self._start, strict=True):
             given = value
@@ -303,19 +305,19 @@ class Case:
         return Trained(losses, first, [each.numpy() for each in self._variables])
 
     def parallel(self) -> tuple[Trained, Any]:
-        """Of the step on all devices; and its plan."""
+        """Train the step on all devices; return the result and the plan."""
         step = tensoropt.parallelize(self.step, pipeline=False)
         return self.trained(step), step.plan
 
     def spread(self) -> Differences:
-        """What TensorFlow alone differs from itself, at most."""
+        """The largest differences between TensorFlow's own trainings."""
         found = [self.trained(self.step, seed + 1) for seed in range(CHANGED)]
         each = [one.differences(self.truth) for one in found]
         return tuple(max(at) for at in zip(*each, strict=True))
 
 
 class CompiledCase:
-    """A compiled model, made anew for each training, in float32."""
+    """A compiled model in float32, made anew for each training."""
 
     dtype = "float32"
 
@@ -324,7 +326,7 @@ class CompiledCase:
         self.truth = self.trained(lambda model: model)[0]
 
     def trained(self, made: Callable[[Any], Any]) -> tuple[Trained, Any]:
-        """Train a model that is made parallel, or not; with its plan."""
+        """Train a model, which may be made parallel; return the result and the plan."""
         keras.utils.set_random_seed(1)
         model, batch = self._build()
         model = made(model)
@@ -337,7 +339,7 @@ class CompiledCase:
         return Trained(losses, first, model.get_weights()), plan
 
     def parallel(self) -> tuple[Trained, Any]:
-        """Of the model on all devices; and its plan."""
+        """Train the model on all devices; return the result and the plan."""
         return self.trained(lambda model: tensoropt.parallelize(model, pipeline=False))
 
 

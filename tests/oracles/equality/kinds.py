@@ -1,4 +1,4 @@
-"""What kinds of splits a strategy has, read off its configurations and the operators' indices."""
+"""The kinds of splits of a strategy, read from its configurations and the operators' indices."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _is_split(
 
 
 def _fed_operators(graph: Graph) -> set[str]:
-    """Forward operators whose first input comes from a placeholder: their first dimension is the
-    batch, or the batch times the steps, in the models compared here."""
+    """The forward operators whose first input comes from a placeholder. In the compared models,
+    their first dimension is the batch, or the batch times the steps."""
     fed: set[str] = set()
     for operator in graph:
         if operator.gradient is not None or operator.is_variable:

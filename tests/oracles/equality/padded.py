@@ -33,7 +33,8 @@ def _weights(name: str, shape: list[int]) -> tf.Tensor:
 
 
 def _attention(x: tf.Tensor, mask: tf.Tensor, name: str) -> tf.Tensor:
-    """As many scripts have it: dense layers on [batch * length, width], heads by transposes."""
+    """Attention as many scripts write it: dense layers on [batch * length, width], and heads by
+    transposes."""
     length, size = tf.shape(x)[1], WIDTH // HEADS
     flat = tf.reshape(x, [-1, WIDTH])
     parts = []
@@ -88,7 +89,7 @@ def _transformer() -> Script:
 
 @functools.cache
 def _averages() -> Script:
-    """Words by a sparse table, averaged over a length that is padded."""
+    """Words looked up in a table with sparse gradients, averaged over a padded length."""
     graph = tf.Graph()
     with graph.as_default():
         words = v1.placeholder(tf.int32, [BATCH, None], name="words")
@@ -115,8 +116,8 @@ PADDED = {"transformer": _transformer, "averages": _averages}
 
 
 def data_parallel(script: Script, mesh: Mesh) -> dict[str, Configuration]:
-    """Every operator in pieces of the batch, as far as they come from placeholders; variables, and
-    what lies as they do, are whole by default."""
+    """Data parallelism: operators that depend on placeholders are split along the batch. Variables
+    and operators with the variables' layouts are whole."""
     axes = tuple(range(len(mesh.axes)))
     batches = {(TensorName(name, 0), 0) for name in BATCHED}
     planned = {}

@@ -1,12 +1,12 @@
-"""Peak memory of random strategies, predicted and measured, and by how much it falls.
+"""Peak memory of random strategies, predicted and measured, and the savings of several variants.
 
     mpirun -np DEVICES python -m tests.oracles.equality.peaks MODEL DEVICES SEED '' NUMBER...
 
-Of each strategy's splits there are several variants: variables whole or in pieces, and all copies
-kept for the backward pass, or less where the search offers it. Each is predicted as for a plan (the
-first rank's program, followed kernel by kernel) and trained for two steps, while every
-allocation of TensorFlow's and of collectives' is recorded; the loss after them is compared with
-plain TensorFlow's. A line of JSON for each strategy.
+Each strategy has several variants with the same splits: variables whole or in pieces, and all
+copies kept for the backward pass or fewer, where the search offers this. The peak of each variant
+is predicted like that of a plan, from the first rank's program, kernel by kernel. The variant is
+trained for two steps, while every allocation of TensorFlow and of collectives is recorded. Its loss
+is compared with plain TensorFlow's. The program prints a line of JSON for each strategy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"  # an allocator that records; before TensorFlow
+# This allocator records its allocations. TensorFlow reads the variable when it is imported.
+os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
 
 import numpy as np
 import tensorflow as tf
@@ -59,7 +60,7 @@ STEPS = 2
 
 
 def main(model: str, seed: int, numbers: list[int]) -> None:
-    """Print a line per strategy: rank 0's peaks, and the worst error of all ranks."""
+    """Print a line for each strategy with rank 0's peaks and the worst error of all ranks."""
     tensoropt.init(allow_copies=True)
     group, hardware = current().group, current().hardware
     cluster = hardware.cluster(group.size, load_cluster("this-machine"))
@@ -99,7 +100,7 @@ def main(model: str, seed: int, numbers: list[int]) -> None:
 
 
 def offered_of(script: Script, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
-    """Per operator what the search may keep of its outputs."""
+    """For each operator the copies of its outputs that the search may keep."""
     graph = script.imported()
     derivations = {operator.name: derivation_of(operator) for operator in graph}
     space = Space(reuse=True, recompute=True)
@@ -113,9 +114,9 @@ def predictions(
     planned: Mapping[str, Mapping[str, Configuration]],
     steps: PlanSteps,
 ) -> dict[str, int]:
-    """The peak of a step of the first rank under each of several strategies, in bytes.
+    """The peaks, in bytes, of a step of the first rank under several strategies.
 
-    The ranks share the strategies out: nobody needs the others to predict one.
+    The ranks share the work; a rank can predict a strategy alone.
     """
     group, config = current().group, rank_config(current().hardware)
     batched = frozenset(script.feeds[0])
@@ -131,7 +132,7 @@ def predictions(
 def trained(
     script: Script, mesh: Mesh, planned: Mapping[str, Configuration], steps: PlanSteps
 ) -> tuple[int, float]:
-    """The peak of the last step in bytes, as allocated, and the first batch's loss after it."""
+    """The allocated peak of the last step in bytes, and the loss of the first batch after it."""
     job = current()
     pipeline = Pipeline.of_mesh(MPIWorld(mesh, job.group), planned, steps)
     options = StepOptions(frozenset(script.feeds[0]), 1, rank_config(job.hardware))
@@ -154,8 +155,8 @@ def trained(
 def _plain_loss(script: Script) -> float:
     """The loss of the first batch after training with plain TensorFlow on one device.
 
-    To be called last: after a session of plain TensorFlow, kernels of later sessions were seen to
-    run in another order, with peaks up to 12 % lower.
+    It is called last, because kernels of sessions after plain TensorFlow's session ran in another
+    order, with peaks up to 12 % lower.
     """
     with script.graph.as_default(), tf.compat.v1.Session(graph=script.graph) as session:
         session.run([variable.initializer for variable in tf.compat.v1.global_variables()])

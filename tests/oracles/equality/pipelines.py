@@ -1,11 +1,10 @@
 """Train one model by several random pipelines and print how far each is from one device.
 
     python -m tests.oracles.equality.pipelines MODEL DEVICES SEED '' NUMBER...
-    mpirun -np DEVICES python -m tests.oracles.equality.pipelines MODEL DEVICES SEED '' NUMBER...
 
-Without mpirun all ranks are in the one process; with it each emits its own stage. A pipeline has
-two to four stages, 1 to 8 microbatches, and a random split in each stage. A line of JSON for each
-pipeline and type.
+Under ``mpirun -np DEVICES`` each rank is a process that emits its own stage, otherwise one process
+runs all ranks. A pipeline has two to four stages, 1 to 8 microbatches, and a random split in each
+stage. The program prints a line of JSON for each pipeline and type.
 """
 
 from __future__ import annotations
@@ -44,11 +43,12 @@ PIPELINE_MODELS: dict[str, Callable[[tf.DType], Script]] = {
     "tied": functools.partial(tied, steps=STEPS),
     "towers": functools.partial(towers, steps=STEPS),
 }
-"""Those of ``--pipelines``, by a function of the dtype; all train five steps."""
+"""The models of ``--pipelines``, as functions of the dtype; all train five steps."""
 
 
 def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
-    """Print a line per pipeline and type; under mpirun rank 0 prints the worst of all ranks."""
+    """Print a line for each pipeline and type; under mpirun rank 0 prints the worst error of all
+    ranks."""
     tensoropt.init(allow_copies=True)
     job = current()
     worlds_of = functools.partial(mpi_stages, group=job.group)
@@ -87,7 +87,7 @@ def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
 
 
 def _sizes(devices: int, random: np.random.Generator) -> list[int]:
-    """The devices of each stage."""
+    """The number of devices of each stage."""
     stages = int(random.integers(2, min(MOST_STAGES, devices) + 1))
     cuts = np.sort(random.choice(np.arange(1, devices), stages - 1, replace=False))
     return [int(size) for size in np.diff([0, *cuts, devices])]
@@ -99,13 +99,13 @@ def _microbatches(script: Script, random: np.random.Generator) -> int:
 
 
 def _kinds(pipeline: Pipeline) -> list[str]:
-    """What a pipeline is like."""
+    """The sizes of a pipeline's stages, its microbatches and its schedule."""
     sizes = "+".join(str(each.world.mesh.size) for each in pipeline.stages)
     return [sizes, f"{pipeline.microbatches} microbatches", pipeline.schedule]
 
 
 def _attempt(train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
-    """The error, infinite with a reason where training fails: the next pipeline may do better."""
+    """The error; infinite, with a reason, if training fails, since other pipelines may work."""
     try:
         return worst_error(train(), truth), ""
     except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as error:

@@ -32,7 +32,7 @@ def adapters(
     dtype: tf.DType = tf.float32, batch: int = _BATCH, width: int = _WIDTH, rank: int = 4
 ) -> Script:
     """Layers whose frozen weights have a trained difference of low rank (Hu et al., "LoRA: low-rank
-    adaptation of large language models", 2022, equation 3), written as weights' sum."""
+    adaptation of large language models", 2022, equation 3), written as a sum of weights."""
 
     def build(values: Any) -> Any:
         for layer in range(2):
@@ -87,9 +87,9 @@ def branches(dtype: tf.DType = tf.float32) -> Script:
 
 
 def recommender(dtype: tf.DType = tf.float32) -> Script:
-    """Lookups in several tables, one of them looked up twice, and numbers, concatenated and left to
-    a perceptron, as in Naumov et al., "Deep learning recommendation model for personalization and
-    recommendation systems" (2019)."""
+    """Lookups in several tables, one of which is looked up twice, concatenated with numbers and fed
+    to a perceptron, as in Naumov et al., "Deep learning recommendation model for personalization
+    and recommendation systems" (2019)."""
 
     def build(values: Any) -> Any:
         rows = [tf.cast(tf.abs(values[:, n]) * 3, tf.int32) % 8 for n in range(4)]
@@ -159,7 +159,7 @@ def encoder(dtype: tf.DType = tf.float32) -> Script:
 
 
 def weights(name: str, shape: list[int], dtype: tf.DType, trainable: bool = True) -> Any:
-    """A variable with random values, the same in every script."""
+    """A variable with random values that are the same in every script."""
     initializer = v1.glorot_uniform_initializer(seed=sum(map(ord, name)))
     return v1.get_variable(name, shape, dtype, initializer, trainable=trainable, use_resource=True)
 
@@ -171,14 +171,15 @@ def script_of(
     steps: int = _STEPS,
     tokens: int = 0,
 ) -> Script:
-    """A script that trains by momentum, by the mean square of what is made.
+    """A script that minimises the mean square of a tensor by momentum.
 
     Args:
-        build: makes it of what is fed.
-        dtype: of all numbers.
-        shape: of what is fed, the batch first.
-        steps: how many.
-        tokens: what is fed are whole numbers below this; numbers of the dtype where it is 0.
+        build: makes the tensor from the placeholder.
+        dtype: dtype of all numbers.
+        shape: shape of the placeholder's values, the batch first.
+        steps: number of steps.
+        tokens: the placeholder's values are integers below this number; numbers of ``dtype`` if it
+            is 0.
     """
     random = np.random.default_rng(0)
     graph = tf.Graph()
@@ -207,7 +208,7 @@ REWRITE_SCRIPTS: dict[str, Callable[[tf.DType], Script]] = {
     "lstm": SCRIPTS["lstm"],
     "transformer": SCRIPTS["transformer"],
     "vgg16": SCRIPTS["vgg16"],
-    # Its batch normalisations magnify rounding from step to step.
+    # The batch normalisations of this script magnify rounding from step to step.
     "wide_resnet": functools.partial(model_script, "wide_resnet", steps=3),
 }
-"""Those of ``python -m tests.oracles.equality.rewrites``, by a function of the dtype."""
+"""The scripts of ``python -m tests.oracles.equality.rewrites``, as functions of the dtype."""

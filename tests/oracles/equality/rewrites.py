@@ -1,9 +1,9 @@
 """``python -m tests.oracles.equality.rewrites``: random substitutions against plain TensorFlow.
 
-Each sequence rewrites a training step by up to four moves, drawn among all that are possible, and
-trains five steps under a random strategy of what comes out, in one process; losses and updated
-variables are compared with plain TensorFlow's of the script as it is. The last line is one JSON
-object.
+Each sequence rewrites a training step by up to four moves, drawn from all possible moves. The
+rewritten step is trained for five steps under a random strategy, in one process. Losses and updated
+variables are compared with plain TensorFlow's training of the original script. The last line is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Drawn:
     """A random sequence of substitutions.
 
     Attributes:
-        rewrites: in their order.
+        rewrites: the substitutions in their order.
         graph: the step after them.
     """
 
@@ -56,7 +56,7 @@ class Drawn:
 
 
 def draw_rewrites(script: Script, random: np.random.Generator) -> Drawn:
-    """A sequence of moves; of each the substitution is drawn first, then its places."""
+    """Draw a sequence of moves. For each move the substitution is drawn first, then its place."""
     known = list(applicable(substitutions_by_name().values()))
     graph, found = script.imported(), list[Rewrite]()
     for _ in range(int(random.integers(1, MOST_MOVES + 1))):
@@ -72,7 +72,7 @@ def draw_rewrites(script: Script, random: np.random.Generator) -> Drawn:
 def train_rewritten(
     script: Script, drawn: Drawn, mesh: Mesh, batch: frozenset[str], random: np.random.Generator
 ) -> Trained:
-    """Train after substitutions, under a random strategy, all ranks in this process."""
+    """Train after substitutions under a random strategy, with all ranks in this process."""
     choices = strategy_choices(drawn.graph, mesh, batch)
     numbers = [int(random.integers(len(group.options))) for group in choices]
     executor = executor_of(
@@ -92,7 +92,7 @@ def train_rewritten(
 
 
 def main() -> None:
-    """Draw, train, and print the worst difference."""
+    """Draw, train, and print the worst error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="number of the first sequence")

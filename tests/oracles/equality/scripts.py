@@ -1,10 +1,10 @@
 """The training scripts that are compared: a perceptron, and the four models at small sizes.
 
-Sizes divide by 8 where a model allows it. The bars are to measure the parallel program and not
-rounding that the model magnifies. So batch normalisation has at least 16 values a channel; adaptive
-optimizers, which divide small gradients by their own size, appear in float64 only; and the seed of
-the data is one with which no input of a ReLU comes closer to zero than rounding in float32 reaches:
-on the other side of zero a gradient is another one.
+Sizes divide by 8 where a model allows it. The bars should measure the parallel program, not
+rounding that a model magnifies. Therefore batch normalisation has at least 16 values a channel.
+Adaptive optimizers, which divide small gradients by their own size, appear in float64 only. The
+seed of the data keeps all inputs of ReLUs farther from zero than float32 rounds, because the
+gradient jumps at zero.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def mlp(
 ) -> Script:
     """A multilayer perceptron with momentum; every extent divides by 2, 3, 4, 6, 8 and 16.
 
-    ``dropout`` is the rate of what is dropped after every hidden layer.
+    ``dropout`` is the rate of dropout after every hidden layer.
     """
     random = np.random.default_rng(0)
     graph = tf.Graph()
@@ -96,18 +96,18 @@ MODELS: dict[str, Callable[..., Model]] = {
     "lstm": _lstm,
     "transformer": _transformer,
 }
-"""Per name a function of the dtype that builds the model in the default graph; the Transformer's
-takes a rate of dropout as well."""
+"""For each name a function of the dtype that builds the model in the default graph. The
+Transformer's function also takes a rate of dropout."""
 
 
 def model_script(
     name: str, dtype: tf.DType, steps: int = 5, seed: int | None = None, **arguments: Any
 ) -> Script:
-    """One of the `MODELS` with its optimizer and made-up data.
+    """One of the `MODELS` with its optimizer and random data.
 
-    Momentum, and Adam for the embedding models in float64; the LSTM's gradients are clipped by
-    their global norm; moving averages are updated before the variables. The data are those of the
-    model's own seed, or of another one. Further arguments are the model's.
+    The optimizer is momentum, or Adam for the embedding models in float64. The LSTM's gradients are
+    clipped by their global norm. Moving averages are updated before the variables. The data come
+    from the model's own seed unless ``seed`` is given. Further arguments are passed to the model.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -132,11 +132,12 @@ SCRIPTS: dict[str, Callable[[tf.DType], Script]] = {
     "mlp_dropout": partial(mlp, dropout=0.25),
     "transformer_dropout": partial(model_script, "transformer", dropout=0.1),
 }
-"""Per name a function of the dtype: the `MODELS`, a perceptron, and what draws masks."""
+"""For each name a function of the dtype: the `MODELS`, a perceptron, and two models with dropout.
+"""
 
 
 def _fed(model: Model, batch: int, random: np.random.Generator) -> dict[str, Array]:
-    """Made-up values of the placeholders: images, classes below 8 and tokens below 16."""
+    """Random values for the placeholders: images, classes below 8 and tokens below 16."""
     fed: dict[str, Array] = {}
     for placeholder in model.placeholders.values():
         shape = [batch, *placeholder.shape.as_list()[1:]]
@@ -157,7 +158,7 @@ LARGE: dict[str, tuple[Callable[[], Model], int]] = {
 
 
 def large_script(name: str, steps: int) -> Script:
-    """One of the `LARGE` models with momentum and made-up data."""
+    """One of the `LARGE` models with momentum and random data."""
     build, batch = LARGE[name]
     graph = tf.Graph()
     with graph.as_default():

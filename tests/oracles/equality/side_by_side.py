@@ -1,9 +1,10 @@
 """``python -m tests.oracles.equality.side_by_side``: searched branches against plain TensorFlow.
 
-Random steps of towers that are joined one after another: branches within branches, an operator that
-all branches read, weights that several have. `find_strategy` plans each on virtual ranks, which
-train three steps; losses and updated variables are compared with plain TensorFlow's. The last line
-is one JSON object: numbers of steps, of failures and of plans by their stages, the worst error.
+Random steps have towers that are joined one after another, with branches inside branches, an
+operator that all branches read, and shared weights. `find_strategy` plans each step on virtual
+ranks, which train three steps. Losses and updated variables are compared with plain TensorFlow's.
+The last line is one JSON object: numbers of steps, of failures and of plans by their stages, and
+the worst error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.oracles.equality.engine import Script, Trained, train_plain, worst_er
 __all__ = ["forest", "main", "searched", "trained"]
 
 BAR = 1e-10
-_BATCH, _WIDTH, _STEPS = 3, 8, 3  # ranks in twos and fours do not divide the batch
+_BATCH, _WIDTH, _STEPS = 3, 8, 3  # a batch of 3 does not divide by 2 or 4 ranks
 v1 = tf.compat.v1
 
 
@@ -33,7 +34,7 @@ def forest(seed: int) -> Script:
     """A step of random towers.
 
     Args:
-        seed: draws all. Steps of even numbers have an operator before all towers.
+        seed: seed of all draws. Steps with an even seed have an operator before all towers.
     """
     random = np.random.default_rng(seed)
     graph = tf.Graph()
@@ -69,7 +70,7 @@ def forest(seed: int) -> Script:
 
 
 def searched(script: Script, devices: int) -> Plan:
-    """The plan for a script on virtual ranks of a job that this starts."""
+    """Start a job with virtual ranks, and find the plan of a script."""
     shutdown()
     tensoropt.init(devices=devices, cluster="2x8-v100")
     with script.graph.as_default():
@@ -77,7 +78,7 @@ def searched(script: Script, devices: int) -> Plan:
 
 
 def trained(script: Script, plan: Plan) -> Trained:
-    """Train by a plan, as the job has it."""
+    """Train by a plan in the running job."""
     with script.graph.as_default():
         tensoropt.build_execution_graph(plan=plan)
         losses = [

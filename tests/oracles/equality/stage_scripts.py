@@ -1,7 +1,7 @@
-"""Scripts with what pipelines meet beside layers.
+"""Scripts with structures that matter to pipelines, beside layers.
 
-Weights that stages share, tensors that skip stages, branches that need nothing of each other, what
-joins the gradients of all stages, checks.
+They have weights that stages share, tensors that skip stages, independent branches, operators that
+join the gradients of all stages, and checks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ BATCH, WIDTH, WORDS = 16, 8, 12
 
 
 def tied(dtype: tf.DType = tf.float64, steps: int = 2, layers: int = 3) -> Script:
-    """Words that the first and the last layer share, and what joins all gradients in a step.
+    """A model whose first and last layer share a table of words, with operators that join all
+    gradients.
 
-    Other words, looked up; weights of examples that are summed first; weight decay; a rate that
-    falls; clipping by the global norm; Adam, of whose variables no stage reads some.
+    It has a second table with lookups, weighted examples, weight decay, a falling learning rate,
+    clipping by the global norm, and Adam with a variable that no stage reads.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -47,7 +48,7 @@ def tied(dtype: tf.DType = tf.float64, steps: int = 2, layers: int = 3) -> Scrip
         step = v1.train.create_global_step()
         rate = v1.train.exponential_decay(tf.constant(0.05, dtype), step, 1, 0.7)
         optimizer = v1.train.AdamOptimizer(rate)
-        if dtype != tf.float64:  # Adam divides by small gradients, and so makes rounding large
+        if dtype != tf.float64:  # Adam divides by small gradients, which magnifies rounding
             optimizer = v1.train.MomentumOptimizer(rate, 0.9)
         pairs = optimizer.compute_gradients(loss)
         clipped, _ = v1.clip_by_global_norm([gradient for gradient, _ in pairs], 0.5)
@@ -63,9 +64,9 @@ def tied(dtype: tf.DType = tf.float64, steps: int = 2, layers: int = 3) -> Scrip
 
 
 def skips(dtype: tf.DType = tf.float64, steps: int = 2, layers: int = 5) -> Script:
-    """Layers that read those two and three before them, and the first of all in the last.
+    """Layers that read the layers two and three before them; the last layer also reads the first.
 
-    Two losses by one optimizer: the second is of an inner layer. Momentum.
+    Two losses are minimised by one momentum optimizer; the second loss is of an inner layer.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -97,8 +98,8 @@ def skips(dtype: tf.DType = tf.float64, steps: int = 2, layers: int = 5) -> Scri
 
 
 def towers(dtype: tf.DType = tf.float64, steps: int = 2, layers: int = 2) -> Script:
-    """Two towers, each with a table that has a sparse gradient, and a layer in common; the second
-    one's values are read twice where they meet, and have a loss of their own."""
+    """Two towers with a common layer; each has a table with a sparse gradient. The second tower's
+    output is read twice where the towers join, and has a loss of its own."""
     graph = tf.Graph()
     with graph.as_default():
         tokens = v1.placeholder(tf.int32, [None, 2], name="tokens")

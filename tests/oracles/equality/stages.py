@@ -44,17 +44,17 @@ def draw_pipeline(
     batch_norm: BatchNorm = "global",
     schedule: Schedule | None = None,
 ) -> Pipeline:
-    """Stages with a random strategy each, anywhere cut, in any schedule, each with or without
-    recomputation.
+    """Draw a pipeline: its cuts, its schedule, and for each stage a strategy and whether it
+    recomputes.
 
     Args:
-        script: what is trained.
-        random: draws all.
+        script: the script that is trained.
+        random: the source of all draws.
         sizes: the devices of each stage; by default two to four stages of one or two devices.
-        worlds_of: their ranks; by default all in this process.
-        microbatches: how many; by default 2, 4 or 8.
-        batch_norm: whose statistics batch normalisation takes.
-        schedule: by default any that the number of microbatches has.
+        worlds_of: makes the ranks of the stages; by default all in this process.
+        microbatches: number of microbatches; by default 2, 4 or 8.
+        batch_norm: the statistics that batch normalisation takes.
+        schedule: the schedule; by default any that suits the number of microbatches.
     """
     batch = batch_of(script)
     sizes = sizes or [int(random.integers(1, 3)) for _ in range(int(random.integers(2, 5)))]

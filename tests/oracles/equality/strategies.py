@@ -46,7 +46,8 @@ REASON_CHARACTERS = 400
 
 
 def main(model: str, devices: int, seed: int, kinds: tuple[str, ...], numbers: list[int]) -> None:
-    """Print a line per strategy and type; under mpirun rank 0 prints the worst of all ranks."""
+    """Print a line for each strategy and type; under mpirun rank 0 prints the worst error of all
+    ranks."""
     tensoropt.init(allow_copies=True)
     job = current()
     mesh = Mesh.of(devices)
@@ -86,7 +87,7 @@ def main(model: str, devices: int, seed: int, kinds: tuple[str, ...], numbers: l
 
 
 def _attempt(train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
-    """The error, infinite with a reason where training fails: the next strategy may do better."""
+    """The error; infinite, with a reason, if training fails, since other strategies may work."""
     try:
         return worst_error(train(), truth), ""
     except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as error:

@@ -1,7 +1,7 @@
-"""What is run in a process of its own, or under one mpirun, and the lines that it prints.
+"""Tasks that run in a process of their own, or under one mpirun, and the lines that they print.
 
-Lines may be kept in a file: what is there is not run again, so that a benchmark that takes hours
-can be run in portions.
+Lines may be kept in a file. Tasks whose lines are in the file do not run again, so a benchmark that
+takes hours can run in portions.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ class Task:
     """A few strategies of one model on one number of devices, for one process or one mpirun.
 
     Attributes:
-        program: module of this package that runs it, "strategies" or "peaks".
+        program: the module of this package that runs the task: "strategies", "pipelines" or
+            "peaks".
         model: name of the model.
         world: "single-process" or "mpi".
-        devices: how many.
-        seed: of all draws.
-        kinds: the kinds that strategies are to have; empty for any.
-        numbers: of the strategies.
-        lines: how many each of them prints.
+        devices: number of devices.
+        seed: seed of all draws.
+        kinds: the kinds of the strategies; empty for any.
+        numbers: the numbers of the strategies.
+        lines: number of lines that are printed for each strategy.
     """
 
     program: str
@@ -54,26 +55,26 @@ class Task:
     lines: int
 
     def command(self) -> list[str]:
-        """What to start."""
+        """The command that runs the task."""
         program = [sys.executable, "-m", f"tests.oracles.equality.{self.program}", self.model]
         program += [str(self.devices), str(self.seed), ",".join(self.kinds)]
         program += map(str, self.numbers)
         return [mpirun(), "-np", str(self.devices), *program] if self.world == "mpi" else program
 
     def has(self, line: Line) -> bool:
-        """Whether a line is of one of these strategies."""
+        """Whether a line belongs to one of the task's strategies."""
         mine = [self.program, self.model, self.world, self.devices, self.seed, list(self.kinds)]
         return line["task"] == mine and line["number"] in self.numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What tasks came to.
+    """The result of tasks.
 
     Attributes:
-        lines: that they printed.
-        missing: how many others they should have.
-        left: how many strategies time was up for.
+        lines: the printed lines.
+        missing: number of lines that are missing.
+        left: number of strategies that were not run for lack of time.
     """
 
     lines: tuple[Line, ...]
@@ -82,14 +83,14 @@ class Done:
 
 
 def kept_lines(file: Path | None) -> list[Line]:
-    """The lines of earlier runs."""
+    """The lines that a file has from earlier runs."""
     if file is None or not file.exists():
         return []
     return [json.loads(text) for text in file.read_text().splitlines()]
 
 
 def left_of(task: Task, lines: Sequence[Line]) -> tuple[Task, list[Line]]:
-    """What of a task is not among the lines, and the lines of what is."""
+    """The part of a task that has no lines yet, and the lines of the other part."""
     mine = [line for line in lines if task.has(line)]
     left, found = [], []
     for number in task.numbers:
@@ -111,11 +112,11 @@ def done(
     """Run tasks, several at a time.
 
     Args:
-        tasks: all of them, in order.
-        jobs: how many at a time.
+        tasks: all tasks, in order.
+        jobs: number of tasks at a time.
         tell: called with each line.
-        seconds: ends then, and leaves what is not done.
-        keep: a file that has lines of earlier runs, and gets those of this one.
+        seconds: time after which no task begins and running tasks are stopped.
+        keep: a file with the lines of earlier runs, to which this run appends its lines.
     """
     end = None if seconds is None else time.monotonic() + seconds
     before = kept_lines(keep)
@@ -137,7 +138,7 @@ def done(
 
 
 def _run(task: Task, note: Callable[[Line], None], end: float | None) -> Done:
-    """Run a task, telling what it wrote on stderr if it failed."""
+    """Run a task. If it fails, print its stderr."""
     if not task.numbers or (end is not None and time.monotonic() >= end):
         return Done((), 0, len(task.numbers))
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -1,4 +1,5 @@
-"""Variants of one random strategy, by what should lower its peak memory, and what came of it."""
+"""Variants of a random strategy that should lower its peak memory, and the results of measuring
+them."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ VARIANTS: dict[str, tuple[bool, tuple[str, ...]]] = {
     "pieces, recomputed": (True, ("recomputed",)),
     "pieces, least": (True, ("recomputed", "before")),
 }
-"""By name whether variables are in pieces, and the first of which ways is taken that an operator is
-offered."""
+"""For each variant whether variables are in pieces, and the ways to keep copies in order of
+preference; an operator takes the first way that it is offered."""
 
 KINDS_OF_PEAKS: dict[str, tuple[str, str]] = {
     "sharded": ("whole", "pieces"),
@@ -33,25 +34,26 @@ KINDS_OF_PEAKS: dict[str, tuple[str, str]] = {
     "recomputed": ("pieces", "pieces, recomputed"),
     "all": ("whole", "pieces, least"),
 }
-"""By kind the variants without it and with it."""
+"""For each kind of saving the variant without it and the variant with it."""
 
 LOSS_BAR = 1e-3
-"""In float32, where what crosses a rectifier's zero by rounding changes a gradient: the bars for
-variables are those of the small models."""
+"""Bar for the loss in float32, where rounding at a rectifier's zero changes a gradient. Variables
+are compared in the small models only."""
 
 SAVING_BAR = 0.05
-"""By how much of the peak a measured saving may differ from the predicted one."""
+"""Largest difference between a measured and a predicted saving, as a share of the peak."""
 
-_NOTHING = 0.01  # of the peak; less counts as no saving
+_NOTHING = 0.01  # share of the peak; a smaller saving counts as none
 _MB = 2**20
 
 
 def peak_report(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the last line says of one model.
+    """The last line's content for one model.
 
-    ``fell`` is the share of strategies for which the measured peak fell by at least a hundredth,
-    ``as_predicted`` of those that did if and only if that was predicted, ``worst_difference``
-    between the savings, as a share of the peak without.
+    ``fell`` is the share of strategies whose measured peak fell by at least a hundredth.
+    ``as_predicted`` is the share of strategies whose peak fell if and only if that was predicted.
+    ``worst_difference`` is the largest difference between the measured and the predicted saving.
+    Savings are shares of the peak of the variant without them.
     """
     peaks = [variant for line in lines for variant in line["variants"].values()]
     errors = [abs(peak["predicted"] / peak["measured"] - 1) for peak in peaks]
@@ -66,7 +68,7 @@ def peak_report(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def peak_failures(lines: Sequence[dict[str, Any]]) -> list[str]:
-    """What is not within the bars, in words."""
+    """The results outside the bars, in words."""
     found = []
     for line in lines:
         where = f"{line['model']} N={line['devices']} strategy {line['number']}"
@@ -83,7 +85,8 @@ def peak_failures(lines: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def savings(line: dict[str, Any], kind: str) -> tuple[float, float]:
-    """Predicted and measured, as shares of the measured peak without."""
+    """The predicted and the measured saving, as shares of the measured peak of the variant without
+    it."""
     without, with_it = (line["variants"][name] for name in KINDS_OF_PEAKS[kind])
     whole = without["measured"]
     return (

@@ -1,1 +1,1 @@
-"""Faults on purpose: what goes wrong on ranks, and how the job ends. Run as a module."""
+"""Faults on purpose: faults of ranks, and the ends of their jobs. Run as a module."""

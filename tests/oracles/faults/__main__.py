@@ -1,11 +1,12 @@
-"""``python -m tests.oracles.faults``: faults on purpose, and how the jobs end.
+"""``python -m tests.oracles.faults``: faults on purpose, and the ends of their jobs.
 
-Each of some faults (an error, an exit, a kill, a stopped rank, Ctrl-C, SIGTERM) in each phase of a
+A case is a fault (an error, an exit, a kill, a stopped rank, Ctrl-C, SIGTERM) in a phase of a
 training script (before the plan, in the search, in the first step, later, in a save, at the end),
-on 2 ranks and on 4, and what users met otherwise. A case is as expected if the job ends within its
-limit with the expected status and words, and leaves no process and no shared memory. Each line is a
-case; the last line is one JSON object: how many cases there were and how many as expected, how many
-hung, how many left something, and the seconds of the slowest, from its fault to its end.
+on 2 or 4 ranks, or a fault that users met. A case is as expected if the job ends within its limit
+with the expected status and words, and leaves no process and no shared memory. The program prints a
+line for each case. The last line is one JSON object: the numbers of cases, of cases as expected, of
+jobs that hung, and of jobs that left something, and the seconds of the slowest case from its fault
+to its end.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from tests.oracles.faults.jobs import Ended, run_job
 
 __all__ = ["main", "unexpected"]
 
-START_SECONDS = 120.0  # until the fault: imports on a loaded machine
+START_SECONDS = 120.0  # seconds until the fault: imports on a loaded machine
 
 
 def unexpected(case: Case, ended: Ended) -> list[str]:
-    """What of a job's end is not as it should be."""
+    """The differences between a job's end and the expected end."""
     if ended.status is None:
         return ["it hung"]
     found = []
@@ -44,7 +45,7 @@ def unexpected(case: Case, ended: Ended) -> list[str]:
 
 
 def main() -> int:
-    """Run them; status 1 if one is not as expected."""
+    """Run the cases; the status is 1 if one is not as expected."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracles.faults", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name this regular expression is in")
     parser.add_argument("--show", action="store_true", help="the output of unexpected ones")

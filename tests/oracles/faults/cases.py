@@ -1,4 +1,4 @@
-"""The faults that are tried, and how each job has to end."""
+"""The faults, and the expected end of each job."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["Case", "cases"]
 HERE = Path(__file__).parent
 WATCHED: Mapping[str, str] = {"COLLECTIVES_WARN_SECONDS": "2", "COLLECTIVES_ABORT_SECONDS": "10"}
 AT_FOUR_RANKS = ("raises", "killed", "stopped")
-LIMIT_SECONDS = 25.0  # from the fault; the watchdog's ten, its messages, a slow machine
+LIMIT_SECONDS = 25.0  # seconds from the fault: ten of the watchdog, its messages, a slow machine
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A fault and how its job ends.
+    """A fault and the expected end of its job.
 
     Attributes:
-        name: for a reader.
-        ranks: of the job.
+        name: name of the case, for readers.
+        ranks: number of ranks of the job.
         program: a script and its arguments.
-        words: that the output has, each once or more.
-        once: that it has exactly once.
-        never: that it has not.
-        status: of the launcher; None for any but 0.
-        limit_seconds: from the fault to the end.
-        env: added to the environment.
-        strike: called with the launcher's process group when the fault is to come from outside.
+        words: texts that the output has at least once.
+        once: a text that the output has exactly once.
+        never: a text that the output does not have.
+        status: exit status of the launcher; None for any but 0.
+        limit_seconds: most seconds from the fault to the end.
+        env: variables that are added to the environment.
+        strike: called with the launcher's process group if the fault comes from outside.
     """
 
     name: str
@@ -51,14 +51,14 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """All of them: each fault in each phase, and what users met."""
+    """All cases: each fault in each phase, and the faults that users met."""
     found = [_in_a_phase(fault, phase, 2) for phase in PHASES for fault in FAULTS]
     found += [_in_a_phase(fault, phase, 4) for phase in PHASES for fault in AT_FOUR_RANKS]
     return [*found, *_met(), *_interrupts(6)]
 
 
 def _met() -> list[Case]:
-    """What users met."""
+    """The faults that users met."""
 
     def case(name: str, ranks: int = 2, **ends: Any) -> Case:
         return Case(f"{name}, {ranks} ranks", ranks, (HERE / "met.py", name), **ends)
@@ -94,7 +94,7 @@ def _met() -> list[Case]:
 
 
 def _interrupts(count: int) -> list[Case]:
-    """Ctrl-C at moments of training that are drawn."""
+    """Ctrl-C at random moments of training."""
 
     def late(group: int) -> None:
         time.sleep(random.uniform(0, 1))
@@ -115,7 +115,7 @@ def _in_a_phase(fault: str, phase: str, ranks: int) -> Case:
 
 
 def _ends(fault: str, phase: str, rank: int) -> dict[str, Any]:
-    """How a job ends in which a rank goes wrong."""
+    """The expected end of a job with a fault in a phase."""
     if fault == "killed":
         return {"once": ("Killed (signal 9)",), "never": ("Traceback",)}
     if fault == "leaves":

@@ -1,4 +1,4 @@
-"""A job of several ranks that goes wrong, and what it leaves behind."""
+"""A job of several ranks with a fault, and the processes and memory that it leaves."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ __all__ = ["Ended", "run_job"]
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 SHARED_MEMORY = Path("/dev/shm")
 _MARK = "FAULTS_JOB"
-_LEAVING_SECONDS = 5.0  # for processes of a job whose launcher has ended
+_LEAVING_SECONDS = 5.0  # seconds for the processes of a job whose launcher has ended
 _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a job ended.
+    """The end of a job.
 
     Attributes:
-        status: the launcher's exit status; None if the job exceeded its limit and was killed.
-        output: of all ranks, standard output and standard error.
-        seconds: from the fault, or from the start where none was noted, to the launcher's end.
-        processes: that were still there some seconds later, by their command lines.
-        shared_memory: names of new files in ``/dev/shm`` that no process has mapped any more.
+        status: exit status of the launcher; None if the job exceeded its limit and was killed.
+        output: standard output and standard error of all ranks.
+        seconds: time to the launcher's end, from the fault or, if no fault was noted, from the
+            start.
+        processes: command lines of processes that were still running some seconds later.
+        shared_memory: names of new files in ``/dev/shm`` that no process maps.
     """
 
     status: int | None
@@ -51,15 +52,16 @@ def run_job(
     env: Mapping[str, str],
     strike: Callable[[int], None] | None = None,
 ) -> Ended:
-    """Run ``mpirun -np ranks python *program`` until it ends or has lasted for its limit.
+    """Run ``mpirun -np ranks python *program`` until it ends or exceeds its limit.
 
-    The job makes the file ``struck`` in the folder when its fault happens; ``strike`` is then
-    called with the process group of the launcher. Files in ``/dev/shm`` that it leaves are removed.
+    The job makes the file ``struck`` in the folder when its fault happens; then ``strike`` is
+    called with the launcher's process group. Files that the job leaves in ``/dev/shm`` are removed.
     """
     mark = uuid.uuid4().hex
     whole_env = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **env}
     whole_env[_MARK] = mark
-    whole_env["TENSOROPT_PLANS"] = "none"  # jobs that search are stopped while they do
+    # A kept plan would skip the search in which some jobs are stopped.
+    whole_env["TENSOROPT_PLANS"] = "none"
     before = _shared_memory()
     command = [mpirun(), "-np", str(ranks), sys.executable, *map(str, program)]
     with tempfile.TemporaryFile() as output:
@@ -103,7 +105,7 @@ def _shared_memory() -> set[str]:
 
 
 def _left(before: set[str]) -> tuple[str, ...]:
-    """New files in shared memory that are nobody's: other jobs may run meanwhile."""
+    """New files in shared memory that no process maps; other jobs may run meanwhile."""
     numbers = [path.name for path in Path("/proc").iterdir() if path.name.isdigit()]
     mapped = "\n".join(_read(number, "maps") for number in numbers)
     return tuple(name for name in sorted(_shared_memory() - before) if name not in mapped)
@@ -124,7 +126,7 @@ def _marked(mark: str) -> list[int]:
 
 
 def _read(process: int | str, name: str) -> str:
-    """A file of a process; empty if it has ended, or is somebody else's."""
+    """A file of a process; empty if the process has ended or belongs to another user."""
     try:
         return Path(f"/proc/{process}/{name}").read_bytes().decode(errors="replace")
     except OSError:

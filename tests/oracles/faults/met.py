@@ -1,8 +1,8 @@
-"""Small scripts in which users met a hang, or ranks that parted without a word.
+"""Small scripts whose jobs hung, or whose ranks diverged without an error, when users ran them.
 
     mpirun -np N python met.py CASE
 
-CASE is a function below. The file ``struck`` is made when it happens.
+CASE is a function below. The fault makes the file ``struck``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAIT_SECONDS = 20.0
 
 
 def is_last() -> bool:
-    """Whether this is the rank that goes wrong; the file says that it does."""
+    """Whether this is the rank with the fault; if so, the file ``struck`` is made."""
     if tf.rank() != tf.size() - 1:
         return False
     Path("struck").touch()
@@ -48,7 +48,7 @@ def planned(step: Any) -> None:
 
 
 def say_if_equal(value: Any) -> None:
-    """The first rank says whether all ranks have the same bits."""
+    """The first rank prints whether all ranks have the same bits."""
     Path(f"digest{tf.rank()}.part").write_text(hashlib.sha256(value.tobytes()).hexdigest())
     Path(f"digest{tf.rank()}.part").rename(f"digest{tf.rank()}")
     if tf.rank() == 0:
@@ -61,7 +61,7 @@ def say_if_equal(value: Any) -> None:
 
 
 def skips(poison: Any) -> None:
-    """Train; what fails is caught and left out."""
+    """Train; a step that fails is caught and skipped."""
     at = [0]
 
     def odd() -> Any:

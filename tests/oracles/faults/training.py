@@ -1,9 +1,9 @@
-"""A training script in which one rank goes wrong at some point.
+"""A training script with a fault on one rank.
 
     mpirun -np N python training.py PHASE FAULT
 
-PHASE is one of `PHASES`, FAULT one of `FAULTS`. The file ``struck`` is made when it happens. What
-comes from outside ("interrupted", "terminated") is waited for.
+PHASE is one of `PHASES`, FAULT one of `FAULTS`. The fault makes the file ``struck``. In the cases
+"interrupted" and "terminated" the script waits for a signal from outside.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ FAULTS = ("raises", "exits", "leaves", "killed", "stopped", "interrupted", "term
 FROM_OUTSIDE = ("interrupted", "terminated")
 
 STEPS, MIDDLE, SAVE_EVERY = 12, 6, 3
-MOST_STEPS = 20_000  # of a job that is to be interrupted
+MOST_STEPS = 20_000  # of a job that is interrupted
 WAIT_SECONDS = 20.0
 
 
 class Fault:
-    """What goes wrong, on one rank, once.
+    """A fault that happens once, on one rank.
 
-    The first rank is the only one that searches, and the one that others wait for in a save; at
-    other times it is the last.
+    In the search and in saves the first rank has the fault, because only this rank searches, and
+    other ranks wait for it in a save. In other phases the last rank has the fault.
     """
 
     def __init__(self, phase: str, kind: str) -> None:
@@ -45,7 +45,7 @@ class Fault:
         self.is_over = False
 
     def at(self, phase: str) -> None:
-        """Let it happen if this is where, and the rank."""
+        """Cause the fault if this is its phase and its rank."""
         if phase != self.phase or tf.rank() != self.rank or self.is_over:
             return
         self.is_over = True
@@ -63,7 +63,8 @@ class Fault:
         os.kill(os.getpid(), signal.SIGKILL if self.kind == "killed" else signal.SIGSTOP)
 
     def soon(self, phase: str) -> None:
-        """The same while something else goes on; an error would be a thread's, so a save fails."""
+        """Cause the fault while another thread works. An error would end only a thread, so the
+        save fails instead."""
         if phase != self.phase or tf.rank() != self.rank or self.is_over:
             return
         if self.kind in ("raises", "exits"):

@@ -1,12 +1,12 @@
 """``python -m tests.oracles.fuzz_files``: damaged plans, profiles and cluster files are refused.
 
-Real files are mutated: bytes flipped, the end cut off, names dropped, renamed or doubled, values of
-another type, huge, negative or no number at all, long, or nested deeply. Half of those with a
-digest are signed anew, as somebody would who knows how. Reading one ends in an error of the
-library's own with a short message, and soon, or in a value that works: it can be printed, read back
-and used. The last line is one JSON object: per kind how many files there were, how many were
-accepted and refused, and how many ended in another error; the characters of the longest message and
-the CPU seconds of the slowest file.
+Mutations of real files have flipped bytes, a missing end, names that are dropped, renamed or
+doubled, and values of another type: huge, negative, not a number, long, or deeply nested. Half of
+the mutated files with a digest get a new valid digest. Reading such a file has to end soon, either
+in an error of the library with a short message, or in a value that can be printed, read back and
+used. The last line is one JSON object: for each kind the numbers of files, of accepted and refused
+files, and of other errors; the characters of the longest message, and the CPU seconds of the
+slowest file.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["fuzz", "main"]
 
 
 def fuzz(kind: str, files: list[dict[str, Any]], count: int) -> dict[str, float]:
-    """Read, and use what is accepted of, so many mutations of files in turn.
+    """Read ``count`` mutations of files in turn, and use the accepted ones.
 
-    Errors that are not the library's own are written to standard error.
+    Errors that are not the library's go to standard error.
     """
     found = {"files": 0, "accepted": 0, "refused": 0, "others": 0}
     longest, slowest = 0, 0.0
@@ -46,7 +46,7 @@ def fuzz(kind: str, files: list[dict[str, Any]], count: int) -> dict[str, float]
             except TensorOptError as error:
                 outcome = "refused"
                 longest = max(longest, len(str(error)))
-            except Exception as error:  # any other error is a finding, which is counted
+            except Exception as error:  # any other error is a finding and is counted
                 outcome = "others"
                 sys.stderr.write(f"{kind} {number}: {type(error).__name__}: {str(error)[:300]}\n")
             slowest = max(slowest, process_time() - started)
@@ -56,7 +56,7 @@ def fuzz(kind: str, files: list[dict[str, Any]], count: int) -> dict[str, float]
 
 
 def main() -> None:
-    """Run, and end with the JSON line."""
+    """Run, and print the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=10_000, help="of each kind")
     count = parser.parse_args().files

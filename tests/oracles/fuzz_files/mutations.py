@@ -1,4 +1,4 @@
-"""Mutations of a JSON file: of its values, and of its text."""
+"""Mutations of the values and of the text of a JSON file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _RAW = {
     "half a pair": '"\\ud800"',
     "thirty levels": "[" * 30 + "]" * 30,
 }
-"""What stands for a value in the text, by the string that stands for it in the values."""
+"""The text of a value that JSON cannot express, by the string that stands for it among the
+values."""
 
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, "", "two", [], {}, [[]], {"a": 1}, [None], "x" * 100_000, "\x00\n\u2028"),
@@ -32,13 +33,13 @@ _VALUES: tuple[Any, ...] = (
 )
 
 Place = tuple[Any, Any]
-"""A list or an object, and the position or name of a value in it."""
+"""A list or an object, and the index or name of a value in it."""
 
 
 def mutated(original: dict[str, Any], number: int) -> bytes:
-    """A file made of another one, the same for the same number.
+    """The mutation of a file with a number; the same number gives the same mutation.
 
-    Half of what has a digest is signed anew once its values are changed.
+    Half of the files with a digest get a new one after their values have changed.
     """
     draw = random.Random(number)
     values = deepcopy(original)
@@ -79,7 +80,7 @@ def _replace(draw: random.Random, parent: Any, key: Any) -> None:
 
 
 def _another(draw: random.Random, parent: Any, key: Any) -> None:
-    """A value of the file at another place, mostly of the same type."""
+    """A value from another place in the file, usually of the same type."""
     others = parent.values() if isinstance(parent, dict) else parent
     parent[key] = deepcopy(draw.choice(list(others)))
 
@@ -112,7 +113,7 @@ def _truncate(draw: random.Random, content: bytes) -> bytes:
 
 
 def _double(draw: random.Random, content: bytes) -> bytes:
-    """A line of an object that stands twice, which doubles names."""
+    """Double a line of an object, which doubles names."""
     lines = content.splitlines(keepends=True)
     if len(lines) == 1:
         return content.replace(b'"schema":', b'"schema": 1, "schema":', 1)

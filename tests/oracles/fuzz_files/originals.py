@@ -25,7 +25,7 @@ __all__ = ["originals"]
 
 
 def originals() -> dict[str, list[dict[str, Any]]]:
-    """Values of valid files, by kind."""
+    """The values of valid files, by kind."""
     profile = _profile()
     clusters = [load_cluster(name) for name in cluster_names()]
     clusters.append(measured_cluster(load_cluster("8-v100"), profile))
@@ -37,7 +37,7 @@ def originals() -> dict[str, list[dict[str, Any]]]:
 
 
 def _plans() -> list[dict[str, Any]]:
-    """One of four devices: as it is, measured, and of the last schema without a digest."""
+    """A plan for four devices: as it is, with measurements, and of an older schema, undigested."""
     plan = _plan()
     trials = (
         Trial("best", plan.time_nanoseconds, plan.memory_bytes, 5, 0.25, 0.125, 2**20),
@@ -66,7 +66,7 @@ def _plan() -> Plan:
 
 
 def _profile() -> Profile:
-    """Two ranks, with one of everything that `tensoropt profile` measures."""
+    """A profile of two ranks with one of each kind of measurement of `tensoropt profile`."""
     collectives = tuple(
         MeasuredCollective(kind, runs, (0,), size, size, 1000 + size, 0.125, 1)
         for kind, runs in (("allreduce", ""), ("allgather", "whole"), ("alltoall", "short"))

@@ -1,4 +1,4 @@
-"""Reading a file, and using what it says: whatever is accepted has to work."""
+"""Reads files and uses their values: an accepted value has to work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["READ_AND_USED"]
 
 
 class _Unusable(Exception):
-    """What was accepted does not work."""
+    """An accepted value does not work."""
 
 
 def _plan(path: Path) -> None:
@@ -61,7 +61,7 @@ def _cluster(path: Path) -> None:
 
 
 def _use_cluster(cluster: Cluster) -> None:
-    """Its description, and a step of a few devices of it."""
+    """Use a cluster: print its description, and price a step on a few devices."""
     assert Cluster.from_json(json.loads(json.dumps(cluster.to_json())), "again") == cluster
     assert isinstance(hash(cluster), int)
     assert f"{cluster}: {cluster.description}".encode()
@@ -76,7 +76,7 @@ def _use_cluster(cluster: Cluster) -> None:
 
 
 def _works(use: Callable[[], None]) -> None:
-    """Use what was accepted; an error of the library's own is none here."""
+    """Use an accepted value; here an error of the library counts as a failure."""
     try:
         use()
     except TensorOptError as error:
@@ -88,5 +88,5 @@ READ_AND_USED: dict[str, Callable[[Path], None]] = {
     "profile": _profile,
     "cluster": _cluster,
 }
-"""By kind, what raises an error of the library's own where a file is refused, and any other one
-where what was accepted does not work."""
+"""For each kind a function that reads and uses a file. It raises an error of the library if the
+file is refused, and another error if an accepted file does not work."""

@@ -1,11 +1,11 @@
-"""What a strategy costs, worked out from equations 1 to 3 alone: a certificate for the search.
+"""The cost of a strategy by equations 1 to 3 alone: a certificate for the search.
 
-One operator and one edge at a time, for the one configuration that each operator has: none of the
-search's tables, slots or groups, and none of its code. An operator's costs are those of its shard;
-an edge's are those of the cheapest way from the layout in which the tensor is made to that in
-which it is read, and, where a gradient comes back, from the gradient's layout at the reader to
-that at the producer. Ways are looked for in `cheapest_way`. Layouts are a `Strategy`'s, which are
-those that execution has; prices are the cost model's. Slow, and simple.
+The checker prices one operator and one edge at a time, for the one configuration of each operator.
+It uses no tables, slots or groups of the search, and none of its code. The costs of an operator are
+those of its shard. The costs of an edge are those of the cheapest way from the producer's layout of
+the tensor to the reader's layout, and of the gradient's way back, if there is a gradient.
+`cheapest_way` finds these ways. Layouts are those of a `Strategy`, which execution also uses;
+prices are the cost model's. The checker is slow and simple.
 """
 
 from __future__ import annotations

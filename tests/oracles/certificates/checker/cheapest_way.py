@@ -1,7 +1,7 @@
-"""The cheapest way from one layout to another, looked for step by step: no code of the planner's.
+"""The cheapest way from one layout to another, found step by step without the planner's code.
 
 `tensoropt.parallel.resharding` plans and prices ways for execution and search, in compiled tables.
-This is the same question asked again, for the checker: Dijkstra's algorithm on layouts, whose arcs
+For the checker, Dijkstra's algorithm answers the same question on a graph of layouts, whose arcs
 are the single collectives and local steps of the paper's section 4.2.
 """
 
@@ -26,12 +26,12 @@ _Axes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An arc: what it is, and where it leads.
+    """An arc of the graph of layouts.
 
     Attributes:
         kind: the collective, or "slice" or "mask", which are local.
-        axes: of its groups.
-        target: the layout after it.
+        axes: the mesh axes of the groups.
+        target: the layout after the step.
     """
 
     kind: str
@@ -49,23 +49,25 @@ def cheapest_way(
 ) -> int:
     """Nanoseconds of the cheapest steps between two layouts.
 
-    Partial values are on the way only where they are at an end, by that end's reducer.
+    Layouts on the way have partial values only if the source or the target has, with the same
+    reducer.
 
     Args:
         mesh: the devices.
-        shape: the whole tensor's.
+        shape: shape of the whole tensor.
         itemsize: bytes of one element.
-        source: the layout to start from.
-        target: the layout to arrive at.
-        price: of a step: by the bytes of a device's shard before it, after it for a local one.
+        source: the first layout.
+        target: the last layout.
+        price: the price of a step by the bytes of a device's shard; these are counted before a
+            collective and after a local step.
 
     Raises:
-        LayoutError: if no steps lead there.
+        LayoutError: if no steps lead to the target.
     """
     reducers = frozenset(end.reducer for end in (source, target) if end.partial)
     whole_bytes = prod(shape) * itemsize
     reached = {source: 0}
-    order = itertools.count()  # heaps compare what is first; layouts have no order
+    order = itertools.count()  # a heap compares first entries; layouts have no order
     waiting = [(0, next(order), source)]
     while waiting:
         time, _, layout = heapq.heappop(waiting)
@@ -96,7 +98,7 @@ def _steps(layout: Layout, axes: int, reducers: frozenset[str]) -> tuple[_Step, 
 
 
 def _local_steps(layout: Layout, axes: int, reducers: frozenset[str]) -> Iterator[_Step]:
-    """Keep a shard of a dimension; or zero the value on all devices but one."""
+    """Keep a shard of a dimension, or set the value to zero on all devices but one."""
     free = [axis for axis in range(axes) if axis not in layout.axes]
     for group in _ordered(free):
         for dim in range(len(layout.dims)):
@@ -109,7 +111,7 @@ def _local_steps(layout: Layout, axes: int, reducers: frozenset[str]) -> Iterato
 
 
 def _moves(layout: Layout) -> Iterator[_Step]:
-    """Gather a dimension's shards, the innermost axes first; or split another dimension instead."""
+    """Gather a dimension's shards, innermost axes first, or split another dimension instead."""
     for dim, own in enumerate(layout.dims):
         for count in range(1, len(own) + 1):
             group = own[-count:]

@@ -50,14 +50,14 @@ class Cost:
 
 
 class Checker:
-    """Costs of a graph's strategies; what ways cost is remembered from one to the next.
+    """Prices strategies of a graph, and remembers the costs of ways between layouts.
 
     Args:
         graph: the operators.
         mesh: the devices.
         cost: the prices.
-        batch_placeholders: loaded data parallel.
-        reads: what the backward pass reads of the forward pass.
+        batch_placeholders: placeholders that are loaded data parallel.
+        reads: the tensors of the forward pass that the backward pass reads.
     """
 
     def __init__(
@@ -86,15 +86,16 @@ class Checker:
         self._ways: dict[tuple[Shape, int, Layout, Layout], int] = {}
 
     def cost(self, configurations: Mapping[str, Configuration]) -> Cost:
-        """Equation 3: all operators, all edges, and what a step takes besides.
+        """Equation 3: the costs of all operators and edges, and the additional costs of a step.
 
         Constants cost nothing: every device has them, and takes its shard when a program is built.
 
         Args:
-            configurations: by operator name, as a plan or `GraphProblem.configurations` has them.
+            configurations: by operator name, like those of a plan or of
+                `GraphProblem.configurations`.
 
         Raises:
-            OptionError: if one does not keep all copies that the backward pass reads.
+            OptionError: if a configuration does not keep all copies that the backward pass reads.
         """
         for name, configuration in configurations.items():
             if configuration.kept != "both":
@@ -115,9 +116,9 @@ class Checker:
             yield self.operator(strategy, operator)
             yield Cost(0, self._sums(strategy, operator))
             if operator.gradient is not None:
-                continue  # a gradient is computed where what it is of is made
+                continue  # a gradient is computed on the device of its tensor
             if operator.type in ("Shape", "ShapeN", "Size"):
-                continue  # each device knows the whole's shape from its piece's
+                continue  # each device knows the whole shape from its piece's shape
             for number, tensor in enumerate(operator.inputs):
                 if self._graph[tensor.operator].is_constant:
                     continue
@@ -128,7 +129,7 @@ class Checker:
                 shared.add(use)
 
     def _use(self, operator: Operator, number: int) -> Hashable:
-        """What an input is to its layer."""
+        """The role of an input in its layer."""
         carries = number in self._carried.get(operator.name, ())
         kept = self._copies.of_edge(operator, number)
         return operator.inputs[number], self._layer_of[operator.name], number, carries, kept
@@ -150,7 +151,7 @@ class Checker:
         return Cost(use.kept, time)
 
     def _sums(self, strategy: Strategy, operator: Operator) -> int:
-        """Nanoseconds of adding up the gradients that several readers send back."""
+        """Nanoseconds of adding the gradients of a tensor's readers."""
         total = 0
         for number, spec in enumerate(operator.outputs):
             tensor = TensorName(operator.name, number)
@@ -159,7 +160,7 @@ class Checker:
             dtype = str(own or spec.dtype).removesuffix("_ref")
             floating = dtype.startswith(("float", "bfloat", "half", "complex"))
             if count < 2 or tensor in self._sparse or not (is_known(spec) and floating):
-                continue  # slices are put together, not added
+                continue  # slices are concatenated, not added
             layout = strategy.output_slot(tensor).gradient
             part = TensorSpec(local_shape(spec.shape, layout.dims, self._mesh), dtype)
             work = work_of(whole_sum(part, count, self._mesh), 0)
@@ -167,7 +168,8 @@ class Checker:
         return total
 
     def edge(self, strategy: Strategy, operator: Operator, number: int) -> Cost:
-        """Equation 2: one input, from where it is made, and its gradient back."""
+        """Equation 2: the cost of one input's way from its producer, and of its gradient's way
+        back."""
         spec = operator.input_specs[number]
         made = strategy.output_slot(operator.inputs[number])
         read = strategy.input_slot(operator, number)
@@ -194,12 +196,13 @@ class Checker:
         return Cost(self._cost.operator_memory(kept).kept, time)
 
     def _travels_with_others(self, tensor: TensorName) -> bool:
-        """Whether a tensor is a share of an average, of which all layers' travel together."""
+        """Whether a tensor is a term of an average; the terms of all layers travel together."""
         indices = derivation_of(self._graph[tensor.operator]).indices
         return any(tensor.index in index.partial_outputs for index in indices)
 
     def _gradient(self, operator: Operator, number: int, source: Layout, target: Layout) -> int:
-        """A gradient's way back; of a table of which rows are looked up it is in slices."""
+        """The cost of a gradient's way back. The gradient of a table with lookups consists of
+        slices."""
         spec = operator.input_specs[number]
         if looks_up_rows(operator, number):
             rows: TensorSpec = operator.input_specs[1]

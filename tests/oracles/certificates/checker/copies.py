@@ -1,4 +1,4 @@
-"""What one device keeps of an operator for the backward pass."""
+"""The copies that one device keeps of an operator for the backward pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Copies", "footprint"]
 
 
 def footprint(shard: OperatorShard, copies: Copies) -> Footprint:
-    """What a device holds of an operator, by what it is for."""
+    """The bytes that a device holds for an operator, by their purpose."""
     operator = shard.operator
     if operator.is_variable:
         dtype = str(operator.attributes.get("dtype", operator.outputs[0].dtype))
@@ -36,11 +36,12 @@ def footprint(shard: OperatorShard, copies: Copies) -> Footprint:
 
 
 class Copies:
-    """Where tensors are kept that the backward pass reads (the execution memory model).
+    """The tensors that are kept for the backward pass, and in which layout (the execution memory
+    model).
 
-    A view is the tensor that it is a view of. A variable and what is fed are there anyway. What
-    one gradient alone reads, not its producer's, is kept as it lies at the one that reads it. Any
-    other tensor is kept as it is made, and wherever it is read in another layout.
+    A view counts as the tensor of which it is a view. Variables and fed tensors are there anyway. A
+    tensor that only one reader's gradient reads is kept in that reader's layout. Any other tensor
+    is kept in its producer's layout, and in each other layout in which it is read.
     """
 
     def __init__(self, graph: Graph, reads: BackwardReads) -> None:
@@ -52,7 +53,7 @@ class Copies:
             for operator in graph
             if operator.is_variable
         }
-        self._leading: set[str] = set()  # views between a tensor and what reads it
+        self._leading: set[str] = set()  # views between a tensor and its readers
         for operator in graph:
             for number in reads.inputs.get(operator.name, ()):
                 tensor, views = self._viewed(operator.inputs[number])
@@ -72,31 +73,34 @@ class Copies:
         self._at_reader = {end for tensor in self._elsewhere for end in readers[tensor]}
 
     def where_made(self, operator: Operator) -> tuple[int, ...]:
-        """The outputs that are kept as they are made; what is fed is there."""
+        """The numbers of the outputs that are kept in the operator's own layout; fed tensors are
+        there anyway."""
         numbers = range(len(operator.outputs))
         if operator.is_placeholder:
             return tuple(numbers)
         return tuple(n for n in numbers if TensorName(operator.name, n) in self._made)
 
     def at_reader(self, operator: Operator) -> tuple[int, ...]:
-        """The inputs that are kept as they lie at this operator, and nowhere else."""
+        """The numbers of the inputs that are kept in this operator's layout, and in no other."""
         numbers = range(len(operator.inputs))
         return tuple(n for n in numbers if (operator.name, n) in self._at_reader)
 
     def of_edge(self, operator: Operator, number: int) -> bool:
-        """Whether a copy that resharding makes of an input is kept beside the tensor."""
+        """Whether the copy that resharding makes of an input is kept beside the tensor."""
         kept = self._viewed(operator.inputs[number])[0] not in self._elsewhere
         return kept and self.is_read(operator, number)
 
     def is_read(self, operator: Operator, number: int) -> bool:
-        """Whether the backward pass reads an input as it lies at an operator."""
+        """Whether the backward pass reads an input in the layout of an operator."""
         if operator.type in VIEWS:
             return number == 0 and operator.name in self._leading
         return number in self._reads.inputs.get(operator.name, ())
 
     def is_large_weight(self, operator: Operator, number: int) -> bool:
-        """Whether an input is a variable of at least 1/256 of the bytes of all: it counts where it
-        is read though the backward pass does not read it."""
+        """Whether an input is a variable with at least 1/256 of the bytes of all variables.
+
+        Such a copy counts at its reader although the backward pass does not read it.
+        """
         size = self._sizes.get(self._viewed(operator.inputs[number])[0].operator)
         return size is not None and 256 * size >= sum(self._sizes.values())
 
@@ -105,7 +109,7 @@ class Copies:
         return operator.is_variable or operator.is_placeholder or operator.is_constant
 
     def _viewed(self, tensor: TensorName) -> tuple[TensorName, list[str]]:
-        """What a tensor is a view of, and the views on the way."""
+        """The tensor behind a tensor's views, and these views."""
         views = []
         while self._graph[tensor.operator].type in VIEWS:
             operator = self._graph[tensor.operator]

@@ -1,4 +1,4 @@
-"""What one device has of an operator, and what it does with that."""
+"""The shard of an operator on one device, and the device's work on it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ Shape = tuple[int, ...]
 Splits = tuple[tuple[int, ...], ...]
 
 NAMES = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
-"""They name a value, or stand for a gradient: no time, and no memory but a loader's."""
+"""Operators that name a value or stand for a gradient. They take no time, and no memory unless they
+load data."""
 
 
 class OperatorShard:
-    """What one device has of one operator.
+    """The shard of one operator on one device.
 
     Attributes:
-        operator: which.
+        operator: the operator.
         derivation: its iteration space.
-        splits: of each index, the axes that split it.
+        splits: for each index the mesh axes that split it.
         mesh: the devices.
         inputs, outputs: local shapes by the derivation, whose dimensions are those of the specs.
     """
@@ -60,7 +61,7 @@ class OperatorShard:
         return tuple(local_shape(s, a, self.mesh) for s, a in zip(shapes, axes, strict=True))
 
     def output_bytes(self, numbers: Sequence[int] | None = None) -> int:
-        """Of all outputs of a known size, or of those numbered so."""
+        """Bytes of all outputs of a known size, or of the outputs with these numbers."""
         return sum(
             prod(shape) * spec.itemsize
             for number, (spec, shape) in enumerate(
@@ -70,7 +71,8 @@ class OperatorShard:
         )
 
     def input_bytes(self, numbers: Sequence[int]) -> int:
-        """Of the inputs of a known size numbered so, as they lie here."""
+        """Bytes, in this operator's layout, of the inputs with these numbers that have a known
+        size."""
         specs = self.operator.input_specs
         return sum(
             prod(self.inputs[number]) * specs[number].itemsize
@@ -86,7 +88,7 @@ class OperatorShard:
 
 
 def whole_sum(part: TensorSpec, count: int, mesh: Mesh) -> OperatorShard:
-    """An operator that adds up so many tensors, on one device alone."""
+    """The shard of an operator that adds ``count`` tensors on one device."""
     operator = Operator(
         name="sum",
         type="AddN",
@@ -100,7 +102,8 @@ def whole_sum(part: TensorSpec, count: int, mesh: Mesh) -> OperatorShard:
 
 
 def work_of(shard: OperatorShard, backward: int) -> OperatorWork:
-    """What a device does with its shard, forward and for so many inputs' gradients backward."""
+    """The work of a device on its shard: forward, and backward for the gradients of ``backward``
+    inputs."""
     operator, derivation = shard.operator, shard.derivation
     divided = zip(derivation.indices, shard.splits, strict=True)
     shards = shard.mesh.pieces(
@@ -138,11 +141,11 @@ def work_of(shard: OperatorShard, backward: int) -> OperatorWork:
     )
 
 
-Collective = tuple[str, tuple[int, ...], int, int]  # kind, axes, bytes, how often
+Collective = tuple[str, tuple[int, ...], int, int]  # kind, axes, bytes, number of times
 
 
 def inside(shard: OperatorShard) -> Iterator[Collective]:
-    """Collectives inside an operator whose split has a custom lowering."""
+    """The collectives inside an operator whose split has a custom lowering."""
     description = find(shard.operator.type)
     if description is None or description.inner_collectives is None:
         return
@@ -159,7 +162,8 @@ def inside(shard: OperatorShard) -> Iterator[Collective]:
 
 
 def halos(shard: OperatorShard, backward: int) -> Iterator[Collective]:
-    """What windows read of neighbours' shards; its gradient comes back, if the input's does."""
+    """The collectives that fetch windows' halos from neighbours, and return their gradients if the
+    input has one."""
     for halo in shard.derivation.halos:
         axes = shard.splits[halo.index]
         if not axes or not shard.derivation.indices[halo.index].spelled_out:
@@ -174,7 +178,7 @@ def halos(shard: OperatorShard, backward: int) -> Iterator[Collective]:
 
 
 def local_shape(shape: Shape, dims: tuple[tuple[int, ...], ...], mesh: Mesh) -> Shape:
-    """Of a tensor whose dimensions are split by these axes, the shape of a device's shard."""
+    """The shape of a device's shard of a tensor whose dimensions are split by these axes."""
     return tuple(extent // mesh.pieces(axes) for extent, axes in zip(shape, dims, strict=True))
 
 
