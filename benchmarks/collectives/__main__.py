@@ -59,7 +59,7 @@ def _measured(ranks: int, sizes: list[int], kinds: list[str]) -> Times:
 def _table(times: dict[str, dict[str, float]]) -> str:
     ways = list(next(iter(times.values())))
     rows = [[f"{int(size):,}", *(f"{of[way]:.3f}" for way in ways)] for size, of in times.items()]
-    return table(["bytes", *ways], rows, [True] * (1 + len(ways)))
+    return str(table(["bytes", *ways], rows, [True] * (1 + len(ways))))
 
 
 if __name__ == "__main__":

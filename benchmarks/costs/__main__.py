@@ -126,7 +126,7 @@ def _reported(
         ]
         for number in range(len(rows))
     ]
-    print(f"{model}\n" + table(header, lines, [True] * len(header)))
+    print(f"{model}\n{table(header, lines, [True] * len(header))}")
     errors = {
         key: float(np.nanmean(np.abs(_error(ours, real))))
         for key, (_, ours, real) in zip(("execution", "network", "memory"), columns, strict=True)

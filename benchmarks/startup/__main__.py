@@ -104,7 +104,7 @@ def _table(found: dict[str, Figures]) -> str:
         for way, figures in found.items()
     ]
     titles = ["way", "CPU", "mean", "wall", "CPU / plain", "wall / plain", "loss"]
-    return table(titles, rows, [False] + [True] * (len(titles) - 1))
+    return str(table(titles, rows, [False] + [True] * (len(titles) - 1)))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ def _figure_15a(kept: dict[str, Any]) -> str:
         if key.startswith("figure 15a")
     ]
     header = ["devices", *DIMENSIONS, "pipeline"]
-    return "Figure 15a, throughput by dimensions:\n" + table(header, rows, [True] * len(header))
+    right = [True] * len(header)
+    return f"Figure 15a, throughput by dimensions:\n{table(header, rows, right)}"
 
 
 def _table(kept: dict[str, Any]) -> str:
@@ -118,7 +119,7 @@ def _table(kept: dict[str, Any]) -> str:
             ]
         )
     header = ["model", "devices", *_SYSTEMS, "search s", "substitutions"]
-    return table(header, rows, [False, *[True] * 7, False])
+    return str(table(header, rows, [False, *[True] * 7, False]))
 
 
 if __name__ == "__main__":

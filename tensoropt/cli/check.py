@@ -20,6 +20,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.options.values import count
 from tensoropt.planner.split_check import Check
 from tensoropt.report.split_check_table import check_table
+from tensoropt.report.text_table import write
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
@@ -60,7 +61,7 @@ def check(
 
     cluster_devices = None if planned is None else planned.devices
     dry_run = DryRun(devices or cluster_devices or _DEVICES, planned, given(options), "check")
-    print(check_table(check_of_script(script, arguments or (), dry_run)))
+    write(check_table(check_of_script(script, arguments or (), dry_run)))
 
 
 def check_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> Check:

@@ -6,7 +6,7 @@ import click
 
 from tensoropt.cli.command import Command
 from tensoropt.cost.cluster import Cluster, cluster_names, load_cluster
-from tensoropt.report.text_table import table
+from tensoropt.report.text_table import table, write
 
 __all__ = ["clusters"]
 
@@ -16,7 +16,7 @@ def clusters() -> None:
     """List the clusters that come with TensorOpt; their names are for --cluster."""
     header = ["name", "devices", "memory of one (GiB)", "description"]
     rows = [_row(name, load_cluster(name)) for name in cluster_names()]
-    print(table(header, rows, [False, False, True, False]))
+    write(table(header, rows, [False, False, True, False]))
 
 
 def _row(name: str, cluster: Cluster) -> list[str]:

@@ -23,6 +23,7 @@ from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.planner.options.planning_options import PlanningOptions, flag_of
 from tensoropt.planner.options.values import count
 from tensoropt.report.parallelism_profile_table import profile_table
+from tensoropt.report.text_table import write
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
@@ -69,7 +70,7 @@ def plan(
 
     dry_run = DryRun(devices, planned, replaced, "profiling" if profiling else "plan")
     if profiling:
-        print(profile_table(_profile_of_script(script, arguments or (), dry_run)))
+        write(profile_table(_profile_of_script(script, arguments or (), dry_run)))
         return
     plan = plan_of_script(script, arguments or (), dry_run)
     print_plan(plan)

@@ -24,6 +24,7 @@ from tensoropt.report.machine_profile_tables import (
     steps_line,
 )
 from tensoropt.report.progress_bar import progress_bar
+from tensoropt.report.text_table import write
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.measuring.profile_measurement import Profiled
@@ -141,9 +142,9 @@ def _step(
 def _print(profiled: Profiled) -> None:
     profile = profiled.profile
     if profile.collectives:
-        print(collective_table(profile) + "\n")
+        write(collective_table(profile), "")
     if profile.operators:
-        print(operator_table(profile) + "\n")
+        write(operator_table(profile), "")
     print(overhead_line(profile))
     if profile.steps:
         print(steps_line(profile))

@@ -12,6 +12,7 @@ from tensoropt.report.frontier_table import frontier_table
 from tensoropt.report.plan_table import plan_table
 from tensoropt.report.rewrite_table import rewrite_table
 from tensoropt.report.stage_table import stage_table
+from tensoropt.report.text_table import Report, write
 
 __all__ = ["print_plan", "show"]
 
@@ -25,17 +26,15 @@ def show(file: Path) -> None:
 
 def print_plan(plan: Plan) -> None:
     """Print the plan's tables, its frontier and its notes."""
-    print(plan_table(plan))
+    parts: list[Report | str] = [plan_table(plan)]
     if plan.stages:
-        print(f"\nstages of the pipeline\n\n{stage_table(plan)}")
+        parts += ["\nstages of the pipeline\n", stage_table(plan)]
     if plan.rewrites:
-        print(f"\nsubstitutions in the graph\n\n{rewrite_table(plan)}")
-    print(f"\nfrontier of cluster {plan.cluster} (* is the plan)\n")
-    print(frontier_table(plan))
-    print(f"\n{plan}")
+        parts += ["\nsubstitutions in the graph\n", rewrite_table(plan)]
+    parts += [f"\nfrontier of cluster {plan.cluster} (* is the plan)\n", frontier_table(plan)]
+    parts.append(f"\n{plan}")
     if plan.validation is not None:
-        print(f"measured before it was adopted:\n{plan.validation}")
+        parts.append(f"measured before it was adopted:\n{plan.validation}")
     if plan.looked_at:
-        print(plan.looked_at)
-    for note in plan.notes:
-        print(f"note: {note}")
+        parts.append(plan.looked_at)
+    write(*parts, *(f"note: {note}" for note in plan.notes))

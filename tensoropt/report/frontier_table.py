@@ -5,14 +5,14 @@ from __future__ import annotations
 from tensoropt.plan import Plan
 from tensoropt.plan.ways import way
 from tensoropt.planner.prices.peak import evenly
-from tensoropt.report.text_table import table
+from tensoropt.report.text_table import Report, table
 
 __all__ = ["frontier_table"]
 
 _MOST_ROWS = 24  # of the table
 
 
-def frontier_table(plan: Plan) -> str:
+def frontier_table(plan: Plan) -> Report:
     """One line per point, the least memory first.
 
     A line has the memory per device as the search adds it up, the peak if it is known, and the
@@ -58,8 +58,8 @@ def frontier_table(plan: Plan) -> str:
     right = [False, True, True, True, True, False]
     if differ:
         header, right = [*header, "way"], [*right, False]
-    text = table(header, rows, right)
-    return text + (f"\n({left_out} of {len(points)} points left out)" if left_out else "")
+    more = [f"({left_out} of {len(points)} points left out)"] if left_out else []
+    return Report(table(header, rows, right), *more)
 
 
 def _way_of(plan: Plan) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.cost.machine_profile import Profile
-from tensoropt.report.text_table import table
+from tensoropt.report.text_table import Report, table
 
 __all__ = ["collective_table", "operator_table", "overhead_line", "steps_line"]
 
@@ -12,7 +12,7 @@ _SPREAD = 0.2
 _LONGEST = 12  # rows
 
 
-def collective_table(profile: Profile) -> str:
+def collective_table(profile: Profile) -> Report:
     """One line per collective and device partition: smallest, middle and largest size."""
     rows = []
     for measured in profile.tables():
@@ -27,7 +27,7 @@ def collective_table(profile: Profile) -> str:
     return table(header, rows, [False, False, True, True, True, True])
 
 
-def operator_table(profile: Profile) -> str:
+def operator_table(profile: Profile) -> Report:
     """The operators with the longest times, forward and backward."""
     slowest = sorted(profile.operators, key=lambda operator: -operator.time.total)[:_LONGEST]
     rows = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensoropt.plan.amounts import quantity_of
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
-from tensoropt.report.text_table import table
+from tensoropt.report.text_table import Report, table
 
 __all__ = ["profile_table"]
 
@@ -14,7 +14,7 @@ _MIXED = (
 )
 
 
-def profile_table(profile: ParallelismProfile) -> str:
+def profile_table(profile: ParallelismProfile) -> Report:
     """One line for each number of devices and memory limit.
 
     A limit that all lines share is left out, and so are samples and costs that no line has.
@@ -33,9 +33,9 @@ def profile_table(profile: ParallelismProfile) -> str:
     for point in profile:
         row = _row(point, profile.speedup(point))
         rows.append([row[number] for number in shown])
-    text = table([columns[number] for number in shown], rows, [True] * len(shown))
+    rates = table([columns[number] for number in shown], rows, [True] * len(shown))
     is_mixed = len({point.is_measured for point in profile}) > 1
-    return f"{text}\n{_MIXED}" if is_mixed else text
+    return Report(rates, _MIXED) if is_mixed else rates
 
 
 def _row(point: ProfilePoint, speedup: float | None) -> list[str]:

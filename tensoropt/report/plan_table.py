@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import NAMES_ONLY
-from tensoropt.report.text_table import table
+from tensoropt.report.text_table import Report, table
 
 __all__ = ["plan_table"]
 
@@ -13,7 +13,7 @@ _KEPT = {"both": "", "before": " (kept before)", "after": " (kept after)"} | {
 }
 
 
-def plan_table(plan: Plan) -> str:
+def plan_table(plan: Plan) -> Report:
     """One line per operator: its mesh and maps (the paper's notation), time and memory.
 
     Behind the maps are the copies of an output that are kept for the backward pass, unless all are.

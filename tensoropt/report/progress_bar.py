@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = ["delayed_progress_bar", "progress_bar"]
 
 _WIDTH = 30  # of the bar, in characters
-_CLEAR = "\r\x1b[K"
 _FIRST_SECONDS = 1.0  # until the bar appears
 _TERMINAL_SECONDS = 0.1  # between two drawings
 _LOG_SECONDS = 10.0  # between two lines of a log
@@ -20,20 +22,42 @@ def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
 
     A call with 0 of 0 removes the bar.
     """
-    is_terminal = stream.isatty()
+    if not stream.isatty():
+        return lambda *_: None
+    bar: Progress | None = None
 
-    def draw(what: str, done: int, all_: int) -> None:
-        if not is_terminal:
-            return
-        if all_ == 0:
-            stream.write(_CLEAR)
-        else:
-            filled = _WIDTH * done // all_
-            bar = "#" * filled + "." * (_WIDTH - filled)
-            stream.write(f"{_CLEAR}[{bar}] {done}/{all_} {what}")
-        stream.flush()
+    def draw(label: str, done: int, all_: int) -> None:
+        nonlocal bar
+        if all_ > 0:
+            bar = bar or _started(stream, label, all_)
+            bar.update(bar.task_ids[0], description=label, completed=done, total=all_, refresh=True)
+        elif bar is not None:
+            bar.stop()
+            bar = None
 
     return draw
+
+
+def _started(stream: TextIO, label: str, all_: int) -> Progress:
+    """A bar of Rich, imported where a bar is drawn: few starts draw one."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.table import Column
+
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    bar = Progress(
+        *(BarColumn(_WIDTH), MofNCompleteColumn()),
+        TextColumn("{task.description}", markup=False, table_column=rest),
+        console=Console(file=stream),
+        expand=True,
+        auto_refresh=False,  # no thread beside those of a search
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    bar.add_task(label, total=all_)
+    bar.start()
+    return bar
 
 
 def delayed_progress_bar(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from tensoropt.plan import Plan
-from tensoropt.report.text_table import table
+from tensoropt.report.text_table import Report, table
 from tensoropt.transformations.rewritten.application import substitutions_by_name
 
 __all__ = ["rewrite_table"]
 
 
-def rewrite_table(plan: Plan) -> str:
+def rewrite_table(plan: Plan) -> Report:
     """One line per substitution: its equation, the properties that prove it, the number of its
     places and the first place."""
     known = substitutions_by_name()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tensoropt.planner.split_check import Check
-from tensoropt.report.text_table import table
+from tensoropt.report.text_table import Report, table
 
 __all__ = ["check_table"]
 
 
-def check_table(check: Check) -> str:
+def check_table(check: Check) -> Report:
     """One line per operator that cannot be split, the slowest first, and a last line with the sum.
 
     A line has the operator's time on one device, forward and backward, its share of the step's
@@ -28,5 +28,5 @@ def check_table(check: Check) -> str:
         for operator in check.unsplit
     ]
     header = ["", "operator", "type", "time (us)", "of step", "outputs (KiB)", "why not split"]
-    text = table(header, rows, [False, False, False, True, True, True, False])
-    return (f"{text}\n\n" if rows else "") + str(check)
+    unsplit = table(header, rows, [False, False, False, True, True, True, False])
+    return Report(unsplit, "", str(check)) if rows else Report(str(check))

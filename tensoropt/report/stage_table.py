@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import NAMES_ONLY, OperatorPlan
-from tensoropt.report.text_table import table
+from tensoropt.report.text_table import Report, table
 
 __all__ = ["stage_table"]
 
@@ -19,7 +19,7 @@ _SCHEDULES = {
 }
 
 
-def stage_table(plan: Plan) -> str:
+def stage_table(plan: Plan) -> Report:
     """One line per stage: its devices, its first operator, and its predicted times and memory.
 
     Times are those of one microbatch, forward and back, including transfers to the neighbouring
@@ -55,11 +55,11 @@ def stage_table(plan: Plan) -> str:
     copies = f"{plan.copies} copies, each with its part of the examples; "
     again = [str(number) for number, stage in enumerate(plan.stages) if stage.recompute]
     kept = f"\nonly received tensors are kept, the rest recomputed, in stages {', '.join(again)}"
-    return (
-        f"{table(header, rows, right)}\n"
+    return Report(
+        table(header, rows, right),
         f"{copies if plan.copies > 1 else ''}{schedule}; "
         f"devices wait {100 * plan.bubble:.0f} % of the step (the bubble)"
-        f"{kept if again else ''}"
+        f"{kept if again else ''}",
     )
 
 

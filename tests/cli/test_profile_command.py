@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -177,32 +178,29 @@ def test_arguments_without_a_script_are_refused(capsys: pytest.CaptureFixture[st
     assert "Got --speed" in capsys.readouterr().err
 
 
-class Terminal:
-    """A stream that says that it is a terminal, or not."""
-
-    def __init__(self, is_terminal: bool) -> None:
-        self.is_terminal = is_terminal
-        self.text = ""
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
 
     def isatty(self) -> bool:
-        return self.is_terminal
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def flush(self) -> None:
-        pass
+        return True
 
 
-def test_the_bar_is_drawn_on_terminals_only() -> None:
-    terminal, file = Terminal(True), Terminal(False)
+def test_the_bar_is_drawn_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, file = Terminal(), io.StringIO()
     for stream in (terminal, file):
-        bar = progress_bar(stream)  # type: ignore[arg-type]
+        bar = progress_bar(stream)
+        bar("", 0, 0)  # nothing to remove
         bar("allgather [0]", 1, 2)
+        bar("a label that is longer than the rest of the line", 2, 2)
         bar("", 0, 0)
-    assert "[###############...............] 1/2 allgather [0]" in terminal.text
-    assert terminal.text.endswith("\r\x1b[K")
-    assert file.text == ""
+    assert file.getvalue() == ""
+    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", terminal.getvalue())
+    first, *_, last = (line.strip() for line in re.split(r"[\r\n]+", text) if line.strip())
+    assert first.endswith("0/2 allgather [0]")
+    assert "2/2 a label that" in last
+    assert len(last) <= 60
 
 
 def test_sizes_are_shown_in_their_units(measured: Path) -> None:
@@ -214,7 +212,7 @@ def test_sizes_are_shown_in_their_units(measured: Path) -> None:
         for size in (16, 2**14, 2**21)
     ]
     profile = Profile.from_json(json.loads(json.dumps(_signed(values))), "here")
-    line = collective_table(profile).splitlines()[-1]
+    line = str(collective_table(profile)).splitlines()[-1]
     assert "1.0 (16 B)" in line
     assert "1.0 (16 KiB)" in line
     assert "1.0 (2 MiB)" in line

@@ -75,7 +75,7 @@ def test_data_parallelism_is_planned_where_predictions_do_not_tell_it_from_the_f
     assert plan.frontier[-1] == (int(choice.frontier.memory[-1]), int(choice.frontier.time[-1]))
     assert plan.peak_bytes == choice.peak.bytes
     assert Plan.from_json(plan.to_json()) == plan
-    (own,) = [line for line in frontier_table(plan).splitlines() if line.startswith("*")]
+    (own,) = [line for line in str(frontier_table(plan)).splitlines() if line.startswith("*")]
     assert f"{plan.time_nanoseconds / 1e6:,.3f}" in own
 
 

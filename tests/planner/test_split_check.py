@@ -195,7 +195,7 @@ def test_shares_and_marks() -> None:
 
 
 def test_the_table_is_sorted_marked_and_summed_up() -> None:
-    lines = check_table(a_check(9_790, 101, 100, 9)).splitlines()
+    lines = str(check_table(a_check(9_790, 101, 100, 9))).splitlines()
     assert [line.split() for line in lines[2:5]] == [
         ["!", "o1", "T", "0.1", "1.01%", "1.0", "no", "description"],
         ["o2", "T", "0.1", "1.00%", "1.0", "no", "description"],
@@ -207,7 +207,7 @@ def test_the_table_is_sorted_marked_and_summed_up() -> None:
         "every device"
     )
     assert str(a_check(9_790, 101, 100, 9)) == lines[-1]
-    (only,) = check_table(a_check(5)).splitlines()
+    (only,) = str(check_table(a_check(5))).splitlines()
     assert only.startswith("0 of 1 operators cannot be split")
 
 

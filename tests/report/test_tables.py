@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,7 @@ from tensoropt.plan.plan import OperatorPlan
 from tensoropt.report.frontier_table import frontier_table
 from tensoropt.report.parallelism_profile_table import profile_table
 from tensoropt.report.plan_table import plan_table
-from tensoropt.report.text_table import table
+from tensoropt.report.text_table import Report, table, write
 
 
 def plan(points: int = 2, chosen: int = 1, limit: int | None = None) -> Plan:
@@ -36,13 +38,31 @@ def plan(points: int = 2, chosen: int = 1, limit: int | None = None) -> Plan:
 
 
 def test_columns_are_aligned() -> None:
-    assert table(["name", "n"], [["a", "10"], ["longer", "2"]], [False, True]) == (
+    assert str(table(["name", "n"], [["a", "10"], ["longer", "2"]], [False, True])) == (
         "name     n\n------  --\na       10\nlonger   2"
     )
 
 
+def test_a_terminal_breaks_entries_within_their_column(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    report = Report(table(["name", "n"], [["[bold] :x: " * 9, "10"]], [False, True]), "end [2]")
+    write(report)
+    assert capsys.readouterr().out == f"{report}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    write(report)
+    drawn = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    header, _, first, *further, last = drawn.splitlines()
+    assert header.split() == ["name", "n"]
+    assert (first.split()[:2], first.split()[-1]) == (["[bold]", ":x:"], "10")
+    assert further
+    assert all(len(line) <= 40 and line.startswith("[bold]") for line in further)
+    assert last == "end [2]"
+
+
 def test_a_plan_lists_its_operators_and_the_step() -> None:
-    lines = plan_table(plan()).splitlines()
+    lines = str(plan_table(plan())).splitlines()
     assert lines[0].split("  ")[0] == "operator"
     first = [line.split("  ")[0] for line in lines[2:]]
     assert first == ["x", "y", "resharding", "search's sum", "step (predicted)"]
@@ -68,7 +88,7 @@ def test_a_plan_lists_its_operators_and_the_step() -> None:
 
 
 def test_a_frontier_marks_the_plan_and_what_fits() -> None:
-    lines = frontier_table(plan(points=3, chosen=1, limit=2 * 2**20)).splitlines()
+    lines = str(frontier_table(plan(points=3, chosen=1, limit=2 * 2**20))).splitlines()
     assert [line.split() for line in lines[2:]] == [
         ["0", "1.00", "3.000", "yes"],
         ["*", "1", "2.00", "2.000", "yes"],
@@ -78,20 +98,20 @@ def test_a_frontier_marks_the_plan_and_what_fits() -> None:
 
 def test_a_frontier_tells_points_apart_that_differ_in_their_way() -> None:
     some = replace(plan(points=2, chosen=0), frontier_ways=("whole batch", "whole batch"))
-    assert "whole batch" not in frontier_table(some)
+    assert "whole batch" not in str(frontier_table(some))
     some = replace(some, frontier_ways=("2 microbatches", "whole batch"))
-    lines = frontier_table(some).splitlines()
+    lines = str(frontier_table(some)).splitlines()
     assert [line.split("yes ")[-1].strip() for line in lines[2:]] == list(some.frontier_ways)
     # A plan besides the frontier has its own way, and no number.
     some = replace(some, memory_bytes=2**21, time_nanoseconds=3_000_000, microbatches=4)
-    (own,) = [line for line in frontier_table(some).splitlines() if line.startswith("*")]
+    (own,) = [line for line in str(frontier_table(some)).splitlines() if line.startswith("*")]
     assert own.split() == ["*", "2.00", "3.000", "yes", "4", "microbatches"]
 
 
 def test_a_point_whose_peak_is_too_high_does_not_fit() -> None:
     some = plan(points=3, chosen=0, limit=4 * 2**20)
     peaks = ((2 * 2**20, 3 * 2**20), (3 * 2**20, 9 * 2**20))
-    lines = frontier_table(replace(some, frontier_peaks=peaks)).splitlines()
+    lines = str(frontier_table(replace(some, frontier_peaks=peaks))).splitlines()
     assert [line.split()[-3:] for line in lines[3:]] == [
         ["3.00", "2.000", "yes"],
         ["9.00", "1.000", "no"],
@@ -100,13 +120,13 @@ def test_a_point_whose_peak_is_too_high_does_not_fit() -> None:
 
 def test_a_peak_says_that_it_is_estimated() -> None:
     some = replace(plan(points=2, chosen=0), peak_bytes=3 * 2**20)
-    assert "peak (MiB) " in frontier_table(some)
-    assert "peak (MiB, estimated) " in frontier_table(replace(some, peak_is_estimated=True))
+    assert "peak (MiB) " in str(frontier_table(some))
+    assert "peak (MiB, estimated) " in str(frontier_table(replace(some, peak_is_estimated=True)))
 
 
 @pytest.mark.parametrize("chosen", [0, 17, 199])
 def test_a_long_frontier_is_thinned_but_keeps_ends_and_plan(chosen: int) -> None:
-    lines = frontier_table(plan(points=200, chosen=chosen)).splitlines()
+    lines = str(frontier_table(plan(points=200, chosen=chosen))).splitlines()
     numbers, memory = zip(
         *(line.replace("*", " ").split()[:2] for line in lines[2:-1]), strict=True
     )
@@ -119,8 +139,8 @@ def test_a_long_frontier_is_thinned_but_keeps_ends_and_plan(chosen: int) -> None
 
 def test_a_frontier_in_another_order_shows_the_same() -> None:
     one = plan(points=5, chosen=3)
-    other = frontier_table(replace(one, frontier=one.frontier[::-1])).splitlines()[2:]
-    for line, same in zip(other, frontier_table(one).splitlines()[2:], strict=True):
+    other = str(frontier_table(replace(one, frontier=one.frontier[::-1]))).splitlines()[2:]
+    for line, same in zip(other, str(frontier_table(one)).splitlines()[2:], strict=True):
         mine, theirs = line.replace("*", " ").split(), same.replace("*", " ").split()
         assert mine[1:] == theirs[1:]
         assert int(mine[0]) == 4 - int(theirs[0])
@@ -132,7 +152,7 @@ def test_a_profile_shows_the_speedup() -> None:
         ProfilePoint(2, 0.010, 2 * 2**20, 2**30),
         ProfilePoint(4, 0.004, 2**20, 2**30),
     ]
-    lines = profile_table(ParallelismProfile(tuple(points))).splitlines()
+    lines = str(profile_table(ParallelismProfile(tuple(points)))).splitlines()
     assert [line.split() for line in lines[2:]] == [
         ["1", "does", "not", "fit", "4.00", "estimated"],
         ["2", "10.000", "1.00", "2.00", "estimated"],
@@ -150,7 +170,7 @@ def test_a_profile_shows_limits_costs_and_measured_rows() -> None:
             ProfilePoint(2, 0.004, 2 * 2**20, ample, 36, 10.0),
         )
     )
-    header, _, *rows, note = profile_table(profile).splitlines()
+    header, _, *rows, note = str(profile_table(profile)).splitlines()
     assert "limit (MiB)" in header
     assert "cost of 1M samples" in header
     assert [row.split() for row in rows] == [

@@ -27,6 +27,7 @@ from tensoropt.planner.options.relations import BUDGETED
 from tensoropt.planner.request import Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 from tensoropt.report.parallelism_profile_table import profile_table
+from tensoropt.report.text_table import write
 from tensoropt.transformations.staged.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -245,8 +246,7 @@ def _parallelism_profile(
     if job.dry_run is not None and job.dry_run.aim == "profiling":
         raise ProfilingReached(profile)
     if job.group.rank == 0:
-        sys.stdout.write(profile_table(profile) + "\n")
-        sys.stdout.flush()
+        write(profile_table(profile))
     return profile
 
 

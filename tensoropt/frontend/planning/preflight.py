@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -13,6 +12,7 @@ from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.split_check import Check, check
 from tensoropt.report.split_check_table import check_table
+from tensoropt.report.text_table import write
 
 __all__ = ["preflight"]
 
@@ -49,6 +49,5 @@ def preflight(
     request = step_request(job, options)
     result = check(replace(request, devices=job.devices if devices is None else devices))
     if job.group.rank == 0:
-        sys.stdout.write(check_table(result) + "\n")
-        sys.stdout.flush()
+        write(check_table(result))
     return result

@@ -205,7 +205,7 @@ def _table(rows: list[Row]) -> str:
         ]
         for row in rows
     ]
-    return table(header, lines, [True] * (len(header) - 1) + [False])
+    return str(table(header, lines, [True] * (len(header) - 1) + [False]))
 
 
 def _plain(whole: GraphProblem, frontier: Frontier, tally: Tally) -> None:

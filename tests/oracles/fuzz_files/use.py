@@ -50,7 +50,7 @@ def _profile(path: Path) -> None:
 
 def _use_profile(profile: Profile) -> None:
     for text in (collective_table, operator_table, overhead_line, steps_line):
-        assert text(profile).encode()
+        assert str(text(profile)).encode()
     assert Profile.from_json(json.loads(json.dumps(profile.to_json())), "again") == profile
     _use_cluster(measured_cluster(load_cluster("8-v100"), profile))
 
