@@ -123,6 +123,14 @@ def test_the_function_says_the_same_before_a_plan(
     assert in_script.startswith(capsys.readouterr().out)
 
 
+def test_the_batch_of_the_command_line_replaces_that_of_the_function(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["check", write(tmp_path, MLP), "--batch-size", "63", "--cluster", "2x8-v100"]
+    assert main([*arguments, "--devices", "2", "--", "511", "--preflight"]) == 0
+    assert "extent 63 does not divide by 2" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [

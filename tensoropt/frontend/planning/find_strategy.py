@@ -113,15 +113,9 @@ def find_strategy(
         A plan, the same on every rank; for "profiling" a table, which rank 0 also prints.
 
     Raises:
-        OptionError: an unknown argument, option, algorithm or ``batch_norm``; a negative epsilon,
-            or an epsilon for another algorithm than "ft"; ``search_seconds`` not above 0; a memory
-            limit, number of devices or number of ``microbatches`` below 1; a shape that contradicts
-            its placeholder; a measured step that fails, or nothing to measure; a ``pipeline`` of
-            more stages than devices, with one microbatch, or with another algorithm than "ft";
-            ``rewrite`` with another algorithm than "ft"; a ``schedule`` without stages; a ``point``
-            that is not on the frontier, or a ``point`` with "profiling" or ``validate``; an
-            argument about numbers of devices, prices or deadlines that the option does not accept,
-            or that contradicts another argument.
+        OptionError: an unknown argument; a value that an option does not take; options that exclude
+            one another; a shape that contradicts its placeholder; more stages than devices; a
+            ``point`` that is not on the frontier; a measured step that fails.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` and the script makes
             a gradient of batch normalisation without ``tf.gradients``; several ``microbatches`` of

@@ -45,8 +45,8 @@ def preflight(
     """
     OptionError.refuse(unknown, preflight)
     job = current()
-    options = PlanningOptions(batch_size=batch_size, shapes=shapes, fetches=fetches, pipeline=False)
-    request = step_request(job, options)
+    options = PlanningOptions(batch_size=batch_size, shapes=shapes, fetches=fetches)
+    request = step_request(job, options if job.dry_run is None else job.dry_run.replaced(options))
     result = check(replace(request, devices=job.devices if devices is None else devices))
     if job.group.rank == 0:
         write(check_table(result))
