@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import tensoropt as tf
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh

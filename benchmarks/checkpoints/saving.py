@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tensoropt as tf
 from benchmarks.checkpoints.jobs import say
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh

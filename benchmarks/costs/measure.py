@@ -27,7 +27,7 @@ from tensoropt.execution.lowering.alone import emitted_alone
 from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.stages.stage_ranks import Pipeline
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.profile_files import setting_of

@@ -25,7 +25,7 @@ from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.stages.stage_ranks import Pipeline
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
 from tensoropt.planner.prices.reshard_steps import ReshardSteps

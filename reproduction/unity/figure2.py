@@ -26,7 +26,7 @@ import tensoropt as tf
 from benchmarks.launcher import mpirun
 from reproduction.unity.elements import MESH, SENT, elements_model, least_elements
 from reproduction.unity.fused import fuse_activations
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph

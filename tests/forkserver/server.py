@@ -35,7 +35,7 @@ IMPORTED = (
     "tensoropt.cost.measuring.measure",
     "tensoropt.execution.runtime.dry_run",
     "tensoropt.execution.runtime.executor",
-    "tensoropt.execution.world.world",
+    "tensoropt.execution.world.mpi_world",
     "tensoropt.planner.spaces",
     "tensoropt.planner.split_check",
     "tensoropt.search",

@@ -32,9 +32,10 @@ from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.passes.operation_order import in_order_of_data
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.stages.stage_ranks import Pipeline, StageWorlds
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.execution.world.operations import collective
 from tensoropt.execution.world.shard_table import LARGE
-from tensoropt.execution.world.world import MPIWorld, World
+from tensoropt.execution.world.world import World
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration

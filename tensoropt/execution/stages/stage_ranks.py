@@ -9,7 +9,8 @@ from collectives import Group
 from collectives.native.mail import mail_of
 from tensoropt.errors import OptionError
 from tensoropt.execution.edges.edge import PlanSteps
-from tensoropt.execution.world.world import MPIWorld, SingleProcessWorld, Transport, World
+from tensoropt.execution.world.mpi_world import MPIWorld, Transport
+from tensoropt.execution.world.world import SingleProcessWorld, World
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.transformations.staged.schedule import Schedule

@@ -15,7 +15,7 @@ import tensorflow as tf
 from collectives.native.mail import Mail
 from collectives.operations.tensor_messages import Envelope, receive_tensors, send_tensors
 from tensoropt.execution.stages.stage_ranks import StageRanks
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding.transfer import Message, Region, messages, spread

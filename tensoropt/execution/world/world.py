@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from collectives import Group
-from collectives.horovod.transport import horovod_transport
-from collectives.native.mail import Mail
-from collectives.native.transport import NativeTransport, native_transport
+from collectives.native.transport import NativeTransport
 from collectives.operations.calls import (
     CollectiveCall,
     LocalCall,
@@ -28,7 +25,6 @@ from collectives.operations.calls import (
 from collectives.operations.hierarchy import LevelCall, in_hierarchy
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.hierarchy import large_ones
-from tensoropt.cost.peak.fused_memory import fused_memory
 from tensoropt.execution.world.guard import Guard
 from tensoropt.execution.world.operations import collective, local
 from tensoropt.parallel.mesh import Mesh
@@ -36,42 +32,23 @@ from tensoropt.parallel.resharding import (
     Exchange,
     ReshardStep,
     Step,
-    StepTraffic,
     shape_after,
-    step_traffic,
 )
 
-__all__ = ["Call", "GoesInHierarchy", "MPIWorld", "SingleProcessWorld", "Transport", "World"]
-
-Transport = Literal["mpi", "horovod", "host"]
-"""How tensors get from process to process; see `MPIWorld`."""
-
-_TRANSPORTS: dict[str, Callable[[Group], TensorTransport | None]] = {
-    "mpi": native_transport,
-    "horovod": horovod_transport,
-    "host": lambda _: None,
-}
+__all__ = [
+    "Array",
+    "GoesInHierarchy",
+    "SingleProcessWorld",
+    "World",
+    "bytes_of",
+    "shape_and_itemsize",
+]
 
 GoesInHierarchy = Callable[[str, tuple[int, ...], int], bool]
 """Whether a collective goes within machines and across them, by its kind, mesh axes and the bytes
 that a rank holds before; the same on every rank."""
 
 Array = np.ndarray[Any, Any]
-
-
-class Call(NamedTuple):
-    """A run of one operator of a resharding on this rank.
-
-    Attributes:
-        started, ended: by `time.perf_counter`.
-        moves: what it moved.
-        worked: seconds of a processor that it had, where that is known.
-    """
-
-    started: float
-    ended: float
-    moves: tuple[StepTraffic, ...]
-    worked: float | None = None
 
 
 class World:
@@ -150,7 +127,7 @@ class World:
             return self._resharded(shards, steps, label)
         moved = list(shards)
         for step in steps:
-            parts = self._parts(step, *_shape_and_itemsize(moved[0]))
+            parts = self._parts(step, *shape_and_itemsize(moved[0]))
             if parts is None:
                 moved = self._resharded(moved, (step,), label)
             else:
@@ -189,7 +166,7 @@ class World:
         self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:
         first = shards[0]
-        shape, itemsize = _shape_and_itemsize(first)
+        shape, itemsize = shape_and_itemsize(first)
         record = f"{label}: {first.dtype.name}{list(shape)} " + " ".join(map(str, steps))
         communicates = not all(step.is_local for step in steps)
         calls: list[OperationCall] = []
@@ -198,7 +175,7 @@ class World:
             calls += [self._call(step)] if parts is None else [part.call for part in parts]
             if communicates:
                 shape = shape_after(step, self.mesh, shape)
-        watch = self._watch(*_shape_and_itemsize(first), steps)
+        watch = self._watch(*shape_and_itemsize(first), steps)
         return on_tensors(shards, calls, shape, record, watch, self._transport)
 
     def _in_parts(
@@ -221,7 +198,7 @@ class World:
             return None
         if self._transport is None and step.kind == "allgather":
             return None  # NumPy would go through the whole result once more to put it in order
-        if not self._goes_in_hierarchy(step.kind, step.axes, _bytes(shape, itemsize)):
+        if not self._goes_in_hierarchy(step.kind, step.axes, bytes_of(shape, itemsize)):
             return None
         return in_hierarchy(collective(step), self.groups(step.axes), shape)
 
@@ -265,11 +242,13 @@ class World:
         return Unwatched()
 
 
-def _shape_and_itemsize(shard: tf.Tensor) -> tuple[tuple[Any, ...], int]:
+def shape_and_itemsize(shard: tf.Tensor) -> tuple[tuple[Any, ...], int]:
+    """The shape of a shard, and the bytes of one of its values."""
     return tuple(shard.shape.as_list()), shard.dtype.size
 
 
-def _bytes(shape: Sequence[int | None], itemsize: int) -> int:
+def bytes_of(shape: Sequence[int | None], itemsize: int) -> int:
+    """The bytes of a tensor; 0 for a shape that is partly unknown."""
     return itemsize * prod(extent or 0 for extent in shape)
 
 
@@ -281,185 +260,3 @@ class SingleProcessWorld(World):
     def __init__(self, mesh: Mesh, first: int = 0) -> None:
         members = [Group(each) for each in InProcessTransport.all_of(mesh.size)]
         super().__init__(mesh, members, first)
-
-
-class MPIWorld(World):
-    """One rank per process. Every rank of the group makes one at the same point.
-
-    Args:
-        mesh: all devices.
-        group: all ranks.
-        first: see `World`.
-        goes_in_hierarchy: see `GoesInHierarchy`; through Horovod nothing does.
-        mail: what carries messages to other worlds within this machine, if anything.
-        transport: "mpi" for collectives through MPI, within a machine by the operator in C++ where
-            all ranks can have it, which they find out here; "horovod" through Horovod; "host" for
-            host calls of MPI alone.
-
-    Attributes:
-        group, mail: see above.
-        rank: of this process.
-    """
-
-    name = "mpi"
-
-    def __init__(
-        self,
-        mesh: Mesh,
-        group: Group,
-        transport: Transport = "mpi",
-        first: int = 0,
-        goes_in_hierarchy: GoesInHierarchy = large_ones,
-        mail: Mail | None = None,
-    ) -> None:
-        super().__init__(mesh, [group], first)
-        self.group = group
-        self.mail = mail
-        self.rank = group.rank
-        self._host_seconds = 0.0
-        self._timeline: list[Call] | None = None
-        self._moved: dict[_Watched, tuple[StepTraffic, ...]] = {}
-        self._guard: Guard | None = None
-        self._transport = _TRANSPORTS[transport](group)
-        if transport != "horovod":
-            self._goes_in_hierarchy = goes_in_hierarchy
-
-    @property
-    def waits_in_collectives(self) -> bool:
-        """See `World.waits_in_collectives`."""
-        waits = self.mail is not None and not self.mail.overlaps
-        return waits or super().waits_in_collectives
-
-    @property
-    def network_seconds(self) -> float:
-        """See `World.network_seconds`."""
-        native = 0.0 if self._transport is None else self._transport.seconds
-        messages = 0.0 if self.mail is None else self.mail.seconds
-        return self._host_seconds + native + messages
-
-    @property
-    def timeline(self) -> list[Call] | None:
-        """Every collective of a resharding, as it ran, where it is a list."""
-        return self._timeline
-
-    @timeline.setter
-    def timeline(self, timeline: list[Call] | None) -> None:
-        self._timeline = timeline
-        self._watch_transport()
-
-    @property
-    def guard(self) -> Guard | None:
-        """The guard of a step in which a rank may fail, during such a step; else None."""
-        return self._guard
-
-    @guard.setter
-    def guard(self, guard: Guard | None) -> None:
-        self._guard = guard
-        self._watch_transport()
-
-    def _watch_transport(self) -> None:
-        if self._transport is not None:
-            self._transport.watch(self._timeline is not None or self._guard is not None)
-
-    def share(self, values: Sequence[Array], axes: Sequence[int]) -> list[Array]:
-        """See `World.share`: numbers in one message, and strings in one."""
-        if not axes or not values:
-            return list(values)
-        if self.guard is not None:
-            self.guard.enter(2 * sum(value.nbytes for value in values))
-        (group,) = self.groups(axes)
-        shared = dict(enumerate(values))
-        strings = [n for n, value in shared.items() if value.dtype == object]
-        numbers = [n for n, value in shared.items() if value.dtype != object]
-        if strings:
-            texts = [[tf.compat.as_bytes(t).hex() for t in values[n].reshape(-1)] for n in strings]
-            for n, first in zip(strings, group.allgather_object(texts)[0], strict=True):
-                flat = np.empty(len(first), object)
-                flat[:] = [bytes.fromhex(text) for text in first]
-                shared[n] = flat.reshape(values[n].shape)
-        if len(numbers) == 1:
-            shared[numbers[0]] = np.asarray(group.broadcast(values[numbers[0]], root=0))
-        elif numbers:
-            own = np.concatenate([values[n].reshape(-1).view(np.uint8) for n in numbers])
-            message = np.asarray(group.broadcast(own, root=0))
-            ends = np.cumsum([values[n].nbytes for n in numbers])
-            for n, part in zip(numbers, np.split(message, ends[:-1]), strict=True):
-                # A copy: what TensorFlow is fed is aligned.
-                shared[n] = part.copy().view(values[n].dtype).reshape(values[n].shape)
-        return [shared[n] for n in range(len(values))]
-
-    def gathered(self, rows: Array) -> Array:
-        """See `World.gathered`: in one message."""
-        (everyone,) = self._members
-        return np.asarray(everyone.allgather(rows))
-
-    def _watch(self, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]) -> Watch:
-        return _Watched(self, tuple(steps), shape, itemsize)
-
-    def _watch_of_part(self, shard: tf.Tensor, step: Step, part: LevelCall) -> Watch:
-        if not part.kind:
-            return Unwatched()
-        inside = [axis for axis in step.axes if len(set(self.groups((axis,))[0].hosts)) == 1]
-        axes = tuple(axis for axis in step.axes if (axis in inside) == part.is_within)
-        shape, itemsize = _shape_and_itemsize(shard)
-        move = StepTraffic(part.kind, axes, _bytes(shape, itemsize), "")
-        return _Watched(self, (), shape, itemsize, (move,))
-
-    def watch_of_messages(self) -> Watch:
-        """See `World.watch_of_messages`."""
-        return _WatchedMessages(self)
-
-    def _enter(self, watched: _Watched, shape: tuple[int, ...] | None) -> None:
-        if self._guard is None:
-            return
-        needed = 0
-        if shape is not None and watched.steps:
-            memory = fused_memory(shape, watched.itemsize, watched.steps, self.mesh, self.rank)
-            needed = memory.peak_bytes
-        self._guard.enter(needed)
-
-    def _ran(self, watched: _Watched, started: float, ended: float, worked: float | None) -> None:
-        self._host_seconds += ended - started
-        if self._timeline is not None:
-            if watched not in self._moved:  # once: the step is being timed
-                known = [1 if extent is None else extent for extent in watched.shape]
-                moved = watched.moves or step_traffic(
-                    watched.steps, self.mesh, known, watched.itemsize
-                )
-                self._moved[watched] = moved
-            self._timeline.append(Call(started, ended, self._moved[watched], worked))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Watched:
-    """An operator of a resharding in a world of processes: its steps, or what a part of one moves,
-    and what it is given."""
-
-    world: MPIWorld
-    steps: tuple[Step, ...]
-    shape: tuple[int | None, ...]
-    itemsize: int
-    moves: tuple[StepTraffic, ...] = ()
-
-    def before(self, shape: tuple[int, ...] | None) -> None:
-        """See `Watch.before`."""
-        self.world._enter(self, shape)
-
-    def after(self, started: float, ended: float, worked: float | None = None) -> None:
-        """See `Watch.after`."""
-        self.world._ran(self, started, ended, worked)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _WatchedMessages:
-    """Messages to and from other worlds: their time is the network's."""
-
-    world: MPIWorld
-
-    def before(self, shape: tuple[int, ...] | None) -> None:
-        """Nothing."""
-
-    def after(self, started: float, ended: float, worked: float | None = None) -> None:
-        """See `Watch.after`."""
-        del worked
-        self.world._host_seconds += ended - started

@@ -25,7 +25,7 @@ from tensoropt.execution.lowering.draws import Draws
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.runtime.replicas import CHECK_VARIABLE
 from tensoropt.execution.runtime.step_trace import StepTrace
-from tensoropt.execution.world.world import Transport
+from tensoropt.execution.world.mpi_world import Transport
 from tensoropt.frontend.job import copies, failure, interruption
 from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.frontend.job.gpus import see_own_gpu

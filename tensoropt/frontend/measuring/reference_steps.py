@@ -27,7 +27,7 @@ from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.errors import GraphError, OptionError
 from tensoropt.execution.agreement.agreement import Agreement
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.inputs.sample_batch import fed_batch
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.hardware import Hardware

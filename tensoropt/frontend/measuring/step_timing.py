@@ -14,7 +14,7 @@ from collectives.bandwidth import shared_seconds
 from collectives.native.transport import core_share
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
-from tensoropt.execution.world.world import Call, MPIWorld
+from tensoropt.execution.world.mpi_world import Call, MPIWorld
 from tensoropt.parallel.resharding import StepTraffic
 from tensoropt.planner.prices.step_time import StepTime
 

@@ -19,7 +19,8 @@ from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.world.guard import Guard
-from tensoropt.execution.world.world import MPIWorld, World
+from tensoropt.execution.world.mpi_world import MPIWorld
+from tensoropt.execution.world.world import World
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import plan_executor, session_config
 from tensoropt.frontend.measuring.step_meter import Meter, allocated_bytes

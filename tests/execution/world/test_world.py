@@ -10,7 +10,7 @@ import pytest
 
 from collectives import Group
 from collectives.transport.in_process import InProcessTransport
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.parallel.mesh import Mesh
 
 

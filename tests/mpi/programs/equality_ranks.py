@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import tensoropt
 from collectives import Group
-from tensoropt.execution.world.world import MPIWorld, Transport
+from tensoropt.execution.world.mpi_world import MPIWorld, Transport
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tensoropt
 from tensoropt.cost.peak.estimated_peak import peak_memory
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.graph.from_tensorflow import backward_reads

@@ -10,7 +10,7 @@ import json
 import numpy as np
 
 import tensoropt
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.mesh import Mesh
 from tests.oracles.equality import executor_of, train_plain, worst_error

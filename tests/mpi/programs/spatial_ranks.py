@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices.choices import Choices, strategy_choices
 from tensoropt.parallel.mesh import Mesh

@@ -17,7 +17,7 @@ import tensoropt
 from collectives.horovod.transport import HorovodTransport
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.execution.world.world import Call, MPIWorld, Transport
+from tensoropt.execution.world.mpi_world import Call, MPIWorld, Transport
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 import tensoropt
 from tensoropt.errors import TensorOptError
-from tensoropt.execution.world.world import MPIWorld
+from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
