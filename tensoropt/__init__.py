@@ -6,7 +6,7 @@ the first look at a name that needs TensorFlow does.
 
 Looking at a name changes nothing else. Eager execution is turned off by the first use of the graph
 API: a call of one of its functions, a session or optimizer that is made, or a class of
-``tf.compat.v1`` that is looked up (`frontend.tensorflow_api.deferred_names`). `init`,
+``tf.compat.v1`` that is looked up (`frontend.tensorflow_api.deferred_names`). `describe`, `init`,
 `is_initialized`, `rank`, `size`, `local_rank`, `local_size`, `parallelize`, `shutdown` and
 `summary`, types such as ``float32``, errors and constants leave it on. An unknown name is an
 AttributeError.
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         PreemptionHook,
         Session,
         build_execution_graph,
+        describe,
         enable_graph_mode,
         find_strategy,
         gradients,
@@ -59,6 +60,7 @@ __all__ = [
     "Session",
     "TensorOptError",
     "build_execution_graph",
+    "describe",
     "enable_graph_mode",
     "errors",
     "find_strategy",
@@ -78,7 +80,9 @@ __all__ = [
 ]
 
 _PLANS = frozenset({"ParallelismProfile", "Plan"})
-_EAGER_TOO = frozenset({"init", "is_initialized", "local_rank", "local_size", "parallelize"})
+_EAGER_TOO = frozenset(
+    {"describe", "init", "is_initialized", "local_rank", "local_size", "parallelize"}
+)
 _EAGER_TOO |= {"rank", "shutdown", "size", "summary"}
 """Own names that leave eager execution on; the first use of any other name turns it off."""
 

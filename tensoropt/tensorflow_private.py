@@ -16,6 +16,7 @@ from tensorflow.python.eager import backprop, context, record
 from tensorflow.python.framework import (
     func_graph,
     function_def_to_graph,
+    op_def_library,
     op_def_registry,
     ops,
     smart_cond,
@@ -54,6 +55,7 @@ __all__ = [
     "gradients",
     "gradients_impl",
     "nest",
+    "op_def_library",
     "op_def_registry",
     "ops",
     "record",
@@ -93,6 +95,7 @@ REASONS = {
     "gradients": "where optimizers look tf.gradients up, which is recorded",
     "gradients_impl": "tf.gradients itself, whose calls are recorded",
     "nest": "the structure of a feed_dict whose keys are structures",
+    "op_def_library": "makes an operator of any type, of which a script checks its description",
     "op_def_registry": "which attributes and arguments an operator has",
     "ops": "the registry of gradient functions; the counter in the names of functions",
     "record": "tells a tape that a loop of a step is one operator",

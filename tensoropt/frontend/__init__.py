@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tensoropt.frontend.definitions.operator_descriptions import describe
 from tensoropt.frontend.job import copies as _copies
 from tensoropt.frontend.job import failure as _failure
 from tensoropt.frontend.job.job import (
@@ -48,6 +49,7 @@ __all__ = [
     "PreemptionHook",
     "Session",
     "build_execution_graph",
+    "describe",
     "enable_graph_mode",
     "find_strategy",
     "gradients",

@@ -34,6 +34,7 @@ __all__ = [
     "describe",
     "described",
     "find",
+    "forget",
     "lookup",
     "moves_rows",
     "operator_type",
@@ -112,6 +113,11 @@ class Registry:
             return function
 
         return register
+
+    def forget(self, op_type: str) -> None:
+        """Remove the description of an operator type; its other facts stay."""
+        self._types[op_type] = replace(self.operator_type(op_type), description=None)
+        self._cache = {key: each for key, each in self._cache.items() if each.op_type != op_type}
 
     def operator_type(self, op_type: str) -> OperatorType:
         """Return the record of an operator type; that of an unknown type has the defaults."""
@@ -315,6 +321,7 @@ operator_type = _REGISTRY.operator_type
 types_with = _REGISTRY.types_with
 describe = _REGISTRY.describe
 find = _REGISTRY.find
+forget = _REGISTRY.forget
 lookup = _REGISTRY.lookup
 moves_rows = _REGISTRY.moves_rows
 described = _REGISTRY.described

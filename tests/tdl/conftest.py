@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context  # eager code though a script's graph mode is on
 from tensorflow.python.framework import op_def_registry, ops
 
+from tensoropt.frontend.definitions.kernel_pieces import assemble, share
 from tensoropt.parallel.configuration import (
     Configuration,
     configurations,
@@ -27,7 +28,6 @@ from tensoropt.parallel.configuration import (
     output_slot,
     rescaling,
 )
-from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive, lookup
@@ -49,14 +49,6 @@ def _load_cases() -> list[ModuleType]:
 
 
 CASE_MODULES = _load_cases()
-
-MERGE: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-    "prod": np.multiply,
-}
-
 
 # What tf.raw_ops calls an attribute, where TensorFlow's operator definition says otherwise.
 RENAMED = {"squeeze_dims": "axis"}
@@ -83,28 +75,6 @@ class Case:
     inputs: Sequence[Array]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     splits: str | None = None
-
-
-def assemble(layout: Layout, pieces: Sequence[Array], shape: Sequence[int], mesh: Mesh) -> Array:
-    """The tensor that the devices' pieces stand for; replicas must agree."""
-    whole = np.zeros(shape, pieces[0].dtype)
-    groups: dict[tuple[int, ...], dict[tuple[int, ...], list[Array]]] = {}
-    for rank, piece in enumerate(pieces):
-        position = mesh.coordinates(rank)
-        place = tuple(mesh.piece(rank, axes) for axes in layout.dims)
-        share = tuple(position[axis] for axis in layout.partial)
-        groups.setdefault(place, {}).setdefault(share, []).append(piece)
-        assert piece.shape == layout.local_shape(shape, mesh)
-    for rank in mesh:
-        shares = groups[tuple(mesh.piece(rank, axes) for axes in layout.dims)]
-        total = None
-        for replicas in shares.values():
-            for replica in replicas[1:]:
-                np.testing.assert_allclose(replica, replicas[0], rtol=1e-6, atol=1e-6)
-            first = replicas[0]
-            total = first if total is None else MERGE[layout.reducer](total, first)
-        whole[layout.region(shape, mesh, rank)] = total
-    return whole
 
 
 def run_kernel(
@@ -224,13 +194,6 @@ def local_inputs(
             pieces[key] = np.array(value, case.inputs[key].dtype)
     attributes = {key: value for key, value in form.items() if isinstance(key, str)}
     return pieces, {**case.attributes, **attributes}
-
-
-def share(whole: Array, layout: Layout, mesh: Mesh, rank: int) -> Array:
-    """A device's part of an upstream gradient: over partial axes the first has it all."""
-    piece = whole[layout.region(whole.shape, mesh, rank)]
-    position = mesh.coordinates(rank)
-    return np.zeros_like(piece) if any(position[a] for a in layout.partial) else piece
 
 
 def close(got: Array, expected: Array, what: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import json
 import os
 import sys
@@ -32,6 +33,7 @@ from tensoropt.json_files import read_json, write_json
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import FEWER_DEVICES
 from tensoropt.planner.request import Request
+from tensoropt.tdl import described, lookup
 
 __all__ = ["PLANS_VARIABLE", "KeptPlan"]
 
@@ -169,10 +171,29 @@ def _key(request: Request, option: str, transport: str) -> str:
         "clusters": [_surroundings(request, n) for n in range(fewest, request.devices + 1)],
         "transport": transport,
         "environment": [os.environ.get(name) for name in _ENVIRONMENT],
+        "descriptions": _script_descriptions(),
         "versions": [tensoropt.__version__, _code_digest(), tf.__version__],
     }
     text = json.dumps(known, sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _script_descriptions() -> dict[str, str]:
+    """The source text of descriptions that the script registered (`tensoropt.describe`)."""
+    functions = {op_type: lookup(op_type).function for op_type in described()}
+    return {
+        op_type: _source(function)
+        for op_type, function in functions.items()
+        if not function.__module__.startswith("tensoropt.")
+    }
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """The source text of a function; typed into an interpreter it has only its code."""
+    try:
+        return inspect.getsource(function)
+    except OSError:
+        return repr((function.__code__.co_code, function.__code__.co_consts))
 
 
 def _surroundings(request: Request, devices: int) -> Any:
