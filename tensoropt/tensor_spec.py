@@ -17,8 +17,8 @@ class TensorSpec:
     """The facts about a tensor that are known before a step runs.
 
     Attributes:
-        shape: the global shape. An extent of -1 is open: it is known only in a run, such as
-            Unique's.
+        shape: the global shape. An extent of -1 is open: it is known only in a run, such as that of
+            Unique's output.
         dtype: TensorFlow's name of the element type, such as "float32".
         value: the tensor itself, if it is a constant or follows from shapes.
     """

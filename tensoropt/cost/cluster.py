@@ -285,8 +285,7 @@ def _validate(values: object, origin: str) -> None:
 
 
 def _even_counts(limits: tuple[int | None, ...], devices: int) -> tuple[int, ...] | None:
-    """Return the counts of each level with the fewest groups of the innermost, None if
-    impossible."""
+    """Return the counts of each level, inner levels filled first. None if there are none."""
     if devices < 1 or not limits:
         return () if devices == 1 else None
     for groups in range(-(-devices // (limits[-1] or devices)), devices + 1):

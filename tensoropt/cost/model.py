@@ -127,9 +127,9 @@ class ClusterCostModel:
     ) -> float:
         """Return the seconds of a collective from the arrival of the last device.
 
-        If a hierarchical collective is faster (`goes_in_hierarchy`), the time is that one's.
-        ``runs`` is the contiguity in memory of the pieces ("whole", "long" or "short"), empty for a
-        mean. It makes a difference only if it was measured.
+        If a hierarchical collective is faster (`goes_in_hierarchy`), the time is that of the
+        hierarchical one. ``runs`` is the contiguity in memory of the pieces ("whole", "long" or
+        "short"), empty for a mean. It makes a difference only if it was measured.
         """
         group = tuple(sorted(axes))
         table = self._table(kind, group, bytes_, runs)

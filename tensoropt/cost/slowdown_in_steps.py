@@ -12,8 +12,8 @@ With the time p of a collective alone and its time x in steps, the factor of a k
 over its calls i along the same mesh axes. The weights are w_i = exp(-(log2(b_i / b) / h)**2 / 2) (a
 kernel estimate of a ratio: Nadaraya, "On estimating regression", 1964; Watson, "Smooth regression
 analysis", 1964). The prior f is the same estimate over calls along any axes. Its prior is the
-estimate over calls of any kind, whose prior is the ratio of all calls. So a size that steps never
-have gets the ratio of all calls.
+estimate over calls of any kind, whose prior is the ratio of all calls. So a size that no step has
+gets the ratio of all calls.
 
 If ranks share cores, the time of a collective is the time that the cores spend in it
 (`collectives.bandwidth.shared_seconds`): a rank that waits leaves its core to another rank.
@@ -177,7 +177,7 @@ class Factors:
         return self._factors[kind, axes, size]
 
     def _estimate(self, size: float, calls: Sequence[SlowedCall], prior: float) -> float:
-        """Return the ratio of calls near a size, with a prior ratio."""
+        """Return the ratio of calls near a size, pulled towards a prior ratio."""
         in_steps, alone = self._prior * prior, self._prior
         for call in calls:
             weight = exp(-(((call.size - size) / _WIDTH) ** 2) / 2)

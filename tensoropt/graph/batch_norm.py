@@ -44,7 +44,7 @@ def with_batch_norm(graph: Graph, batch_norm: BatchNorm) -> Graph:
 
     Raises:
         GraphError: if they take local statistics, and an operator of the script computes the
-            gradient of one. It would have the global statistics.
+            gradient of one. It would use other statistics than the device's.
     """
     if batch_norm == "global":
         return graph

@@ -13,7 +13,7 @@ __all__ = ["differentiated_inputs", "sparse_tensors"]
 
 _ENDS = types_with(gradient_stops=True) | VARIABLE_TYPES
 
-# Operators whose gradient function passes slices on: output number to input number.
+# Operators whose gradient function turns slices of output n into slices of input n.
 _PASS_SLICES = types_with(value="same") | types_with(value="converted")
 
 

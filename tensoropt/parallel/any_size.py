@@ -70,8 +70,8 @@ def sized(graph: Graph, shapes: Mapping[str, Sequence[Shape]]) -> Graph:
 def _spec_in_run(spec: TensorSpec, shape: Shape, operator: Operator) -> TensorSpec:
     if len(spec.shape) != len(shape):
         raise SizeError(
-            f"a tensor has as many dimensions at every size. Got {spec.shape} in the graph and "
-            f"{shape} in a run for {operator.name!r}."
+            "a tensor has the same number of dimensions at every size. Got "
+            f"{spec.shape} in the graph and {shape} in a run for {operator.name!r}."
         )
     pairs = zip(spec.shape, shape, strict=True)
     if any(known < 0 <= extent < _SMALLEST_EXTENT for known, extent in pairs):
@@ -150,13 +150,13 @@ def _check_inputs(operator: Operator, strategy: Strategy) -> None:
     for number, spec in enumerate(operator.input_specs):
         if number in operator.mutates or -1 not in spec.shape:
             continue
-        made = strategy.output_slot(operator.inputs[number]).forward
-        read = strategy.input_slot(operator, number).forward
-        for extent, before, after in zip(spec.shape, made.dims, read.dims, strict=True):
+        source = strategy.output_slot(operator.inputs[number]).forward
+        target = strategy.input_slot(operator, number).forward
+        for extent, before, after in zip(spec.shape, source.dims, target.dims, strict=True):
             if extent < 0 and not set(after) <= set(before):
                 raise SizeError(
-                    f"an open dimension is not split further on the way to its reader. Got "
-                    f"{made} at the producer and {read} at input {number} of "
+                    "a reader splits an open dimension only over axes that split it at the "
+                    f"producer. Got {source} at the producer and {target} at input {number} of "
                     f"{operator.name!r}."
                 )
 

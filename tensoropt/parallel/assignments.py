@@ -240,10 +240,10 @@ def decode(code: int, rank: int, mesh: Mesh) -> Layout:
 
 
 def partial_reducers(codes: Int64Array, axes: int) -> Int64Array:
-    """Return the number of each layout's reducer in `REDUCERS`, -1 for layouts without partial."""
+    """Return the number of each layout's reducer in `REDUCERS`, -1 if nothing is partial."""
     states = code_states(codes, axes)
-    found: Int64Array = np.maximum(states.max(axis=1, initial=0) - _PARTIAL, -1)
-    return found
+    numbers: Int64Array = np.maximum(states.max(axis=1, initial=0) - _PARTIAL, -1)
+    return numbers
 
 
 def code_states(codes: Int64Array, axes: int) -> Int64Array:
@@ -268,8 +268,8 @@ def renumbered(codes: Int64Array, axes: int, dims: Sequence[int]) -> Int64Array:
     states = code_states(codes, axes)
     new = table[states]
     drops_split = ((new == _WHOLE) & (states != _WHOLE)).any(axis=1)
-    found: Int64Array = np.where(drops_split, -1, (new << (_BITS * np.arange(axes))).sum(axis=1))
-    return found
+    result: Int64Array = np.where(drops_split, -1, (new << (_BITS * np.arange(axes))).sum(axis=1))
+    return result
 
 
 def codes_of_slices(codes: Int64Array, axes: int) -> Int64Array:
@@ -280,8 +280,8 @@ def codes_of_slices(codes: Int64Array, axes: int) -> Int64Array:
     """
     states = code_states(codes, axes)
     states[(states == 1) | (states >= _PARTIAL)] = _WHOLE
-    found: Int64Array = (states << (_BITS * np.arange(axes))).sum(axis=1)
-    return found
+    slices: Int64Array = (states << (_BITS * np.arange(axes))).sum(axis=1)
+    return slices
 
 
 def split_dims(codes: Int64Array, axes: int, numbers: Sequence[int]) -> Int8Array:
@@ -292,8 +292,8 @@ def split_dims(codes: Int64Array, axes: int, numbers: Sequence[int]) -> Int8Arra
     states = code_states(codes, axes)
     table = np.full(1 << _BITS, NO_INDEX, np.int8)
     table[1 : 1 + len(numbers)] = numbers
-    found: Int8Array = table[states]
-    return found
+    split: Int8Array = table[states]
+    return split
 
 
 def _tables(
@@ -344,5 +344,5 @@ def only_added_up(sources: Int64Array, targets: Int64Array, axes: int) -> BoolAr
     states = code_states(sources, axes)
     partial = states >= _PARTIAL
     whole = (np.where(partial, _WHOLE, states) << (_BITS * np.arange(axes))).sum(axis=1)
-    found: BoolArray = partial.any(axis=1)[:, None] & (whole[:, None] == targets)
-    return found
+    only_reduced: BoolArray = partial.any(axis=1)[:, None] & (whole[:, None] == targets)
+    return only_reduced

@@ -1,9 +1,9 @@
 """The operators and reshardings of the forward pass that a backward pass executes again.
 
 This follows the rules of execution (`tensoropt.execution.lowering.recomputation`). A tensor that
-several gradients read is made again once. An operator that is emitted by a rule of its own has no
-kernel whose gradient function could be given a tensor. It is computed again as a whole if its
-gradient reads a tensor that is not kept.
+several gradients read is made again once. An operator that a lowering rule divides into several has
+no gradient function that could read a tensor that was made again. It is computed again as a whole
+if its gradient reads a tensor that is not kept.
 """
 
 from __future__ import annotations

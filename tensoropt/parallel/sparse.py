@@ -45,8 +45,8 @@ def slice_layouts(source: Layout, target: Layout) -> tuple[Layout, Layout]:
 
 
 def travels_sparse(count: int, shape: Sequence[int], target: Layout) -> bool:
-    """Whether slices are sent for a gradient that becomes dense: if they are at most as many as
-    rows.
+    """Whether a gradient that is dense at its producer is sent as slices: if there are no more
+    slices than rows of the table.
 
     Args:
         count: number of slices of all devices together, -1 if unknown.

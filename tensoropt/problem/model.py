@@ -62,7 +62,7 @@ class Node:
         time: int64[K], nanoseconds of each.
 
     Raises:
-        OptionError: if the costs are empty, no integers, or differ in shape.
+        OptionError: if the costs are empty, are not integers, or differ in shape.
     """
 
     name: str
@@ -88,7 +88,7 @@ class SlotMap:
         slots: int64[K], numbers of slots.
 
     Raises:
-        OptionError: if the slots are empty or no integers of at least 0.
+        OptionError: if the slots are empty, or are not integers of at least 0.
     """
 
     slots: Int64Array
@@ -111,7 +111,7 @@ class CostTable:
         time: int64[L_source, L_target], nanoseconds.
 
     Raises:
-        OptionError: if the costs are empty, no integers, or differ in shape.
+        OptionError: if the costs are empty, are not integers, or differ in shape.
     """
 
     memory: Int64Array
@@ -129,7 +129,7 @@ class CostTable:
 
 @dataclass(frozen=True, slots=True)
 class EdgeKind:
-    """The slots at both ends of an edge and its costs, shared by all edges that have the same.
+    """The slots at both ends of an edge, and its costs. Edges with the same share one kind.
 
     Two kinds are equal if they refer to the same maps and the same table. So a kind is the key of
     everything that is computed once for all its edges.

@@ -1,4 +1,4 @@
-"""Merge groups edges: unrolled layers have many edges between the same slots of two nodes."""
+"""Merge parallel edges: unrolled layers have many edges between the same slots of two nodes."""
 
 from __future__ import annotations
 

@@ -256,7 +256,8 @@ class Measurer:
 
 
 def _sizes(largest_bytes: int, group: int, runs: str, crowded: bool = False) -> list[int]:
-    """Return powers of 2 from 4 bytes on that round up to different sizes that the group divides.
+    """Return powers of 2 from 4 bytes up. Of those that are measured at the same size, the last
+    stays.
 
     If ranks share cores, every second power is left out where latency dominates, and for
     collectives with several kinds of runs. The bandwidth is interpolated there.

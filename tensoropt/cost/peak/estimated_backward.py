@@ -307,7 +307,7 @@ class BackwardEvents:
     def _arrive(self, operator: Operator, number: int, buffer: Buffer) -> None:
         """Record that a gradient by an input is computed.
 
-        The last gradient by a copy is sent to the producer of the tensor, added to the others.
+        When all gradients by a copy are computed, their sum is sent to the producer of the tensor.
         """
         copy = self._copy(operator, number)
         copy.readers.remove((operator, number))

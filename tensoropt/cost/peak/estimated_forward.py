@@ -134,24 +134,24 @@ class ForwardEvents:
         tensor, spec = operator.inputs[number], operator.input_specs[number]
         source = self._strategy.output_slot(tensor).forward
         target = self._strategy.input_slot(operator, number).forward
-        made: Buffer = (tensor.operator, tensor.index)
+        original: Buffer = (tensor.operator, tensor.index)
         if number in operator.mutates or spec.dtype == "resource" or -1 in spec.shape:
-            return made
+            return original
         if operator.type in SHAPE_TYPES:
-            return made
+            return original
         copy: Buffer = (tensor.operator, tensor.index, target)
         if source == target or tensor.operator not in self._graph:
-            return made
+            return original
         if copy not in self._made:
             self._made.add(copy)
-            self.reshard(f"{tensor.operator}/reshard", spec, made, source, copy, target)
+            self.reshard(f"{tensor.operator}/reshard", spec, original, source, copy, target)
         return copy
 
     def reshard(
         self,
         label: str,
         spec: TensorSpec,
-        made: Buffer,
+        original: Buffer,
         source: Layout,
         copy: Buffer,
         target: Layout,
@@ -161,18 +161,20 @@ class ForwardEvents:
         if self._plan_steps is not None:
             steps = self._plan_steps(spec.shape, spec.dtype, source, target)
         if not steps:
-            self.timeline.events.append(Event(label, (made,), ((copy, self.local(spec, target)),)))
+            self.timeline.events.append(
+                Event(label, (original,), ((copy, self.local(spec, target)),))
+            )
             return
         for number, step in enumerate(steps):
             after: Buffer = copy if number == len(steps) - 1 else (*copy, number)
             if _is_view(step, spec, self._mesh):
-                self.timeline.shares[after] = made
+                self.timeline.shares[after] = original
                 self.timeline.parts[after] = self.local(spec, step.target)
             else:
                 over = step.kind == "allreduce"
                 new_buffers = ((after, self.local(spec, step.target)),)
-                self.timeline.events.append(Event(label, (made,), new_buffers, over))
-            made = after
+                self.timeline.events.append(Event(label, (original,), new_buffers, over))
+            original = after
 
     def slot(self, operator: Operator, number: int) -> Slot:
         """Return the slot of an operator's output."""

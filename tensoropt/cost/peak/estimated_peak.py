@@ -120,7 +120,7 @@ class _Updates:
 def _gradients_before(graph: Graph) -> Mapping[str, list[str]]:
     """Return the operators that need a gradient, and the gradients, in order.
 
-    Each has the names of its predecessors among them.
+    For each, the result has the names of its predecessors among them.
     """
     waiting: dict[str, list[str]] = {}
     for operator in graph:

@@ -85,7 +85,7 @@ def same_memory(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
 
 
 def _unchanged(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
-    """Return the same for a kernel of one input that leaves it unchanged."""
+    """Return `same_memory` of a kernel that leaves its only input unchanged."""
     if kernel.type in ("ConcatV2", "Pack") and len(read) > (2 if kernel.type == "ConcatV2" else 1):
         return {}
     same = read[0].dtype == kernel.outputs[0].dtype
@@ -116,10 +116,7 @@ def temporary_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
 
 
 def _rows_added(step: Exchange) -> int:
-    """Return the rows that all windows have of one piece, for the piece with the most.
-
-    They are received before they are added.
-    """
+    """Return the number of rows that are received for one piece, for the piece with the most."""
     return max(
         sum(
             max(0, min(start + step.length, first + step.extent) - max(start, first))

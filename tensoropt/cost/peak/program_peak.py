@@ -76,7 +76,7 @@ def program_peak(program: DeviceProgram) -> Peak:
 
 
 def _handle(program: DeviceProgram, source: tuple[int, int]) -> int:
-    """Return the number of the variable whose handle an output is."""
+    """Return the number of the kernel that makes the variable of a handle."""
     number, output = source
     while program.kernels[number].type in ("Identity", "IdentityN"):
         number, output = program.kernels[number].inputs[output]

@@ -37,9 +37,9 @@ def bind_shapes(
     shapes.
 
     A fed tensor that is not a placeholder becomes one, so the operators that compute it are left
-    out. So are the operators of recorded gradients. A dense gradient has the shape of the tensor
-    that it is the gradient by. The values of slices have a row for each row number that is looked
-    up. TensorFlow's shape inference determines all other shapes of the copy.
+    out. So are the operators of recorded gradients. A dense gradient by x has the shape of x. The
+    values of slices have a row for each row number that is looked up. TensorFlow's shape inference
+    determines all other shapes of the copy.
 
     Args:
         graph: the script's graph.

@@ -43,7 +43,7 @@ class ResourceGathers:
         self._after_updates: dict[TensorName, tuple[set[str], list[str]]] = {}
 
     def rewritten(self, operation: tf.Operation) -> Operator:
-        """Return a gather with the script's name, which reads a read of its table.
+        """Return a gather with the script's name. Its input is a read of the table.
 
         Gathers share the read unless they come after an update of the table. A gather waits for an
         update by a control input, or, since TensorFlow omits implied control inputs, through its

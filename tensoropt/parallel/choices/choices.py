@@ -87,10 +87,9 @@ def strategy_choices(
 ) -> tuple[Choices, ...]:
     """Return the options of each group of a graph. A strategy is one option of every group.
 
-    A recurrent layer is unrolled into copies of its operators, one for each step. All copies of an
-    operator form one group, so a layer has one configuration, as in the paper, where it is one
-    operator. A placeholder has one option, in which its batch is split. Constants are in no group:
-    every rank has them whole, and cuts out its piece when a program is built.
+    The copies of an operator in the steps of an unrolled recurrence form one group, so a recurrent
+    layer has one configuration, as in the paper. A placeholder has one option, in which its batch
+    is split. Constants are in no group, since every rank has them whole.
 
     Args:
         graph: the graph.
@@ -186,7 +185,7 @@ def _groups(leader_of: Mapping[str, str], first: Mapping[str, str]) -> list[_Gro
 
 
 def _with_weights(groups: Sequence[_Group], as_read: Mapping[str, Reading]) -> list[_Group]:
-    """Return the groups, after those of weights have joined the group of their reader."""
+    """Merge each group of weights into the group of its reader."""
     group_of = {name: number for number, group in enumerate(groups) for name in group.members}
     joined = list(groups)
     for group in groups:
@@ -220,7 +219,7 @@ def _followers(
     derivations: Mapping[str, Derivation],
     batch_placeholders: frozenset[str],
 ) -> tuple[Follower, ...]:
-    """Return the configurations of all members under those of the leader that all can follow."""
+    """Return each member's configurations, for the leader's configurations that all can follow."""
     leader = derivations[group.leader]
     if graph[group.leader].is_placeholder:
         loaded = loader_configuration(leader, mesh, group.leader in batch_placeholders)

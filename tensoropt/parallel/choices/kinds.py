@@ -17,8 +17,8 @@ _NAMES = frozenset({"container", "debug_name", "shared_name"})
 """Attributes that name an operator and do not change its result."""
 
 _COMPARED_BYTES = 64
-"""Constants up to this size are equal if their values are. Larger ones only if they are one
-array."""
+"""Constants of at most this many bytes are equal if their values are. Larger constants are equal
+only if they are the same array."""
 
 
 class Kinds:

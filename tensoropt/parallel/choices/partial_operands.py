@@ -5,8 +5,8 @@ place of its inputs (`tensoropt.tdl.linear`). For example, in ``x @ w + h @ u`` 
 partial sums, and one tensor is summed in place of two. An operator that reads one tensor and makes
 one of the same size gains nothing. It may read partial sums only if one of its readers gains.
 
-Summing a few numbers, such as the norms of gradients, costs a latency only. These tensors are
-partial over all axes of the mesh or over none.
+Summing a few numbers, such as the norms of gradients, takes as long over all axes of the mesh as
+over one. Therefore these tensors are partial over all axes or over none.
 """
 
 from __future__ import annotations

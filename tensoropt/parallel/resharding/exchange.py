@@ -66,7 +66,7 @@ class Exchange:
 
     @property
     def adjoint(self) -> Exchange:
-        """The exchange of the gradient, whose windows on the devices are shares of a sum."""
+        """The exchange that sends gradients of windows back, where they are added."""
         return replace(self, back=not self.back, fill=0)
 
     def __str__(self) -> str:

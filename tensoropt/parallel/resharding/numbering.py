@@ -13,7 +13,7 @@ from tensoropt.arrays import Int64Array
 __all__ = ["NodeLookup", "all_digits", "arrangements", "subsets"]
 
 
-# Larger numbers of layouts are looked up by bisection, not in a table (entries).
+# Largest number of entries of a table for lookups. Larger spaces are looked up by bisection.
 _LARGEST_TABLE = 2**22
 
 

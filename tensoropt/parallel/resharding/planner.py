@@ -83,8 +83,8 @@ def plan_reshard(
 
 
 def step_bytes(step: ReshardStep, mesh: Mesh, shape: Sequence[int], itemsize: int) -> int:
-    """Return the bytes that a step is priced by: of a device's piece before it; after a local
-    step."""
+    """Return the bytes that a step is priced by: those of a device's piece before the step, or
+    after a local step."""
     layout = step.target if step.is_local else step.source
     return layout.local_elements(shape, mesh) * itemsize
 

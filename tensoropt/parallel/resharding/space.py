@@ -136,7 +136,7 @@ class LayoutSpace:
 
     @property
     def _counts(self) -> int:
-        """The number of distinct numbers of pieces."""
+        """How many different numbers of pieces the layouts have."""
         return int(np.count_nonzero(np.bincount(self.splits.prod(axis=1))))
 
     def _key(self, digits: Sequence[int]) -> _Key:

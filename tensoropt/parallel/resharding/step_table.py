@@ -28,8 +28,8 @@ class _AxisSubsets:
         axes: int64[S, size], the axes of each subset, ascending.
         orders: int64[S, orders], the group of every order of a subset, the ascending one first.
         weight: int64[S], the change of a layout's number when the digit of each axis grows by 1.
-        after: int64[S, orders], the further change if the axis at position i of the order grows by
-            i.
+        after: int64[S, orders], the further change if the digit of the axis at position i of the
+            order grows by i.
     """
 
     axes: Int64Array
@@ -85,8 +85,8 @@ class StepTable:
     def all(self) -> tuple[Int64Array, ...]:
         """Return the steps as columns: source, order, kind, group, target and the two dimensions.
 
-        Order numbers the steps of a source. It breaks ties between cheapest paths. Local steps come
-        first, then steps that join pieces, sorted by dimension, then steps that reduce.
+        The order numbers the steps of one source. It breaks ties between cheapest paths. Local
+        steps come first, then steps that join pieces, sorted by dimension, then steps that reduce.
         """
         self._blocks = []
         group_count, steps = len(self.groups), self._axes * (self._rank + 1)

@@ -26,7 +26,7 @@ class StepTraffic(NamedTuple):
     Attributes:
         kind: kind of step, as in `tensoropt.cost.model.CostModel`.
         axes: the mesh axes of its groups, in the step's order.
-        bytes: bytes that a device holds before the step (after a local step), or sends in an
+        bytes: bytes that a device holds before the step (after it, if it is local), or sends in an
             exchange.
         runs: contiguity in memory of the pieces that are cut or joined: "whole", "long" or "short";
             empty for an exchange and for the copy of its windows.

@@ -63,9 +63,9 @@ def messages(
 def spread(layout: Layout, shape: Sequence[int], mesh: Mesh) -> Layout:
     """Return the layout in which a tensor is received that is gathered afterwards.
 
-    Each receiver gets a different part. Axes that would replicate the tensor split it as well,
-    where a dimension divides. They are the minor axes of that dimension, so one all-gather over
-    them gives the final layout.
+    Each receiver gets a different part. Axes that would replicate the tensor split it as well, if a
+    dimension divides evenly. They are the minor axes of that dimension, so one all-gather over them
+    gives the final layout.
 
     Args:
         layout: the final layout.

@@ -49,8 +49,7 @@ class WindowedDimension:
     before: int
 
     def reach(self, count: int) -> int:
-        """Return the number of elements from the start of the first of ``count`` windows to the
-        last's end."""
+        """Return the number of elements that ``count`` neighbouring windows cover together."""
         return (count - 1) * self.stride + self.span
 
     @property

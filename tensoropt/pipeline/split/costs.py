@@ -286,8 +286,8 @@ class SampleCosts:
         tensor = operator.inputs[number]
         if number not in self.annotated.differentiated.get(operator.name, ()):
             return
-        read = self.slots.read(operator, number, True).gradient.codes
-        made = self.slots.made(tensor, True).gradient.codes
+        read = self.slots.at_reader(operator, number, True).gradient.codes
+        made = self.slots.at_producer(tensor, True).gradient.codes
         more = np.maximum(self._bytes(tensor, read) - self._bytes(tensor, made)[:, None], 0)
         if tensor in self.annotated.sparse:
             more[:] = 0

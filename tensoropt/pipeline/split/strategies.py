@@ -95,7 +95,7 @@ class PricedStrategies:
 
     def made_bytes(self, tensor: TensorName) -> Int64Array:
         """Return int64[S]: the bytes of a tensor on one device, in the layout of its producer."""
-        slots = self._slots.made(tensor, False)
+        slots = self._slots.at_producer(tensor, False)
         return self._local(slots, slots.forward, tensor.operator, tensor)
 
     def states(self) -> Iterator[tuple[str, PricedState]]:
@@ -139,7 +139,7 @@ class PricedStrategies:
             if not moved.weighs or name is None or not moved.added.any():
                 continue
             is_added = moved.added[moved.cells(self._strategies)]
-            slots = self._slots.read(moved.reader, moved.number, True)
+            slots = self._slots.at_reader(moved.reader, moved.number, True)
             node = self._slots.node_of[moved.reader.name]
             codes = slots.gradient.codes[slots.of_option.slots[self._strategies[:, node]]]
             spec = moved.reader.input_specs[moved.number]
@@ -198,7 +198,7 @@ class PricedStrategies:
                 root = self._annotated.saved.root(operator.inputs[number])
                 if root.operator not in self._parts or name not in self._parts:
                     continue
-                slots = self._slots.read(operator, number, False)
+                slots = self._slots.at_reader(operator, number, False)
                 local = self._local(slots, slots.forward, name, operator.inputs[number])
                 bytes_ = np.array([self._kept(0, 0, size) for size in local.tolist()], np.int64)
                 self._parts[name][saved] -= bytes_
@@ -224,7 +224,7 @@ class PricedStrategies:
         for number in numbers:
             tensor = operator.inputs[number]
             if costs.growth.tensor_grows(tensor):
-                slots = self._slots.read(operator, number, False)
+                slots = self._slots.at_reader(operator, number, False)
                 input_bytes = input_bytes + self._local(slots, slots.forward, name, tensor)
         backward_bytes = np.where(input_bytes > 0, output_bytes + input_bytes, 0)
         return np.maximum(output_bytes - saved_bytes, backward_bytes)

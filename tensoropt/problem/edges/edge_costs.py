@@ -43,9 +43,9 @@ class TensorOnEdge:
         ways: the choices of kept copies (`KEPT`) of this tensor; "both" alone where the choice
             does not change the edge's costs.
         reader_ways: the choices of kept copies of the reader's outputs, in the same way.
-        with_others: whether it is an average over the batch (`Derivation.is_averaged`). If such a
-            tensor is only reduced over devices, it shares a collective with others. Its price is
-            the time that its bytes add.
+        with_others: whether it is a share of an average over the devices
+            (`Derivation.is_averaged`). If such a tensor is only reduced over devices, it shares a
+            collective with others. Its price is the time that its bytes add.
         repeats: number of times that it is resharded in a step.
         is_weight: whether it is the value of a large variable, whose gathered copy takes memory.
     """
@@ -80,7 +80,11 @@ class EdgeCosts:
         self._zero = np.zeros(0, np.int64)
 
     def of(
-        self, tensor: TensorOnEdge, made: TensorSlots, read: TensorSlots, ascending: bool = True
+        self,
+        tensor: TensorOnEdge,
+        producer: TensorSlots,
+        reader: TensorSlots,
+        ascending: bool = True,
     ) -> CostTable:
         """Return the memory and time of an edge, for each pair of `slot_numbers`.
 
@@ -91,22 +95,29 @@ class EdgeCosts:
 
         Args:
             tensor: the tensor.
-            made: its slots at the producer.
-            read: its slots at the reader.
+            producer: its slots at the producer.
+            reader: its slots at the reader.
             ascending: whether the rows of the tables are the producer's slots, not the reader's.
         """
-        key = tensor, ascending, made.forward, made.gradient, read.forward, read.gradient
+        key = (
+            tensor,
+            ascending,
+            producer.forward,
+            producer.gradient,
+            reader.forward,
+            reader.gradient,
+        )
         if key not in self._tables:
             if tensor.read_backward or "recomputed" in tensor.reader_ways:
-                memory, time = self._saved_costs(tensor, made, read)
+                memory, time = self._saved_costs(tensor, producer, reader)
                 if not ascending:
                     memory, time = memory.T, time.T
                 memory, time = np.ascontiguousarray(memory), np.ascontiguousarray(time)
             else:
-                time = self._resharding_times(tensor, made, read, ascending)
+                time = self._resharding_times(tensor, producer, reader, ascending)
                 memory = self._zeros_of(time.shape)
                 if tensor.is_weight:
-                    memory = self._gathered_memory(tensor, made, read, ascending)
+                    memory = self._gathered_memory(tensor, producer, reader, ascending)
             self._tables[key] = CostTable(
                 memory, time * tensor.repeats if tensor.repeats > 1 else time
             )
@@ -123,14 +134,14 @@ class EdgeCosts:
         return self._zeros[shape]
 
     def _resharding_times(
-        self, tensor: TensorOnEdge, made: TensorSlots, read: TensorSlots, ascending: bool
+        self, tensor: TensorOnEdge, producer: TensorSlots, reader: TensorSlots, ascending: bool
     ) -> Int64Array:
         """Return the nanoseconds of resharding the tensor, and its gradient backward."""
-        forward = self._table(tensor, made.forward, read.forward, ascending, self._times)
+        forward = self._table(tensor, producer.forward, reader.forward, ascending, self._times)
         if not tensor.has_gradient:
             return _by_slot(forward)
         back = self._table(
-            tensor, read.gradient, made.gradient, not ascending, self._gradient_times
+            tensor, reader.gradient, producer.gradient, not ascending, self._gradient_times
         )
         return _sum(*forward, *back)
 
@@ -152,22 +163,22 @@ class EdgeCosts:
         return np.ascontiguousarray(between.T), targets.which, sources.which
 
     def _saved_costs(
-        self, tensor: TensorOnEdge, made: TensorSlots, read: TensorSlots
+        self, tensor: TensorOnEdge, producer: TensorSlots, reader: TensorSlots
     ) -> tuple[Int64Array, Int64Array]:
         """Return the memory and time of an edge whose tensor is saved, resharded again or
         recomputed for the backward pass."""
-        forward = self._all_times(tensor, made.forward, read.forward)
+        forward = self._all_times(tensor, producer.forward, reader.forward)
         edge = SavedOnEdge(
-            moved=made.forward.codes[:, None] != read.forward.codes[None, :],
-            before=self._bytes(tensor, made.forward.codes)[:, None],
-            after=self._bytes(tensor, read.forward.codes)[None, :],
+            moved=producer.forward.codes[:, None] != reader.forward.codes[None, :],
+            before=self._bytes(tensor, producer.forward.codes)[:, None],
+            after=self._bytes(tensor, reader.forward.codes)[None, :],
             forward=forward,
             back=forward,
             role=tensor.role,
         )
         if "after" in tensor.ways:
-            edge = replace(edge, back=self._all_times(tensor, read.forward, made.forward).T)
-        time = self._resharding_times(tensor, made, read, ascending=True)
+            edge = replace(edge, back=self._all_times(tensor, reader.forward, producer.forward).T)
+        time = self._resharding_times(tensor, producer, reader, ascending=True)
         # Rows of blocks are choices of the tensor, columns are choices of the reader.
         blocks = [
             [
@@ -187,10 +198,10 @@ class EdgeCosts:
         return _by_slot(self._table(tensor, sources, targets, True, self._times))
 
     def _gathered_memory(
-        self, tensor: TensorOnEdge, made: TensorSlots, read: TensorSlots, ascending: bool
+        self, tensor: TensorOnEdge, producer: TensorSlots, reader: TensorSlots, ascending: bool
     ) -> Int64Array:
         """Return the bytes that a weight takes at its reader beyond its stored piece."""
-        stored, gathered = (self._sizes(tensor, each.forward.codes) for each in (made, read))
+        stored, gathered = (self._sizes(tensor, each.forward.codes) for each in (producer, reader))
         added = np.maximum(gathered[None, :] - stored[:, None], 0)
         added = added if ascending else added.T
         distinct, which = np.unique(added, return_inverse=True)
@@ -279,13 +290,12 @@ def _sum(
 
 
 def _distinct(ways: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the distinct choices of kept copies, which slots of an edge are numbered by."""
+    """Return the choices of kept copies without duplicates."""
     return tuple(dict.fromkeys(ways))
 
 
 def slot_numbers(slots: TensorSlots, ways: tuple[str, ...]) -> Int64Array:
-    """Return the slot number of every configuration: the choice of kept copies, then the
-    layouts."""
+    """Return the slot of every configuration, numbered by kept copies first, then by layouts."""
     distinct = _distinct(ways)
     of_option = slots.of_option.slots
     base = of_option[: of_option.size // len(ways)]

@@ -48,20 +48,20 @@ class EdgeKinds:
         """
         key = self._key(operator, number), ascending
         if key not in self._kinds:
-            on_edge, made, read = self._ends(operator, number)
-            at_producer = self._slots.map_of(slot_numbers(made, on_edge.ways))
-            at_reader = self._slots.map_of(slot_numbers(read, on_edge.reader_ways))
-            ends = (at_producer, at_reader) if ascending else (at_reader, at_producer)
-            self._kinds[key] = EdgeKind(*ends, self._costs.of(on_edge, made, read, ascending))
+            on_edge, producer, reader = self._ends(operator, number)
+            producer_map = self._slots.map_of(slot_numbers(producer, on_edge.ways))
+            reader_map = self._slots.map_of(slot_numbers(reader, on_edge.reader_ways))
+            maps = (producer_map, reader_map) if ascending else (reader_map, producer_map)
+            self._kinds[key] = EdgeKind(*maps, self._costs.of(on_edge, producer, reader, ascending))
         return self._kinds[key]
 
     def inside(self, operator: Operator, number: int) -> ConfigurationCosts:
         """Return the costs of an edge whose producer and reader are in the same node."""
         key = self._key(operator, number)
         if key not in self._inside:
-            on_edge, made, read = self._ends(operator, number)
-            costs = self._costs.of(on_edge, made, read)
-            cell = slot_numbers(made, on_edge.ways), slot_numbers(read, on_edge.reader_ways)
+            on_edge, producer, reader = self._ends(operator, number)
+            costs = self._costs.of(on_edge, producer, reader)
+            cell = slot_numbers(producer, on_edge.ways), slot_numbers(reader, on_edge.reader_ways)
             self._inside[key] = ConfigurationCosts(costs.memory[cell], costs.time[cell])
         return self._inside[key]
 
@@ -113,6 +113,6 @@ class EdgeKinds:
         )
         return (
             on_edge,
-            self._slots.made(tensor, has_gradient),
-            self._slots.read(operator, number, has_gradient),
+            self._slots.at_producer(tensor, has_gradient),
+            self._slots.at_reader(operator, number, has_gradient),
         )

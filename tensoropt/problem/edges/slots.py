@@ -101,7 +101,7 @@ class GraphSlots:
         # A gradient has the layout of x's gradient. x comes before it.
         return key, self.signature.get(tag.x.operator), tag.x.index, tag.part == "dense" or name
 
-    def made(self, tensor: TensorName, carries: bool) -> TensorSlots:
+    def at_producer(self, tensor: TensorName, carries: bool) -> TensorSlots:
         """Return the slots of a tensor at its producer.
 
         ``carries`` says whether a gradient of the tensor is sent back.
@@ -119,7 +119,7 @@ class GraphSlots:
             self._slots[key] = self._shared(slots if carries else slots.without_gradient())
         return self._slots[key]
 
-    def read(self, operator: Operator, number: int, carries: bool) -> TensorSlots:
+    def at_reader(self, operator: Operator, number: int, carries: bool) -> TensorSlots:
         """Return the slots of an input at its reader.
 
         ``carries`` says whether a gradient of the input is sent back.
@@ -155,7 +155,7 @@ class GraphSlots:
         """Return the slots of a sparse gradient, which is not differentiated itself."""
         key = "sparse", tensor
         if key not in self._slots:
-            dense = self.made(tag.x, carries=True)
+            dense = self.at_producer(tag.x, carries=True)
             codes = np.zeros(dense.of_option.slots.size, np.int64)
             shapes = self._graph.spec(tensor).shape, self._graph.spec(tag.x).shape
             if tag.part == "values" and len(shapes[0]) == len(shapes[1]):

@@ -44,7 +44,7 @@ class Slices:
 
 
 def looked_up(operator: Operator, number: int, sparse: Collection[TensorName]) -> Slices | None:
-    """Return the gradient of an operator's input if the operator looks up rows of it.
+    """Return the sparse gradient of an input whose rows are looked up, None for other inputs.
 
     Args:
         operator: the reader of the table.

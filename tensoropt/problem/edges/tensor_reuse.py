@@ -34,7 +34,7 @@ from tensoropt.tdl import Derivation
 __all__ = ["FRUGAL", "PAPER", "PLAIN", "SavedOnEdge", "SavedTensors", "Space"]
 
 _SMALL_WEIGHT = 256
-"""A weight is small if it has less than this fraction, 1/256, of the bytes of all variables."""
+"""A weight is small if its bytes are less than 1/256 of those of all variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Space:
             it can be stored in pieces and gathered (ZeRO). If not, it is stored as it is read,
             since m_p of equation 1 is one of the operator's own tensor maps.
         partial_operands: whether linear operators may read partial sums.
-        smallest_share: smallest share of the bytes that the backward pass reads for which a tensor
-            has choices (for an activation, of the bytes of activations). All copies of smaller
+        smallest_share: a tensor has choices if its bytes are at least this share of all bytes that
+            the backward pass reads, an activation of those of activations. All copies of smaller
             tensors are saved. The copies of a tensor in the steps of an unrolled layer count
             together.
     """
@@ -89,7 +89,7 @@ class SavedTensors:
 
     Attributes:
         made: the tensors with role ``made``.
-        carried: for each operator the inputs whose memory counts at it, their reader.
+        carried: for each operator the inputs whose saved copies count at it (role ``reader``).
         offered: the choices (`tensoropt.parallel.configuration.KEPT`) of each operator that has
             several.
         is_plain: whether there are no roles and no choices.

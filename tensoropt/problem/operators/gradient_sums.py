@@ -16,7 +16,7 @@ from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["gradient_sums", "sum_as_measured", "sum_operator"]
 _ADDED = ("float", "bfloat", "half", "complex")
-"""Prefixes of the dtypes of which TensorFlow adds gradients."""
+"""TensorFlow adds gradients of dtypes with these prefixes."""
 
 
 def gradient_sums(

@@ -102,7 +102,7 @@ def _halos(
     """Yield the exchange of each halo and the copy of its window, forward and backward.
 
     The backward exchange counts if all inputs with floating-point elements have a gradient.
-    Otherwise the input without one is taken to be the data, which is the first that a script does
+    Otherwise the data are assumed to have none, since they are the first input that a script does
     not differentiate.
     """
     for halo in derivation.halos:

@@ -126,9 +126,9 @@ def local_work(
 def _rule_attribute(
     operator: Operator, derivation: Derivation, local: LocalShapes
 ) -> tuple[tuple[str, str], ...]:
-    """Return an attribute for operators whose split a lowering rule emits, empty for others.
+    """Return an attribute of operators that a lowering rule divides, and none for other operators.
 
-    It tells their measured times from those of TensorFlow's kernel at the same shapes.
+    It distinguishes their measured times from those of TensorFlow's kernel at the same shapes.
     """
     split = [
         index.name

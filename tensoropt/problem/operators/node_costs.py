@@ -82,15 +82,15 @@ class NodeCosts:
     def _sum(self, operator: Operator, tensor: TensorName) -> ConfigurationCosts:
         """Return the costs of adding the gradients of an output, which take time only."""
         spec, count = operator.value_spec(tensor.index), self._counts[tensor]
-        made = self._slots.made(tensor, carries=True)
+        slots = self._slots.at_producer(tensor, carries=True)
         repeats = self._repeats.get(operator.name, 1)
-        key = spec.shape, spec.dtype, count, made, repeats
+        key = spec.shape, spec.dtype, count, slots, repeats
         if key not in self._sums:
             add = sum_operator(spec.shape, spec.dtype, count)
             derivation = derivation_of(add)
             index_of = [-1 if index is None else index for index in derivation.outputs[0]]
-            assigned = split_dims(made.gradient.codes, self._axes, index_of)
+            assigned = split_dims(slots.gradient.codes, self._axes, index_of)
             of_slot = self._costs.of(add, derivation, assigned, 0).time
-            time = of_slot[made.of_option.slots] * repeats
+            time = of_slot[slots.of_option.slots] * repeats
             self._sums[key] = ConfigurationCosts(np.zeros_like(time), time)
         return self._sums[key]
