@@ -20,8 +20,8 @@ from tensoropt.planner.searches.branch_search import branches_side_by_side
 from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.planner.searches.joint_search import Searched, search_jointly, searched_alone
 from tensoropt.planner.searches.rewritten_graphs import (
-    Candidate,
     JointLimits,
+    RewrittenGraph,
     candidates,
 )
 from tensoropt.planner.searches.step_estimate import StepEstimate
@@ -164,7 +164,7 @@ def _fastest_alone(request: Request, limits: JointLimits) -> tuple[Request, Requ
     estimate = StepEstimate(request.cost_model(1))
     known = applicable(substitutions_by_name().values())
     near = candidates(request.graph, request.roots, known, estimate, limits)
-    near.append(Candidate((), request.graph, 0, 0))
+    near.append(RewrittenGraph((), request.graph, 0, 0))
     fused = [(each, fuse_activations(each.graph, request.roots)) for each in near]
     chosen, graph = min(fused, key=lambda each: estimate(each[1]))
     rewrites = chosen.rewrites

@@ -1,4 +1,4 @@
-"""The options of ``find_strategy``, each a few lines over the market (TensorOpt, section 4.1)."""
+"""The options of ``find_strategy``; each chooses from a market (TensorOpt, section 4.1)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ __all__ = ["Candidates", "choose", "chosen", "profiling"]
 
 
 def choose(request: Request, option: str) -> Plan:
-    """The plan of an option.
+    """Return the plan of an option.
 
     Args:
-        request: what a strategy is looked for.
-        option: "mini_time", on all devices; "mini_parallelism", on the fewest that suffice;
-            "mini_cost", on the number of the budget whose steps cost least.
+        request: the step and its devices.
+        option: "mini_time" plans for all devices; "mini_parallelism" for the fewest that suffice;
+            "mini_cost" for the number, among those of the budget, whose steps cost least.
 
     Raises:
-        InfeasibleError: nothing fits; names the least memory and the fewest devices that would. No
-            step meets the deadline of "mini_cost"; names the fastest.
-        OptionError: more stages are demanded than there are devices.
+        InfeasibleError: no strategy fits the memory limit; the error names the least memory, and
+            the fewest devices on which one would fit. Or no plan meets the deadline of "mini_cost";
+            the error names the fastest.
+        OptionError: the script demands more stages than there are devices.
         GraphError: the step cannot be cut into the microbatches or stages that are demanded.
     """
     return chosen(request, option)[1]
@@ -51,29 +52,31 @@ def choose(request: Request, option: str) -> Plan:
 def profiling(
     request: Request, parallelism: Sequence[int], limits: Sequence[int | None] = (None,)
 ) -> ParallelismProfile:
-    """What "mini_time" plans on each number of devices, under each memory limit.
+    """Return what "mini_time" plans on each number of devices, under each memory limit.
 
-    Spaces are asked for each limit, as their offers depend on what fits. The limits share the
-    searches that do not depend on a limit.
+    There is a market for each limit, since spaces make different offers under different limits.
+    The markets share the searches that do not depend on the limit.
 
     Args:
-        request: what a strategy is looked for.
-        parallelism: numbers of devices.
+        request: the step.
+        parallelism: the numbers of devices.
         limits: bytes of one device; None for the request's limit.
     """
     points: list[ProfilePoint] = []
     for devices in parallelism:
-        own = replace(request, devices=devices)
+        on_devices = replace(request, devices=devices)
         with shared_searches():
             for limit in limits:
-                limited = own if limit is None else replace(own, memory_limit_bytes=limit)
+                limited = on_devices
+                if limit is not None:
+                    limited = replace(on_devices, memory_limit_bytes=limit)
                 market = Market(limited)
                 points.append(_point_of(market, _first_that_works(market, "mini_time")[0]))
     return ParallelismProfile(tuple(points))
 
 
 def _point_of(market: Market, plan: Plan | None) -> ProfilePoint:
-    """The plan of a market, None where nothing fits, as a row of a profile."""
+    """Return the plan of a market as a row of a profile; the plan is None if nothing fits."""
     request, devices = market.request, market.request.devices
     return ProfilePoint(
         devices,
@@ -87,12 +90,14 @@ def _point_of(market: Market, plan: Plan | None) -> ProfilePoint:
 
 
 class Candidates:
-    """What to measure before a plan is adopted: the chosen plan, and all other points that fit, by
-    the search's sums of their times.
+    """The plans that may be measured before one is adopted.
+
+    The first is the chosen plan. The others are the points that fit, the fastest first by the sums
+    of the search.
 
     Args:
-        request: what a strategy is looked for.
-        option: of `choose`; all candidates use the devices of the chosen plan.
+        request: the step and its devices.
+        option: the option of `choose`. All candidates use the devices of the chosen plan.
 
     Raises:
         InfeasibleError: no strategy fits the memory limit, or meets the deadline.
@@ -103,54 +108,54 @@ class Candidates:
         self._option = option
 
     def __len__(self) -> int:
-        """How many fit the memory limit."""
+        """Return the number of points that fit the memory limit."""
         return len(self._points)
 
     def __getitem__(self, number: int) -> Plan:
-        """The plan after ``number`` others."""
+        """Return the plan of the point with this number; 0 is the fastest."""
         offer, point = self._points[number]
         plan = offer.plan_of(point, self._option)
-        same = not number and plan.runs_as(self._chosen)
-        return self._chosen if same else _with_market(plan, self._market)
+        is_chosen = not number and plan.runs_as(self._chosen)
+        return self._chosen if is_chosen else _with_market(plan, self._market)
 
     def data_parallel(self) -> Plan:
-        """Data parallelism on the same devices, whether or not it fits the memory limit."""
-        request = self._market.request
-        own = replace(request, algorithm="data_parallel", pipeline=None)
-        problem = problem_of(own, own.devices)
-        frontier = solver(own.algorithm)(problem).found
-        return plan_for(own, problem, frontier, frontier[0], self._option)
+        """Return data parallelism on the same devices, even if it exceeds the memory limit."""
+        market_request = self._market.request
+        request = replace(market_request, algorithm="data_parallel", pipeline=None)
+        problem = problem_of(request, request.devices)
+        frontier = solver(request.algorithm)(problem).found
+        return plan_for(request, problem, frontier, frontier[0], self._option)
 
     @cached_property
     def _points(self) -> list[tuple[Offer, int]]:
-        """Points of the market's frontier that fit, the fastest first."""
+        """The points of the market's frontier that fit, the fastest first."""
         usable = self._market.request.usable_bytes(self._market.request.devices)
         fitting = [point for point in self._market.frontier() if point.memory <= usable]
-        return [(self._market.offers[each.frontier], each.number) for each in reversed(fitting)]
+        return [(self._market.offers[point.frontier], point.number) for point in reversed(fitting)]
 
 
 def chosen(request: Request, option: str) -> tuple[Market, Plan]:
-    """The market of the devices that are used, and its plan; see `choose`."""
+    """Return the market of the devices that are used, and its plan; see `choose`."""
     if option == "mini_cost":
         return _cheapest(request)
     if option == "mini_parallelism":
         for devices in range(_fewest(request), request.devices):
-            own = replace(request, devices=devices)
+            fewer = replace(request, devices=devices)
             try:
-                if _can_fit(own):
-                    market = Market(own)
+                if _can_fit(fewer):
+                    market = Market(fewer)
                     return market, _planned(market, option)
-            except (InfeasibleError, LayoutError):  # the cluster may have no such number of devices
+            except (InfeasibleError, LayoutError):  # the cluster may not offer this number
                 continue
     market = Market(request)
     return market, _planned(market, option)
 
 
 def _cheapest(request: Request) -> tuple[Market, Plan]:
-    """The plan with the fewest device-seconds a step, among those that meet the deadline.
+    """Return the plan with the fewest device-seconds per step that meets the deadline.
 
-    One price of a device-hour holds for all plans, so it does not change their order. Where two
-    cost the same, the faster one is chosen.
+    The price of a device-hour is the same for all plans, so it does not change their order. Of two
+    plans that cost the same, the faster one is chosen.
 
     Raises:
         InfeasibleError: nothing fits on any number of devices, or no plan meets the deadline.
@@ -173,16 +178,16 @@ def _cheapest(request: Request) -> tuple[Market, Plan]:
     return market, replace(plan, notes=(*plan.notes, note))
 
 
-def _cost(found: tuple[Market, Plan]) -> tuple[int, int]:
-    """Nanoseconds of a step of all devices together, and of the step."""
-    _, plan = found
+def _cost(market_and_plan: tuple[Market, Plan]) -> tuple[int, int]:
+    """Return the device-nanoseconds of a step, and its nanoseconds."""
+    _, plan = market_and_plan
     return plan.devices * plan.predicted_nanoseconds, plan.predicted_nanoseconds
 
 
 def _too_slow(points: Sequence[ProfilePoint], limit: float) -> InfeasibleError:
-    """The error for a deadline that no plan meets."""
-    known = [(each.time_seconds, each.devices) for each in points]
-    seconds, devices = min((time, count) for time, count in known if time is not None)
+    """Return the error for a deadline that no plan meets."""
+    times = [(point.time_seconds, point.devices) for point in points]
+    seconds, devices = min((time, count) for time, count in times if time is not None)
     return InfeasibleError(
         f"a step of 'mini_cost' takes at most {limit:g} s. Got {seconds:.4g} s for the fastest "
         f"plan, on {devices_of(devices)}. Allow a step more time, or start more devices."
@@ -190,13 +195,13 @@ def _too_slow(points: Sequence[ProfilePoint], limit: float) -> InfeasibleError:
 
 
 def _fewest(request: Request) -> int:
-    """The least number of devices that can do."""
+    """Return the least number of devices that can run the request: one for each stage."""
     stages = None if request.pipeline is None else request.pipeline.stages
     return stages or 1
 
 
 def _can_fit(request: Request) -> bool:
-    """Whether by bounds some strategy fits the memory of the request's devices."""
+    """Whether a strategy may fit the memory of the request's devices, by a lower bound."""
     usable = request.usable_bytes(request.devices)
     if request.pipeline is not None or request.accumulate:
         return least_held(request) <= usable
@@ -206,11 +211,11 @@ def _can_fit(request: Request) -> bool:
 
 
 def _planned(market: Market, option: str) -> Plan:
-    """The plan of a market.
+    """Return the plan of a market.
 
     Raises:
         InfeasibleError: no offer fits.
-        Exception: what making the plan of the only offer that fits has raised.
+        Exception: a single offer fits, and its plan cannot be made.
     """
     plan, errors = _first_that_works(market, option)
     if plan is None:
@@ -219,31 +224,34 @@ def _planned(market: Market, option: str) -> Plan:
 
 
 def _first_that_works(market: Market, option: str) -> tuple[Plan | None, list[Exception]]:
-    """The plan of the simplest offer that fits, and is within 3 % of the fastest (`SAME_TIME`).
+    """Return the plan of the simplest offer within 3 % of the fastest (`SAME_TIME`).
 
-    An offer whose plan cannot be executed, or has too high a peak of memory, gives way to others.
-    Its price may rise twice: once its peak is known, and once its plan is made.
+    The choice is repeated until the best offer has a plan. The best offer first gets the price that
+    its peak of memory allows, then the price of its plan; both may be higher than before. An offer
+    is dropped if no peak fits, or if its plan cannot be executed.
 
     Returns:
-        The plan, None where no offer fits, and what making the plans of other offers has raised.
+        The plan, or None if no offer fits; and the errors of dropped offers.
 
     Raises:
-        Exception: what making the plan of the only offer that fits has raised.
+        Exception: a single offer fits, and its plan cannot be made.
     """
-    every = [_Priced(each, each.price) for each in market.offers if each.price is not None]
+    priced = [
+        _PricedOffer(offer, offer.price) for offer in market.offers if offer.price is not None
+    ]
     reasons: list[str] = []
     errors: list[Exception] = []
-    while every:
-        close = (1 + SAME_TIME) * min(each.price for each in every)
-        near = [each for each in every if each.price <= close]
+    while priced:
+        close = (1 + SAME_TIME) * min(each.price for each in priced)
+        near = [each for each in priced if each.price <= close]
         best = min(near, key=lambda each: (each.offer.complexity, each.price))
         if best.plan is not None:
             notes = [*best.plan.notes, *market.known.notes, *map(left_out, reasons)]
-            found = replace(best.plan, notes=tuple(dict.fromkeys(notes)))
-            return _with_market(found, market), errors
-        every.remove(best)
+            plan = replace(best.plan, notes=tuple(dict.fromkeys(notes)))
+            return _with_market(plan, market), errors
+        priced.remove(best)
         try:
-            every.append(_priced_again(market, best, option))
+            priced.append(_priced_again(market, best, option))
         except Exception as error:
             errors.append(error)
             reasons.append(f"{best.offer.kind}: {first_line(error)}")
@@ -253,13 +261,14 @@ def _first_that_works(market: Market, option: str) -> tuple[Plan | None, list[Ex
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Priced:
-    """An offer, and what is known of its price.
+class _PricedOffer:
+    """An offer with its price.
 
     Attributes:
-        price: nanoseconds of a step.
-        is_allowed: whether the peak of memory fits.
-        plan: if it is made.
+        offer: the offer.
+        price: nanoseconds of a step, as far as they are known.
+        is_allowed: whether the price is that of a strategy whose peak fits the memory.
+        plan: the plan, once it is made.
     """
 
     offer: Offer
@@ -268,23 +277,23 @@ class _Priced:
     plan: Plan | None = None
 
 
-def _priced_again(market: Market, known: _Priced, option: str) -> _Priced:
-    """An offer with the price that its peak allows, or that of its plan.
+def _priced_again(market: Market, priced: _PricedOffer, option: str) -> _PricedOffer:
+    """Return an offer with the price that its peak allows; if it has that, with its plan's price.
 
     Raises:
         Exception: no peak fits, or no plan can be executed.
     """
-    if not known.is_allowed:
-        return replace(known, price=known.offer.allowed_price, is_allowed=True)
-    plan = _executable(market, known.offer, option)
-    return replace(known, price=plan.predicted_nanoseconds, plan=plan)
+    if not priced.is_allowed:
+        return replace(priced, price=priced.offer.allowed_price, is_allowed=True)
+    plan = _executable(market, priced.offer, option)
+    return replace(priced, price=plan.predicted_nanoseconds, plan=plan)
 
 
 def _executable(market: Market, offer: Offer, option: str) -> Plan:
-    """The plan of an offer.
+    """Return the plan of an offer.
 
     Raises:
-        GraphError: the dry run of each stage that could be planned fails, and there are others.
+        GraphError: the dry runs of its stages fail, and there are other offers.
     """
     plan = offer.plan(option)
     if failed_in_dry_run(market.request, plan) and len(market.offers) > 1:
@@ -293,7 +302,7 @@ def _executable(market: Market, offer: Offer, option: str) -> Plan:
 
 
 def _with_market(plan: Plan, market: Market) -> Plan:
-    """A plan with the frontier of all offers, and the times on fewer devices."""
+    """Return a plan with the frontier of the market, and with the times on fewer devices."""
     offers, request = market.offers, market.request
     if not plan.fewer_devices:
         whole = offers[0]
@@ -304,13 +313,13 @@ def _with_market(plan: Plan, market: Market) -> Plan:
     points = market.frontier()
     frontier = tuple((point.memory, point.time) for point in points)
     kept = {memory for memory, _ in set(plan.frontier).intersection(frontier)}
-    gaps = [each.frontier.within if isinstance(each, Strategies) else None for each in offers]
+    gaps = [offer.frontier.within if isinstance(offer, Strategies) else None for offer in offers]
     return replace(
         plan,
         frontier=frontier,
-        frontier_peaks=tuple(each for each in plan.frontier_peaks if each[0] in kept),
+        frontier_peaks=tuple(peak for peak in plan.frontier_peaks if peak[0] in kept),
         looked_at=market.looked_at,
-        frontier_ways=tuple(offers[each.frontier].way_of(each.number) for each in points),
-        exact=all(isinstance(each, Strategies) and each.frontier.exact for each in offers),
+        frontier_ways=tuple(offers[point.frontier].way_of(point.number) for point in points),
+        exact=all(isinstance(offer, Strategies) and offer.frontier.exact for offer in offers),
         within=None if None in gaps else max(gap for gap in gaps if gap is not None),
     )

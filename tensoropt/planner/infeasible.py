@@ -1,4 +1,4 @@
-"""The error that says that no strategy fits the memory, and what would."""
+"""The error for a step of which no strategy fits the memory, with a remedy."""
 
 from __future__ import annotations
 
@@ -21,48 +21,50 @@ from tensoropt.search.watch import Watch, seconds_left
 __all__ = ["infeasible"]
 
 _MOST_DEVICES = 64
+"""The most devices for which the remedy checks whether the step would fit."""
 
 
 def infeasible(
     request: Request, offers: Sequence[Offer], known: Known, errors: Sequence[Exception]
 ) -> InfeasibleError:
-    """The error for a step that no offer serves.
+    """Return the error for a step for which no offer can be planned.
 
     Args:
         request: the step.
-        offers: all that was found, at least one.
-        known: what spaces tell of themselves.
-        errors: why offers that fit by the memory that the search adds up are not planned.
+        offers: all offers, at least one.
+        known: the reports of the spaces.
+        errors: the errors of offers that fit by the search's memory, but could not be planned.
     """
     keeps_less = request.keep_less or request.keeps_less
-    strategies = [each for each in offers if isinstance(each, Strategies)]
-    tried = [each.choice for each in strategies if each.fitting]
-    if tried:
-        text = _too_high(min(tried, key=lambda choice: choice.peak.bytes), keeps_less)
+    strategies = [offer for offer in offers if isinstance(offer, Strategies)]
+    choices = [offer.choice for offer in strategies if offer.fitting]
+    if choices:
+        text = _peak_too_high(min(choices, key=lambda choice: choice.peak.bytes), keeps_less)
     elif errors:
         text = str(errors[0])
     else:
-        text = _too_little(request, offers, keeps_less)
-    others = [*known.notes, *_skipped(request, known)]
-    return InfeasibleError(" ".join(dict.fromkeys([text, *others])))
+        text = _too_little_memory(request, offers, keeps_less)
+    reports = [*known.notes, *_skipped(request, known)]
+    return InfeasibleError(" ".join(dict.fromkeys([text, *reports])))
 
 
 def _skipped(request: Request, known: Known) -> Iterator[str]:
-    """Why spaces that could serve a step of which nothing else fits were not looked at."""
+    """Yield the reasons why spaces were not searched, if a user can change them."""
     is_asked = request.pipeline is not None and request.pipeline.is_asked
     for name, reason in known.skipped.items():
         if is_asked or reason in (stages.DO_NOT_FIT, Known.NO_TIME):
             yield f"Not looked at: {name}, as {reason}."
 
 
-def _too_little(request: Request, offers: Sequence[Offer], keeps_less: bool) -> str:
+def _too_little_memory(request: Request, offers: Sequence[Offer], keeps_less: bool) -> str:
+    """Return the text for a step whose least memory exceeds the limit."""
     least, way = min((offer.points[0][0], offer.way_of(0)) for offer in offers)
     usable = request.usable_bytes(request.devices)
     factor = request.cluster_at(request.devices).safety_factor
     frugal = replace(request, space=FRUGAL)
     remedy = _remedy(request, f" as the {offers[0].way_of(0)}" if len(offers) > 1 else "")
     if not keeps_less and least_bytes(frugal, request.devices) <= usable:
-        remedy = f"Try find_strategy(save_memory=True), which keeps less. {remedy}"
+        remedy = f"Try find_strategy(save_memory=True), which keeps fewer tensors. {remedy}"
     return (
         f"a strategy takes at most the memory limit of a device, {bytes_of(usable)} after division "
         f"by the safety factor {factor}. Got a least memory of {bytes_of(least)} on "
@@ -71,7 +73,12 @@ def _too_little(request: Request, offers: Sequence[Offer], keeps_less: bool) -> 
 
 
 def _remedy(request: Request, alone: str) -> str:
-    """How many devices would do without stages, microbatches, and what keeps less."""
+    """Return how many devices would suffice for the batch at once.
+
+    Args:
+        request: the step.
+        alone: names the way to run the step for which they would suffice.
+    """
     if request.pipeline is not None and request.pipeline.stages is not None:
         more = "" if request.pipeline.microbatches is None else "more microbatches, "
         return f"Use {more}more stages or devices, or raise the limit"
@@ -86,8 +93,11 @@ def _remedy(request: Request, alone: str) -> str:
 
 
 def _enough_devices(request: Request) -> int | None:
-    """The least number of devices, beyond the request's, on which a strategy of the batch at once
-    fits; None where none was found."""
+    """Return the least number of devices on which a strategy of the batch at once fits.
+
+    It is above that of the request. The result is None if there is none up to `_MOST_DEVICES`, or
+    if the time of the search is over.
+    """
     for devices in range(request.devices + 1, _MOST_DEVICES + 1):
         if not seconds_left():
             return None
@@ -96,32 +106,33 @@ def _enough_devices(request: Request) -> int | None:
         except LayoutError:  # the cluster cannot give a job this number of devices
             continue
         usable = request.usable_bytes(devices)
-        # The bound leaves out the memory of edges, so each number that it allows is searched.
+        # The bound ignores the memory of edges, so the search has to confirm it.
         if least <= usable and search_frontier(request, devices)[1].memory[0] <= usable:
             return devices
     return None
 
 
-def _too_high(choice: Choice, keeps_less: bool) -> str:
+def _peak_too_high(choice: Choice, keeps_less: bool) -> str:
+    """Return the text for a step whose lowest peak exceeds the limit."""
     request = choice.request
     frugal = "" if keeps_less else "find_strategy(save_memory=True), "
     factor = request.cluster_at(request.devices).safety_factor
     kept, peak = int(choice.frontier.memory[choice.point]), choice.peak
-    is_near = peak.from_dry_run or peak.note
-    needed = peak.bytes if is_near else math.ceil(ESTIMATE * peak.bytes)
-    told = f"{'a' if is_near else 'an estimated'} peak of {bytes_of(peak.bytes)}"
+    is_reliable = peak.from_dry_run or peak.note
+    needed = peak.bytes if is_reliable else math.ceil(ESTIMATE * peak.bytes)
+    got = f"{'a' if is_reliable else 'an estimated'} peak of {bytes_of(peak.bytes)}"
     enough = max(needed, _limit_for(kept, factor))
     return (
         "a step's peak memory is at most the memory limit of a device, "
-        f"{bytes_of(request.limit_bytes(request.devices))}. Got {told}, the least of the "
+        f"{bytes_of(request.limit_bytes(request.devices))}. Got {got}, the least of the "
         f"strategies that were tried on {devices_of(request.devices)}. Try {frugal}more devices, "
         f"a smaller batch, or a limit of {enough:,} bytes."
     )
 
 
 def _limit_for(usable: int, factor: float) -> int:
-    """The least limit that leaves so many bytes after division by the safety factor."""
+    """Return the least limit that, divided by the safety factor, leaves ``usable`` bytes."""
     limit = math.ceil(usable * factor)
-    while int(limit / factor) < usable:  # rounding
+    while int(limit / factor) < usable:  # the division rounds down
         limit += 1
     return limit

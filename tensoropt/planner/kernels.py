@@ -1,9 +1,9 @@
-"""Kernels of planning, compiled before a search needs them: where the package is built, or by hand.
+"""Compiles the kernels of planning before a search needs them; run when the package is built.
 
     python -m tensoropt.planner.kernels
 
-Numba compiles a kernel where it is first called, and keeps it on disk. Here all are called, for
-what is as small as reaches them: a step of a few layers, and a problem of made-up costs.
+Numba compiles a kernel at its first call, and stores it on disk. This module calls all kernels on
+small inputs: a step of a few layers, and a problem with random costs.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["load_kernels"]
 
-_LAYERS = 14  # more operators than blocks, so that some are grouped
+_LAYERS = 14  # so that there are more operators than blocks, and some are grouped
 _WIDTH = 96
 _DEVICES = 4
 _SLOTS = 60
 
 
 def load_kernels() -> float:
-    """Call every kernel, which loads it, or compiles it where it is not on disk.
+    """Call every kernel. This loads it from disk, or compiles it if it is not there.
 
     Returns:
-        the seconds that took.
+        The seconds that this has taken.
     """
     begun = time.perf_counter()
     for calls in _PARTS:
@@ -49,24 +49,24 @@ def _pipeline_of_stages() -> None:
 
 
 def _bounded_search() -> None:
-    """As if the problem were too large to simplify, which takes bounds, and branch and bound."""
+    """Search with bounds, and with branch and bound, as for a problem too large to simplify."""
     frontier_tracking(_problem(), limits=replace(DEFAULT_LIMITS, simplified_cells=0))
 
 
 _PARTS = (_pipeline_of_stages, _bounded_search)
-"""Of about as much compiled code, little of it in both."""
+"""Two parts that compile different kernels, in about the same time."""
 
 
 def _request() -> Request:
-    """A pipeline of layers that are skipped, and their gradients."""
+    """Return the request for a pipeline of layers with skip connections, and their gradients."""
     shape = (64, _WIDTH)
     operators: dict[str, Operator] = {}
 
     def add(name: str, kind: str, *inputs: str, to: tuple[int, ...] = shape, **more: object) -> str:
-        specs = tuple(operators[each].outputs[0] for each in inputs)
-        made = (TensorSpec(to, "float32"),)
-        reads = tuple(TensorName(each, 0) for each in inputs)
-        operators[name] = Operator(name, kind, reads, specs, made, {"T": "float32", **more})
+        specs = tuple(operators[input_].outputs[0] for input_ in inputs)
+        outputs = (TensorSpec(to, "float32"),)
+        reads = tuple(TensorName(input_, 0) for input_ in inputs)
+        operators[name] = Operator(name, kind, reads, specs, outputs, {"T": "float32", **more})
         return name
 
     last = add("x", "Placeholder", dtype="float32")
@@ -79,9 +79,9 @@ def _request() -> Request:
     for layer in range(_LAYERS):
         tag = GradientTag(0, "dense", (y,), TensorName(f"w{layer}", 0), (None,), ())
         inputs, specs = (y,), (TensorSpec(shape, "float32"),)
-        made = (TensorSpec((_WIDTH, _WIDTH), "float32"),)
+        outputs = (TensorSpec((_WIDTH, _WIDTH), "float32"),)
         name = f"g{layer}"
-        operators[name] = Operator(name, GRADIENT, inputs, specs, made, gradient=tag)
+        operators[name] = Operator(name, GRADIENT, inputs, specs, outputs, gradient=tag)
     return Request(
         graph=Graph(operators),
         cluster_at=lambda _: load_cluster("2x8-v100"),
@@ -94,12 +94,13 @@ def _request() -> Request:
 
 
 def _problem() -> Problem:
+    """Return a problem of four nodes with random costs."""
     random = np.random.default_rng(0)
-    own = np.arange(_SLOTS)
+    slots = np.arange(_SLOTS)
 
     def edge(source: int, target: int) -> Edge:
         memory, time = (random.integers(0, most, (_SLOTS, _SLOTS)) for most in (2, 10_000))
-        return Edge.of(source, target, own, own, memory, time)
+        return Edge.of(source, target, slots, slots, memory, time)
 
     nodes = tuple(
         Node(str(number), random.integers(0, 1000, _SLOTS), random.integers(0, 10_000, _SLOTS))
@@ -113,11 +114,11 @@ def _load(part: int) -> None:
 
 
 def _main() -> None:
-    """Both parts at once, as compiling holds the interpreter's lock."""
+    """Load both parts in processes of their own, since compiling holds the interpreter's lock."""
     begun = time.perf_counter()
     with ProcessPoolExecutor(len(_PARTS), get_context("spawn")) as pool:
-        list(pool.map(_load, range(len(_PARTS))))  # raises what they raise
-    print(f"the kernels of planning are there after {time.perf_counter() - begun:.1f} s")
+        list(pool.map(_load, range(len(_PARTS))))  # the list raises the errors of the processes
+    print(f"the kernels of planning are compiled after {time.perf_counter() - begun:.1f} s")
 
 
 if __name__ == "__main__":

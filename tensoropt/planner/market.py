@@ -1,4 +1,4 @@
-"""The market: every space is asked for offers of a step, and one frontier has them all."""
+"""The market: every space makes offers for a step, and one frontier combines all offers."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ SPACES: Mapping[str, Space] = {
     branches.NAME: branches.offers,
     stages.NAME: stages.offers,
 }
-"""What a step can be besides the batch at once, in the order in which they are asked. A new space
-is a module of `tensoropt.planner.spaces` and a line here."""
+"""The spaces besides the batch at once, in the order in which they are asked. A new space is a
+module of `tensoropt.planner.spaces` and a line here."""
 
 _UNDERCUTTING = (keeping_less.NAME, branches.NAME, stages.NAME)
-"""Spaces whose steps are searched only as far as they can be faster than what is known to fit."""
+"""Spaces that search only for steps faster than the fastest one that is known to fit."""
 _LONGEST_REASON = 90
+"""The most characters of the reason for which a space was not searched."""
 
 
 class Market:
-    """All offers of a step on a number of devices.
+    """All offers for a step on a number of devices.
 
     Args:
         request: the step.
 
     Attributes:
         request: the step.
-        offers: the batch at once first, unless a number of stages is demanded.
-        known: what spaces tell of themselves.
+        offers: all offers. The first is the batch at once, unless the script demands stages.
+        known: what the spaces have been told, and what they report.
     """
 
     def __init__(self, request: Request) -> None:
@@ -56,7 +57,7 @@ class Market:
         whole = Strategies.of(request)
         self.offers.append(whole)
         self.known.fits = bool(whole.fitting)
-        self._know(whole)
+        self._know_whole(whole)
         with Watch(seconds=self._seconds()):
             for step in self._steps(whole):
                 for name, space in SPACES.items():
@@ -66,55 +67,56 @@ class Market:
                     looked_at(name, look, None, self.known.notes)
 
     def frontier(self) -> list[UnionPoint]:
-        """The points of all offers that no other beats."""
+        """Return the points of all offers that no other point beats."""
         return union(offer.points for offer in self.offers)
 
     @property
     def looked_at(self) -> str:
-        """What was searched, and what was not and why, in one line."""
-        ways: dict[str, int] = {}
+        """A line that names the searched spaces, and those not searched with the reasons."""
+        counts: dict[str, int] = {}
         for offer in self.offers:
             name = f"rewritten, {offer.kind}" if offer.request.rewrites else offer.kind
             name += " with less kept" * offer.request.keeps_less
-            ways[name] = ways.get(name, 0) + 1
-        found = [name if count == 1 else f"{count} x {name}" for name, count in ways.items()]
-        left = [f"{name} ({_shortened(why)})" for name, why in self.known.skipped.items()]
-        return "searched: " + ", ".join(found) + ("; not: " + ", ".join(left) if left else "")
+            counts[name] = counts.get(name, 0) + 1
+        searched = [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
+        skipped = [f"{name} ({_shortened(why)})" for name, why in self.known.skipped.items()]
+        not_searched = "; not: " + ", ".join(skipped) if skipped else ""
+        return "searched: " + ", ".join(searched) + not_searched
 
     def kept(self, plan: Plan) -> KeptFrontier:
-        """The frontier, so that another process plans a point of it.
+        """Return the frontier in a form from which another process can plan any point.
 
         Args:
-            plan: of this market.
+            plan: a plan of this market.
         """
         return KeptFrontier.of(plan, self.offers, self.frontier())
 
     @property
     def least_bytes(self) -> int:
-        """What the least strategy takes; where it fits by that and its peak does not, the peak."""
+        """The least memory of a strategy, or its peak if the peak is what does not fit."""
         least = self.frontier()[0].memory
-        tried = [
-            each.choice for each in self.offers if isinstance(each, Strategies) if each.fitting
+        choices = [
+            offer.choice for offer in self.offers if isinstance(offer, Strategies) if offer.fitting
         ]
-        peaks = [choice.peak.bytes for choice in tried if choice.excess_bytes]
+        peaks = [choice.peak.bytes for choice in choices if choice.excess_bytes]
         return min(peaks, default=least)
 
-    def _know(self, whole: Strategies) -> None:
-        """What the batch at once tells other spaces."""
+    def _know_whole(self, whole: Strategies) -> None:
+        """Tell the spaces about the batch at once."""
         self.known.searched(whole.request, whole.points)
         if whole.fitting and not whole.choice.excess_bytes:
-            self._note(whole)
+            self._know_price(whole)
 
     def _know_fastest(self) -> None:
-        """The fastest strategy whose peak fits, of all offers without stages.
+        """Tell the spaces the price of the fastest strategy without stages whose peak fits.
 
-        Offers that need long dry runs are left out: a plan needs these only where nothing else is
-        faster.
+        Offers that need long dry runs are left out. A plan needs such a dry run only if nothing
+        else is faster.
         """
         known = self.known
         for offer in sorted(
-            (each for each in self.offers if isinstance(each, Strategies) and each.fitting),
-            key=lambda each: each.price or 0,
+            (offer for offer in self.offers if isinstance(offer, Strategies) and offer.fitting),
+            key=lambda offer: offer.price or 0,
         ):
             if not offer.is_quick_to_emit or not seconds_left():
                 continue
@@ -123,17 +125,22 @@ class Market:
             if offer.choice.excess_bytes:
                 continue
             if known.price is None or offer.allowed_price < known.price:
-                self._note(offer)
+                self._know_price(offer)
 
-    def _note(self, fastest: Strategies) -> None:
-        """The price of what is planned of an offer, and the time of the point in place of which it
-        is: times of points are compared with each other."""
+    def _know_price(self, fastest: Strategies) -> None:
+        """Tell the spaces the price of an offer's choice, and the search's time of its point.
+
+        Other offers' points are compared with that time, since both are sums of a search.
+        """
         self.known.price = fastest.allowed_price
         self.known.time = fastest.points[fastest.choice.point][1]
 
     def _steps(self, whole: Strategies) -> Iterator[Request]:
-        """The steps for which spaces are asked: the script's, and the fastest rewritten one, where
-        that is faster or nothing fits."""
+        """Yield the steps for which spaces make offers.
+
+        They are the script's step, and the fastest rewritten one if it is faster than all that
+        fits, or if nothing fits.
+        """
         yield self.request
         known = self.known
         looked_at(rewritten.NAME, self._know_fastest, None, known.notes)
@@ -143,9 +150,9 @@ class Market:
         most = whole.points[-1][1]
         if known.price is not None:
             most = round((1 - SAME_TIME) * most)
-        found = [each for each in self.offers[before:] if each.points[-1][1] <= most]
-        if found:
-            fastest = min(found, key=lambda each: each.points[-1][1])
+        faster = [offer for offer in self.offers[before:] if offer.points[-1][1] <= most]
+        if faster:
+            fastest = min(faster, key=lambda offer: offer.points[-1][1])
             known.searched(fastest.request, fastest.points)
             yield fastest.request
 
@@ -160,7 +167,10 @@ class Market:
         looked_at(rewritten.NAME, look, None, self.known.notes)
 
     def _seconds(self) -> float | None:
-        """For how long spaces are looked at unasked: for no longer than they can win."""
+        """Return the limit of the time in which spaces are searched.
+
+        If the script asks for none of them, it is at most the time that they can win for the job.
+        """
         request, price = self.request, self.known.price
         asked = request.pipeline is not None and request.pipeline.is_asked
         if price is None or asked or request.rewrite or request.steps is None:
@@ -170,5 +180,5 @@ class Market:
 
 
 def _shortened(reason: str) -> str:
-    """The start of a reason; of an error its rule is that."""
+    """Return the start of a reason. If the reason is an error, its start says the broken rule."""
     return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."

@@ -1,4 +1,4 @@
-"""The meshes that a graph is searched on: all prime axes, or fewer where devices are many."""
+"""The meshes on which a graph is searched: one with all prime axes, or several with fewer axes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["cluster_on", "meshes_of"]
 
 
 def meshes_of(graph: Graph, cluster: Cluster, devices: int) -> tuple[Refinement, ...]:
-    """The meshes on which a strategy of a graph is looked for, coarsest first.
+    """Return the meshes on which strategies of a graph are searched, the coarsest first.
 
-    It is one, with all prime axes, where so many can be searched (`most_axes`).
+    If all prime axes can be searched at once (`most_axes`), there is one mesh with all of them.
 
     Raises:
         LayoutError: if the cluster cannot give a job this number of devices.
@@ -30,20 +30,20 @@ def meshes_of(graph: Graph, cluster: Cluster, devices: int) -> tuple[Refinement,
 
 
 def cluster_on(cluster: Cluster, mesh: Mesh) -> Cluster:
-    """The cluster, with its measured times by the axes of a mesh that takes axes together.
+    """Return the cluster with its measured bandwidths for the axes of a coarser mesh.
 
-    Times over a part of such an axis are left out.
+    Bandwidths over a part of one of its axes are left out.
     """
     tables = tuple(
-        found
+        on_mesh
         for table in cluster.measured
-        if (found := table if table.mesh == mesh.axes else _on(table, mesh)) is not None
+        if (on_mesh := table if table.mesh == mesh.axes else _on(table, mesh)) is not None
     )
     return cluster if tables == cluster.measured else replace(cluster, measured=tables)
 
 
 def _on(table: BandwidthTable, mesh: Mesh) -> BandwidthTable | None:
-    """A table by the axes of the mesh; None where it is over a part of one."""
+    """Return a table for the axes of the mesh; None if it is over a part of one of its axes."""
     axes: list[int] = []
     fine = 0
     for axis, size in enumerate(mesh.axes):

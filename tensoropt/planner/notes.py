@@ -1,4 +1,4 @@
-"""Notes of a plan: what was not searched, cannot be split or has no price; its frontier's gap."""
+"""The notes of a plan: limits of its search, operators without splits or prices, and its gap."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = [
 ]
 
 _NEARLY_NOTHING = 0.05
-"""Share of the computing time in operators that are split, below which the plan says why."""
+"""If split operators take at most this share of the computing time, a note says why."""
 
-# A tensor of more integers may be data.
 _FEW = 64
+"""The most integers of a tensor that counts as a shape; a larger tensor may be data."""
 
 
 def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tuple[str, ...]:
-    """A plan's notes, see above."""
+    """Return the notes on a problem and its frontier."""
     notes = [*_limits(problem, request)]
     if problem.mesh.size > 1 and not _can_split(problem):
         notes.append(
             "no operator of this graph can be split: every device runs all of it (replicated)"
         )
-    without = sorted(
+    undescribed = sorted(
         {
             operator.type
             for operator in problem.graph
@@ -48,10 +48,10 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
             and not _makes_few_integers(operator)
         }
     )
-    if problem.mesh.size > 1 and without:
+    if problem.mesh.size > 1 and undescribed:
         notes.append(
-            f"operators of type {', '.join(without)} have no description: every device runs all of "
-            "them (replicated)"
+            f"operators of type {', '.join(undescribed)} have no description: every device runs "
+            "all of them (replicated)"
         )
     notes += _unknown_costs(problem)
     if not frontier.exact:
@@ -62,28 +62,28 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
 def unsplit_notes(
     problem: GraphProblem, request: Request, operators: Sequence[OperatorPlan]
 ) -> tuple[str, ...]:
-    """Why a plan splits nothing, or nearly nothing; empty where it does split."""
-    computing = [each for each in operators if each.type not in NAMES_ONLY]
-    whole = sum(each.time_nanoseconds for each in computing)
-    split = sum(each.time_nanoseconds for each in computing if each.is_split)
-    if problem.mesh.size == 1 or split > _NEARLY_NOTHING * whole or not computing:
+    """Return a note that says why a plan splits almost nothing; none if it splits enough."""
+    computing = [operator for operator in operators if operator.type not in NAMES_ONLY]
+    time = sum(operator.time_nanoseconds for operator in computing)
+    split_time = sum(operator.time_nanoseconds for operator in computing if operator.is_split)
+    if problem.mesh.size == 1 or split_time > _NEARLY_NOTHING * time or not computing:
         return ()
     fed = [request.shapes[name] for name in sorted(request.batch_placeholders)]
     sizes = {shape[0] // request.microbatches for shape in fed if shape}
-    odd = sorted(size for size in sizes if size % problem.mesh.size)
+    indivisible = sorted(size for size in sizes if size % problem.mesh.size)
     examples = "examples" if request.microbatches == 1 else "examples of a microbatch"
     if not sizes:
         reason = "nothing that the step is fed has the batch as its first dimension"
-    elif odd:
+    elif indivisible:
         reason = (
-            f"{odd[0]} {examples} are not divisible by {devices_of(problem.mesh.size)}; take a "
-            f"batch that is a multiple of {problem.mesh.size * request.microbatches}"
+            f"{indivisible[0]} {examples} are not divisible by {devices_of(problem.mesh.size)}; "
+            f"take a batch that is a multiple of {problem.mesh.size * request.microbatches}"
         )
     elif _can_split(problem):
         reason = "more splits are predicted to be slower, or to take more memory"
     else:
-        return ()  # which a note of the problem says
-    count = sum(each.is_split for each in computing)
+        return ()  # `notes_of` says that no operator can be split
+    count = sum(operator.is_split for operator in computing)
     return (
         f"{count} of {len(computing)} operators that compute are split, the others run whole on "
         f"every device: {reason}",
@@ -91,7 +91,7 @@ def unsplit_notes(
 
 
 def _makes_few_integers(operator: Operator) -> bool:
-    """Whether an operator makes a shape, or another few integers: no device loses by that."""
+    """Whether an operator makes a shape or a few other integers, which cost nothing to repeat."""
     return all(
         spec.dtype.startswith(("int", "uint"))
         and all(extent >= 0 for extent in spec.shape)
@@ -101,7 +101,7 @@ def _makes_few_integers(operator: Operator) -> bool:
 
 
 def _gap(problem: GraphProblem, frontier: Frontier, request: Request) -> str:
-    """What is proven of an approximate frontier, why no more is, and what to do about it."""
+    """Return the proven gap of an approximate frontier, why it is not smaller, and a remedy."""
     epsilon = request.epsilon
     heuristic = frontier.eliminations.get("heuristic", 0)
     if heuristic:
@@ -115,7 +115,7 @@ def _gap(problem: GraphProblem, frontier: Frontier, request: Request) -> str:
         return f"{gap}: the search was interrupted"
     if frontier.ended_by == "time":
         return f"{gap}; search_seconds=... allows more"
-    # As near as is looked for unasked; from mesh to mesh no nearer can be asked for.
+    # The search has reached its default gap. Searches over several meshes cannot go below it.
     is_one_mesh = len(request.meshes(problem.mesh.size)) == 1
     if epsilon == 0 and is_one_mesh and frontier.is_within(DEFAULT_LIMITS.approximate_gap):
         return f"{gap}; ask for a smaller one with epsilon=..."
@@ -123,7 +123,7 @@ def _gap(problem: GraphProblem, frontier: Frontier, request: Request) -> str:
 
 
 def _limits(problem: GraphProblem, request: Request) -> tuple[str, ...]:
-    """The mesh that was searched, where mesh axes were taken together."""
+    """Return a note on the searched mesh if it has fewer axes than the cluster's."""
     whole = request.cluster_at(problem.mesh.size).mesh(problem.mesh.size)
     if len(problem.mesh.axes) == len(whole.axes):
         return ()
@@ -135,18 +135,18 @@ def _limits(problem: GraphProblem, request: Request) -> tuple[str, ...]:
 
 
 def _unknown_costs(problem: GraphProblem) -> Iterator[str]:
-    """Loops, conditionals and calls, which run whole and whose functions are not priced."""
-    found = Counter(operator.type for operator in problem.graph if calls_functions(operator))
-    if found:
-        types = ", ".join(f"{count} {type_}" for type_, count in sorted(found.items()))
+    """Yield a note on loops, conditionals and calls, whose functions have no price."""
+    counts = Counter(operator.type for operator in problem.graph if calls_functions(operator))
+    if counts:
+        types = ", ".join(f"{count} {type_}" for type_, count in sorted(counts.items()))
         yield (
-            f"the cost of {types} is unknown: what their functions compute is in no prediction, "
+            f"the cost of {types} is unknown: no prediction includes the work of their functions, "
             "and every device runs all of it; a step takes that much longer than predicted"
         )
 
 
 def extrapolations(cost: ClusterCostModel) -> tuple[str, ...]:
-    """Collectives of the plan that are larger than the largest that was measured."""
+    """Return a note on collectives that are larger than the largest measured one."""
     if not cost.extrapolated:
         return ()
     largest = ", ".join(
@@ -161,7 +161,7 @@ def extrapolations(cost: ClusterCostModel) -> tuple[str, ...]:
 def batch_norm_notes(
     strategy: Strategy, batch_norm: BatchNorm, microbatches: int = 1
 ) -> tuple[str, ...]:
-    """Of local statistics: which batch normalisations of a strategy have them, of what share."""
+    """Return a note on batch normalisations that take local statistics, and of which share."""
     if batch_norm == "global":
         return ()
     parts = [
@@ -190,7 +190,7 @@ def batch_norm_notes(
 def staged_batch_norm_notes(
     graph: Graph, batch_norm: BatchNorm, microbatches: int
 ) -> tuple[str, ...]:
-    """The same of a plan with stages."""
+    """Return the note of `batch_norm_notes` for a plan with stages."""
     if batch_norm == "global" or not any(map(takes_statistics, graph)):
         return ()
     return (
@@ -200,7 +200,7 @@ def staged_batch_norm_notes(
 
 
 def _by_partial(strategy: Strategy, operator: Operator) -> Iterator[tuple[int, ...]]:
-    """The axes that split what an operator takes statistics of."""
+    """Yield the mesh axes that split the values over which an operator takes statistics."""
     indices = strategy.derivations[operator.name].indices
     splits = strategy.configurations[operator.name].splits
     for index, axes in zip(indices, splits, strict=True):
@@ -209,7 +209,7 @@ def _by_partial(strategy: Strategy, operator: Operator) -> Iterator[tuple[int, .
 
 
 def _can_split(problem: GraphProblem) -> bool:
-    """Whether the devices could share the work of some operator that computes."""
+    """Whether an operator that computes has a configuration that splits it."""
     return any(
         any(option[name].splits)
         for group in problem.choices

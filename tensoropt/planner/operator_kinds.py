@@ -1,4 +1,4 @@
-"""Kinds of operators, for notes and checks that list some kinds only."""
+"""Kinds of operators that notes and checks list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["calls_functions", "computes", "is_undescribed", "makes_text"]
 
 
 def computes(operator: Operator) -> bool:
-    """Whether an operator computes, and does not only hold, read or name a tensor."""
+    """Whether an operator computes, instead of only holding, reading or naming a tensor."""
     return not (operator.is_variable or operator.is_placeholder or operator.type in NAMES_ONLY)
 
 
@@ -32,8 +32,11 @@ def is_undescribed(operator: Operator) -> bool:
 
 
 def calls_functions(operator: Operator) -> bool:
-    """Whether an operator is a loop, a conditional or a call: its functions take the time, as often
-    as values say, and neither a description nor a measurement knows how long. A recurrent layer's
-    has a description, of its rows."""
+    """Whether an operator is a loop, a conditional or a call of functions.
+
+    Its time depends on the functions, and on values known only when it runs. So neither a
+    description nor a measurement tells it. The loop of a recurrent layer is an exception: it has a
+    description by its rows.
+    """
     calls = operator_type(operator.type).role == "calls functions"
     return calls and not operator.attributes.get("_tensoropt_rows")

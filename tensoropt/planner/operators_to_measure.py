@@ -1,15 +1,15 @@
-"""Which operators of a graph are worth timing: each at each local shape, the weightiest first."""
+"""The operators of a graph that are worth measuring, each at its local shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.measured_operator_times import work_key
 from tensoropt.cost.operator_time import roofline_time
 from tensoropt.graph.differentiation import differentiated_inputs
-from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
@@ -30,62 +30,83 @@ def measurable(
     differentiated: Mapping[str, tuple[int, ...]] | None = None,
     strategies: Sequence[Mapping[str, Configuration]] | None = None,
 ) -> tuple[LocalOperator, ...]:
-    """Every operator under every configuration that a strategy may give it, each work once.
+    """Return every operator under every configuration that strategies may give it.
+
+    Operators with the same work are returned once.
 
     Args:
         graph: one training step, shapes bound.
         mesh: the devices.
-        device: whose roofline estimates times.
-        batch_placeholders: placeholders loaded data parallel.
-        differentiated: per operator the inputs with a gradient; by default the graph's own.
-        strategies: of which the configurations are wanted; by default of all.
+        device: its roofline model estimates times.
+        batch_placeholders: the placeholders that are loaded data parallel.
+        differentiated: for each operator the inputs with a gradient; by default those of the graph.
+        strategies: the strategies whose configurations are wanted; by default all.
 
     Returns:
-        Sorted by estimated time, times the number of operators that share it, the longest first.
+        The operators, by the estimated time of all operators with the same work, longest first.
     """
     gradients = differentiated_inputs(graph) if differentiated is None else differentiated
     derivations = derivations_of(graph)
     sums = gradient_sums(graph, gradients)
-    alike = {
+    sharing = {
         name: len(names) for names in sharing_products(graph, gradients).values() for name in names
     }
-    found: dict[object, LocalOperator] = {}
+    first: dict[object, LocalOperator] = {}
     weight: dict[object, int] = {}
     for group in strategy_choices(graph, mesh, batch_placeholders, derivations):
+        options = group.options if strategies is None else strategies
         for name in group.members:
-            operator = graph[name]
-            inputs = gradients.get(name, ())
-            among = group.options if strategies is None else strategies
-            # All of them are of one problem, in which it may read partial sums or not.
-            derivation = derivation_under(operator, among[0][name])
-            for configuration in dict.fromkeys(option[name] for option in among):
-                work = operator_work(operator, derivation, configuration, mesh, len(inputs))
-                if work is None:
-                    continue
-                key = work_key(work)
-                found.setdefault(
-                    key, LocalOperator(operator, derivation, configuration, inputs, work)
-                )
-                weight[key] = weight.get(key, 0) + roofline_time(device, work).total
-                if name not in alike:
-                    continue
-                joined = joined_product(operator, derivation, configuration, mesh, alike[name])
-                if joined is None:
-                    continue
-                others = tuple(number for number in inputs if number != MATRIX)
-                less = operator_work(operator, derivation, configuration, mesh, len(others))
-                assert less is not None, "it computes"
-                rest = LocalOperator(operator, derivation, configuration, others, less)
-                for local in (rest, joined.product):
-                    key = work_key(local.work)
-                    found.setdefault(key, local)
-                    own = roofline_time(device, local.work).total
-                    weight[key] = weight.get(key, 0) + own
-            for local in _sums(graph, name, derivation, among, mesh, sums):
+            operator, inputs = graph[name], gradients.get(name, ())
+            # All options belong to one problem, so one of them tells whether the operator may read
+            # partial sums.
+            derivation = derivation_under(operator, options[0][name])
+            configurations = dict.fromkeys(option[name] for option in options)
+            for local in (
+                *_forms(operator, derivation, configurations, mesh, inputs, sharing.get(name, 1)),
+                *_sums(graph, name, derivation, options, mesh, sums),
+            ):
                 key = work_key(local.work)
-                found.setdefault(key, local)
+                first.setdefault(key, local)
                 weight[key] = weight.get(key, 0) + roofline_time(device, local.work).total
-    return tuple(found[key] for key in sorted(found, key=lambda key: -weight[key]))
+    return tuple(first[key] for key in sorted(first, key=lambda key: -weight[key]))
+
+
+def _forms(
+    operator: Operator,
+    derivation: Derivation,
+    configurations: Iterable[Configuration],
+    mesh: Mesh,
+    inputs: tuple[int, ...],
+    sharing: int,
+) -> Iterator[LocalOperator]:
+    """Yield an operator under each of its configurations.
+
+    If several products share a matrix, their gradients by the matrix may be computed as one. Then
+    the operator without this gradient, and the joined product, are yielded, too.
+
+    Args:
+        operator: the operator.
+        derivation: its iteration space.
+        configurations: its configurations.
+        mesh: the devices.
+        inputs: its differentiated inputs.
+        sharing: the number of products that share its matrix; 1 if it shares none.
+    """
+    for configuration in configurations:
+        work = operator_work(operator, derivation, configuration, mesh, len(inputs))
+        if work is None:
+            continue
+        yield LocalOperator(operator, derivation, configuration, inputs, work)
+        if sharing == 1:
+            continue
+        joined = joined_product(operator, derivation, configuration, mesh, sharing)
+        if joined is None:
+            continue
+        rest = tuple(number for number in inputs if number != MATRIX)
+        rest_work = operator_work(operator, derivation, configuration, mesh, len(rest))
+        assert rest_work is not None, "the operator computes"
+        yield LocalOperator(operator, derivation, configuration, rest, rest_work)
+        yield joined.product
 
 
 def _sums(
@@ -96,7 +117,7 @@ def _sums(
     mesh: Mesh,
     sums: Mapping[TensorName, int],
 ) -> Iterator[LocalOperator]:
-    """The sums of gradients that arrive at an operator's outputs."""
+    """Yield the sums of gradients that arrive at an operator's outputs."""
     for number, spec in enumerate(graph[name].outputs):
         tensor = TensorName(name, number)
         if tensor not in sums:

@@ -1,4 +1,4 @@
-"""Looking where nobody asked to look: a failure there is a note of the plan, and no error."""
+"""Searches that the script did not ask for: a failure is a note of the plan, not an error."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from typing import TypeVar
 
 __all__ = ["first_line", "looked_at"]
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _LONGEST_REASON = 200
+"""The most characters of an error's message in a note."""
 
 
-def looked_at(space: str, look: Callable[[], Found], without: Found, failures: list[str]) -> Found:
-    """Return what looking at an optional space finds; ``without`` where that fails.
+def looked_at(
+    space: str, look: Callable[[], Result], without: Result, failures: list[str]
+) -> Result:
+    """Return the result of an optional search, or ``without`` if the search fails.
 
-    A script that did not ask for the space is planned without it, whatever it raises. The ends of a
-    search (``KeyboardInterrupt``, time) are no failures, and pass.
+    The script did not ask for the search, so no `Exception` of it may stop the planning. The end of
+    a search by ``KeyboardInterrupt`` or by time is no failure; it is raised.
 
     Args:
-        space: its name.
-        look: looks at it.
-        without: the result without it.
-        failures: gets a note for the plan, with the reason.
+        space: the name of the searched space.
+        look: the search.
+        without: the result if the search fails.
+        failures: the notes of the plan. A failed search adds one.
     """
     try:
         return look()
@@ -32,6 +35,6 @@ def looked_at(space: str, look: Callable[[], Found], without: Found, failures: l
 
 
 def first_line(error: Exception) -> str:
-    """The type of an error and the first line of its message."""
+    """Return the type of an error and the first line of its message."""
     text = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}: {text[:_LONGEST_REASON]}"

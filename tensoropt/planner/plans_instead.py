@@ -1,4 +1,4 @@
-"""Plans in place of one whose execution graph cannot be built at the start of a job."""
+"""Replacements of a plan whose execution graph cannot be built at the start of a job."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["plans_instead"]
 
 
 def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
-    """Plans without stages in place of one whose execution graph cannot be built.
+    """Yield plans that may replace one whose execution graph cannot be built.
 
-    Data parallelism and every operator whole are the last of them. A plan that had no dry run gives
-    way to the fastest one whose dry run succeeds first.
+    If the plan had no dry run, the first replacement is the fastest plan whose dry run succeeds.
+    The last two are data parallelism, and every operator whole. None has stages.
 
     Args:
-        request: what the plan was found for.
-        plan: it cannot be executed.
-        reason: why.
+        request: the request for which the plan was found.
+        plan: the plan that cannot be executed.
+        reason: the error.
     """
     request = replace(request, devices=plan.devices, pipeline=None)
     problem, notes = problem_of(request, request.devices), [left_out(reason)]
@@ -41,7 +41,7 @@ def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
             yield replace(faster, option=plan.option, notes=(*faster.notes, *notes))
     fewer = fewer_devices(request, problem, notes)
     for frontier in simple_frontiers(request, problem):
-        found = plan_for(
+        simple = plan_for(
             request,
             problem,
             frontier,
@@ -50,5 +50,5 @@ def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
             notes=notes,
             fewer_devices=fewer,
         )
-        if not found.runs_as(plan):
-            yield found
+        if not simple.runs_as(plan):
+            yield simple

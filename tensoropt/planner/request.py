@@ -26,7 +26,7 @@ from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.rewritten.application import Rewrite, reads_of
 from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
 
-if TYPE_CHECKING:  # importing it takes a start that searches nothing a while
+if TYPE_CHECKING:  # the import takes time, which a start without a search should not spend
     from tensoropt.problem.from_graph import GraphProblem
 
 __all__ = ["Budget", "DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
@@ -34,26 +34,30 @@ __all__ = ["Budget", "DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
 DryRunPeak = Callable[
     [Mesh, Mapping[str, Configuration], PlanSteps, int, Sequence[Rewrite]], Peak | str
 ]
-"""The peak memory of a step that is emitted but not run, or why it cannot be emitted.
+"""Returns the peak memory of a step that is emitted but not run; a reason if it cannot be emitted.
 
-Arguments: the devices, each operator's configuration, what plans reshardings, the number of
-microbatches, and substitutions in the step.
+Arguments: the devices, each operator's configuration, the planner of reshardings, the number of
+microbatches, and the substitutions in the step.
 """
 
 StagePeak = Callable[[Plan, int], Peak | str]
-"""The peak memory of a stage of a plan, by its number, likewise."""
+"""Returns the peak memory of one stage of a plan, from a dry run; a reason if it cannot be emitted.
+
+Arguments: the plan, and the number of the stage.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineNumbers:
-    """A pipeline that is asked for.
+    """The pipelines that a request allows.
 
     Attributes:
-        stages: how many, at least 2; None for those of the fastest step, if any.
-        microbatches: how many; None for those of the fastest step.
-        is_asked: whether by the script; else they are looked for where that is quick, and what
-            excludes them is not told.
-        schedules: the orders of microbatches that are searched.
+        stages: the number of stages, at least 2; None if the planner chooses, and may choose a
+            step without stages.
+        microbatches: the number of microbatches; None if the planner chooses.
+        is_asked: whether the script asks for stages. If it does not, they are searched only if this
+            is quick, and no error says what excludes them.
+        schedules: the schedules that are searched.
     """
 
     stages: int | None
@@ -67,7 +71,8 @@ class Budget:
     """The price of devices, and the deadline of "mini_cost".
 
     Attributes:
-        device_hour_cost: of one device, in any currency; None for the cluster's.
+        device_hour_cost: the price of one device for an hour, in any currency; None for that of the
+            cluster.
         max_step_seconds: the longest step that meets the deadline; None for no deadline.
         parallelism: the numbers of devices among which "mini_cost" chooses.
     """
@@ -79,39 +84,43 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A training step, its devices, and how to search.
+    """A training step, its devices, and how to search for its strategies.
 
     Attributes:
-        graph: one training step, shapes bound; batch normalisations as ``batch_norm`` says.
-        cluster_at: where it runs, by number of devices (ranks on one host share its cores).
-        devices: number of devices to use, for ``mini_parallelism`` at most.
+        graph: one training step, shapes bound; its batch normalisations follow ``batch_norm``.
+        cluster_at: returns the cluster for a number of devices. (Ranks on one host share cores.)
+        devices: the number of devices; for ``mini_parallelism`` the most.
         roots: the operators that the step runs.
-        shapes: shape of each placeholder.
-        batch_placeholders: placeholders loaded data parallel.
-        memory_limit_bytes: memory of one device; None for the cluster's.
-        profile_at: what was measured there, by number of devices; None where nothing was.
-        reads: what the backward pass reads of the forward pass.
-        memory_model: name of the memory model, see `tensoropt.cost.memory`.
-        algorithm: name of the solver, see `tensoropt.search.solvers`.
-        space: what may be kept for the backward pass, see `tensoropt.problem.edges.tensor_reuse`.
+        shapes: the shape of each placeholder.
+        batch_placeholders: the placeholders that are loaded data parallel.
+        memory_limit_bytes: the memory of one device; None for that of the cluster.
+        profile_at: returns the profile measured with a number of devices; None if there is none.
+        reads: the tensors of the forward pass that the backward pass reads.
+        memory_model: the name of the memory model, see `tensoropt.cost.memory`.
+        algorithm: the name of the solver, see `tensoropt.search.solvers`.
+        space: which tensors may be kept for the backward pass, and how; see
+            `tensoropt.problem.edges.tensor_reuse`.
         epsilon: the gap that a frontier may have.
-        search_seconds: after which a search ends with the best that it has; None for no limit.
-        steps: that the job makes: a search ends where what it can still win in them takes less time
-            than it has taken. None where ``search_seconds`` alone ends it.
-        dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
-        stage_peak: the peak memory of a plan's stage from a dry run; without it that is unknown.
-        saves_dry_runs: whether a plan far below the memory limit has an estimated peak and no dry
-            run. The start of the job then is the first to emit its step.
-        batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`.
-        cut: how the step falls into microbatches; None where it is computed at once, and in a
-            pipeline, whose cuts are its search's.
-        pipeline: of which stages; None for none.
-        rewrite: whether rewritten graphs are searched, too; None where they can pay.
-        keep_less: whether strategies that keep less for the backward pass may be searched beside
-            those of ``space``, where memory is short.
-        accumulate: whether several microbatches may be, where memory is short.
-        rewrites: substitutions that have made the graph of the script's.
-        script_digest: of the script's graph, where that is not this one.
+        search_seconds: the time after which a search ends with its best result; None for no limit.
+        steps: the steps of the job. A search ends when all steps together can no longer win the
+            time that it has taken. None if ``search_seconds`` alone ends a search.
+        dry_run_peak: returns the peak memory of a strategy from a dry run; if None, the peak is
+            estimated.
+        stage_peak: returns the peak memory of a plan's stage from a dry run; if None, the peak is
+            unknown.
+        saves_dry_runs: whether a plan far below the memory limit gets an estimated peak and no dry
+            run. Its step is then emitted for the first time at the start of the job.
+        batch_norm: over which examples batch normalisation takes its statistics, see
+            `tensoropt.graph.batch_norm`.
+        cut: how the step is cut into microbatches. None for the batch at once, and for a pipeline,
+            whose search makes its own cuts.
+        pipeline: the pipelines that are allowed; None for none.
+        rewrite: whether rewritten graphs are searched; None if bounds decide.
+        keep_less: whether strategies that keep fewer tensors than ``space`` may be searched, too,
+            if memory is short.
+        accumulate: whether several microbatches may be searched if memory is short.
+        rewrites: the substitutions that turned the script's graph into this one.
+        script_digest: the digest of the script's graph, if it is another one than ``graph``.
         budget: the price of devices, and the deadline.
     """
 
@@ -145,14 +154,14 @@ class Request:
 
     @property
     def graph_digest(self) -> str:
-        """Of the script's graph."""
+        """The digest of the script's graph."""
         return self.script_digest or self.graph.digest()
 
     def of_rewritten(self, rewrites: tuple[Rewrite, ...], graph: Graph) -> Request:
-        """The request for a step after substitutions; of no others.
+        """Return the request for the step after substitutions, without further rewriting.
 
         Raises:
-            GraphError: if the step cannot be computed in as many microbatches as this one.
+            GraphError: if the rewritten step cannot be cut into the request's microbatches.
         """
         rewritten = replace(
             self,
@@ -172,36 +181,39 @@ class Request:
 
     @property
     def keeps_less(self) -> bool:
-        """Whether strategies may keep less for the backward pass than all that it reads."""
+        """Whether strategies may keep fewer tensors than the backward pass reads."""
         return self.space.reuse or self.space.recompute
 
     @property
     def microbatches(self) -> int:
-        """In how many parts of the batch the gradients of a step are computed."""
+        """The number of microbatches of a step; 1 for the batch at once."""
         return 1 if self.cut is None else self.cut.microbatches
 
     @property
     def repeats(self) -> Mapping[str, int]:
-        """How often operators run that run for each of several microbatches."""
+        """How often each operator runs that runs once for every microbatch."""
         indices = {} if self.cut is None else self.cut.indices
         return {name: self.microbatches for name, index in indices.items() if index is not None}
 
     def in_microbatches(self, microbatches: int) -> Request:
-        """The request for a step that computes its gradients in parts.
+        """Return the request for the step in a number of microbatches.
 
         Raises:
-            GraphError: if the step cannot be computed so.
+            GraphError: if the step cannot be cut into them.
         """
         cut = cut_along_batch(self.graph, self.batch_placeholders, microbatches)
         cut.check()
         return replace(self, cut=cut)
 
     def worth_seconds(self, step_nanoseconds: int, gain: float) -> float:
-        """Seconds that the job wins where its steps become shorter by a share."""
+        """Return the seconds that the job wins if its steps become shorter by the share ``gain``.
+
+        The result is infinite if the number of steps is unknown.
+        """
         return inf if self.steps is None else self.steps * step_nanoseconds * gain / 1e9
 
     def meshes(self, devices: int) -> tuple[Refinement, ...]:
-        """The meshes that are searched, coarsest first: one but for many devices.
+        """Return the meshes that are searched, the coarsest first. For few devices it is one.
 
         Raises:
             LayoutError: if the cluster cannot give a job this number of devices.
@@ -209,11 +221,11 @@ class Request:
         return meshes_of(self.graph, self.cluster_at(devices), devices)
 
     def cost_model(self, devices: int, mesh: Mesh | None = None) -> ClusterCostModel:
-        """What things cost on so many devices: as measured where there is a profile.
+        """Return the cost model for a number of devices, with measured times if there is a profile.
 
         Args:
-            devices: how many.
-            mesh: one of `meshes`, the last of them if None.
+            devices: the number of devices.
+            mesh: one of `meshes`; the last of them if None.
 
         Raises:
             LayoutError: if the cluster cannot give a job this number of devices.
@@ -227,8 +239,11 @@ class Request:
         return MeasuredCostModel(cluster, mesh, times, self.memory_model)
 
     def shared_cores(self, devices: int) -> int | None:
-        """The cores of the machine, where a profile was measured by more ranks than these on one;
-        None where each has its own, or nothing is known."""
+        """Return the cores of a machine whose ranks share them.
+
+        The result is None if there are enough cores for all ranks, if the profile was measured on
+        several machines, or if there is no profile.
+        """
         profile = self.profile_at(devices)
         if profile is None or len(profile.setting.ranks_per_host) > 1:
             return None
@@ -237,26 +252,30 @@ class Request:
 
     @property
     def examples(self) -> int | None:
-        """The examples of a batch; None where the step is fed no batch."""
+        """The examples of a batch; None if the step is fed no batch."""
         fed = [self.shapes[name] for name in self.batch_placeholders]
         return min((shape[0] for shape in fed if shape), default=None)
 
     def device_hour_cost(self, devices: int) -> float | None:
-        """The cost of a device-hour: the budget's, or the cluster's; None where it is unknown."""
+        """Return the price of a device-hour, of the budget or of the cluster; None if unknown."""
         cost = self.budget.device_hour_cost
         return self.cluster_at(devices).device_hour_cost if cost is None else cost
 
     def strategy(self, problem: GraphProblem, numbers: Sequence[int]) -> Strategy:
-        """A strategy of a problem that was built for this, by its configurations' numbers; of the
-        step's graph, or of one microbatch's."""
+        """Return a strategy of this request, for the step's graph or that of one microbatch.
+
+        Args:
+            problem: a problem of this request.
+            numbers: the number of each node's configuration.
+        """
         configurations = problem.configurations(numbers)
         return Strategy(problem.graph, problem.mesh, configurations, self.batch_placeholders)
 
     def usable_bytes(self, devices: int) -> int:
-        """Memory of one device that a plan may use: the limit divided by the safety factor."""
+        """Return the bytes of a device that a plan may use: the limit over the safety factor."""
         return int(self.limit_bytes(devices) / self.cluster_at(devices).safety_factor)
 
     def limit_bytes(self, devices: int) -> int:
-        """Memory of one device."""
+        """Return the memory limit of one device."""
         limit = self.memory_limit_bytes
         return self.cluster_at(devices).device.memory_bytes if limit is None else limit

@@ -1,7 +1,7 @@
-"""The preflight check: which operators of a step cannot be split on a mesh, why, at what cost.
+"""The preflight check: the operators of a step that cannot be split on a mesh, why, and their cost.
 
-Nothing is searched: an operator can be split where one of its configurations splits an index,
-whatever the frontier prefers.
+The check does not search. An operator can be split if one of its configurations splits an index,
+even if no strategy of the frontier uses that configuration.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tensoropt.tdl.ops.random import DRAWN_WHOLE
 __all__ = ["Check", "OperatorCheck", "check", "check_graph"]
 
 MARKED_SHARE = 0.01
-"""An operator that cannot be split is marked above this share of the step's time."""
+"""An operator that cannot be split is marked if it takes more than this share of the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class OperatorCheck:
     """One operator that computes, as it runs whole on one device.
 
     Attributes:
-        name: the script's name of it.
-        type: TensorFlow's operator type.
-        configurations: number of ways to run it on the mesh, the fully redundant one included.
-        pieces: the most shards that one of them splits it into; 1 where it cannot be split.
-        reasons: why it cannot be split, each after the indices of its iteration space that it
-            holds for, if it has any; empty where it can.
-        time_nanoseconds: of the whole operator on one device, forward and backward (equation 1).
-            An underestimate for an operator without a description, which is counted as one
+        name: its name in the script.
+        type: its TensorFlow type.
+        configurations: the number of its configurations on the mesh, with the redundant one.
+        pieces: the most shards of a configuration; 1 if it cannot be split.
+        reasons: the reasons why it cannot be split, each with the indices of its iteration space
+            for which it holds; empty if it can be split.
+        time_nanoseconds: the time of the whole operator on one device, forward and backward
+            (equation 1). It is too low for an operator without a description, which counts as one
             operation per output element, and for one of unknown shape.
-        output_bytes: of its whole outputs, without variables that it changes in place.
+        output_bytes: the bytes of its whole outputs, without variables that it changes in place.
     """
 
     name: str
@@ -59,19 +59,19 @@ class OperatorCheck:
 
     @property
     def can_split(self) -> bool:
-        """Whether the devices could share its work."""
+        """Whether devices can share the work of the operator."""
         return self.pieces > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What can and what cannot be split of one step.
+    """The operators of a step that can be split, and those that cannot.
 
     Attributes:
-        devices: number of devices.
-        mesh_axes: sizes of the mesh axes, slowest link first.
-        cluster: name of the cluster whose times these are.
-        operators: one entry for each operator that computes, the slowest first.
+        devices: the number of devices.
+        mesh_axes: the sizes of the mesh axes, slowest link first.
+        cluster: the name of the cluster for which the times hold.
+        operators: an entry for each operator that computes, the slowest first.
     """
 
     devices: int
@@ -86,12 +86,12 @@ class Check:
 
     @property
     def time_nanoseconds(self) -> int:
-        """The step on one device."""
+        """The time of the step on one device."""
         return sum(operator.time_nanoseconds for operator in self.operators)
 
     @property
     def unsplit_nanoseconds(self) -> int:
-        """Time of the operators that every device runs, however many there are."""
+        """The time of the operators that cannot be split, on one device."""
         return sum(operator.time_nanoseconds for operator in self.unsplit)
 
     @property
@@ -101,15 +101,15 @@ class Check:
 
     @property
     def unsplit_bytes(self) -> int:
-        """Outputs of what cannot be split, which every device holds whole."""
+        """The output bytes of operators that cannot be split. Every device holds all of them."""
         return sum(operator.output_bytes for operator in self.unsplit)
 
     def share(self, operator: OperatorCheck) -> float:
-        """An operator's share of the step's time, from 0 to 1."""
+        """Return an operator's share of the step's time, from 0 to 1."""
         return self._of_step(operator.time_nanoseconds)
 
     def is_marked(self, operator: OperatorCheck) -> bool:
-        """Whether it cannot be split and takes more than 1 % of the step's time."""
+        """Whether an operator cannot be split and takes more than 1 % of the step's time."""
         return not operator.can_split and self.share(operator) > MARKED_SHARE
 
     def __str__(self) -> str:
@@ -153,8 +153,8 @@ def check_graph(
     Args:
         graph: one training step, shapes bound.
         mesh: the devices.
-        cost: their times.
-        batch_placeholders: placeholders loaded data parallel.
+        cost: the cost model of the devices.
+        batch_placeholders: the placeholders that are loaded data parallel.
 
     Raises:
         OptionError: for one device, on which nothing is split.
@@ -167,7 +167,7 @@ def check_graph(
     derivations = derivations_of(graph)
     differentiated = differentiated_inputs(graph)
     costs = OperatorCosts(mesh, cost)
-    found = []
+    checks = []
     for group in strategy_choices(graph, mesh, batch_placeholders, derivations):
         for name in group.members:
             operator, derivation = graph[name], derivations[name]
@@ -175,24 +175,24 @@ def check_graph(
                 continue
             whole = assignment_of(redundant(derivation), mesh)
             inputs = len(differentiated.get(name, ()))
-            ways = {option[name] for option in group.options}
-            pieces = max(_pieces(way, mesh) for way in ways)
-            found.append(
+            options = {option[name] for option in group.options}
+            pieces = max(_pieces(option, mesh) for option in options)
+            checks.append(
                 OperatorCheck(
                     name=name,
                     type=operator.type,
-                    configurations=len(ways),
+                    configurations=len(options),
                     pieces=pieces,
                     reasons=() if pieces > 1 else _reasons(operator, group, derivations, mesh),
                     time_nanoseconds=int(costs.of(operator, derivation, whole, inputs).time[0]),
                     output_bytes=_output_bytes(operator),
                 )
             )
-    return tuple(sorted(found, key=lambda each: -each.time_nanoseconds))
+    return tuple(sorted(checks, key=lambda check: -check.time_nanoseconds))
 
 
 def _output_bytes(operator: Operator) -> int:
-    """Of the outputs whose shape is known."""
+    """Return the bytes of the outputs whose shapes are known."""
     return sum(
         prod(spec.shape) * spec.itemsize
         for spec in operator.outputs
@@ -207,41 +207,45 @@ def _pieces(configuration: Configuration, mesh: Mesh) -> int:
 def _reasons(
     operator: Operator, group: Choices, derivations: Mapping[str, Derivation], mesh: Mesh
 ) -> tuple[str, ...]:
-    """Why no option of the operator's group splits it."""
+    """Return the reasons why no option of the operator's group splits it."""
     derivation = derivations[operator.name]
-    if any(map(any, (way.splits for way in configurations(derivation, mesh)))):
+    if any(map(any, (option.splits for option in configurations(derivation, mesh)))):
         return (_tied(operator, group, derivations, mesh),)
     if not derivation.indices:
         return (_without_indices(operator, derivation),)
     indices: dict[str, list[str]] = {}
     for number, index in enumerate(derivation.indices):
-        why = _indivisible(derivation, number, mesh) or index.reason
-        indices.setdefault(why, []).append(index.name)
-    return tuple(f"{', '.join(names)}: {why}" for why, names in indices.items())
+        reason = _indivisible(derivation, number, mesh) or index.reason
+        indices.setdefault(reason, []).append(index.name)
+    return tuple(f"{', '.join(names)}: {reason}" for reason, names in indices.items())
 
 
 def _tied(
     operator: Operator, group: Choices, derivations: Mapping[str, Derivation], mesh: Mesh
 ) -> str:
-    """The operator could be split, but not those that must lie as it does; one name per type."""
+    """Return the reason for an operator that shares its layout with one that cannot be split.
+
+    The text names one such operator of each type.
+    """
     leader = derivations[group.leader]
-    lies = f"lies as {group.leader!r} does"
-    splits = [way for way in configurations(leader, mesh) if any(way.splits)]
+    shares = f"has the layout of {group.leader!r}"
+    splits = [option for option in configurations(leader, mesh) if any(option.splits)]
     if not splits:
-        return f"{lies}, which cannot be split"
+        return f"{shares}, which cannot be split"
     blocking = [
         name
         for name in group.members
-        if all(follower_configuration(leader, way, derivations[name]) is None for way in splits)
+        if all(follower_configuration(leader, split, derivations[name]) is None for split in splits)
     ]
     if operator.name in blocking:
-        return f"{lies}, whose splits do not fit it"
+        return f"{shares}, whose splits do not fit it"
     first = {derivations[name].op_type: name for name in reversed(blocking)}
     named = ", ".join(f"{op_type} {name!r}" for op_type, name in sorted(first.items()))
-    return f"{lies}, and no split fits {named or 'all that do'}"
+    return f"{shares}, and no split fits {named or 'all operators that share it'}"
 
 
 def _without_indices(operator: Operator, derivation: Derivation) -> str:
+    """Return the reason for an operator whose iteration space has no indices."""
     if operator.type in DRAWN_WHOLE:
         return f"random: {DRAWN_WHOLE[operator.type]}"
     if operator.type not in described():
@@ -257,11 +261,11 @@ def _without_indices(operator: Operator, derivation: Derivation) -> str:
     unknown = [number for number in constants if operator.input_specs[number].value is None]
     if unknown:
         return f"the value of input {unknown[0]} is not known before it runs"
-    return "its description leaves this use of it out"
+    return "its description does not cover this use"
 
 
 def _indivisible(derivation: Derivation, number: int, mesh: Mesh) -> str:
-    """For an index that could be split into other numbers of shards; else empty."""
+    """Return the reason for an index whose extents the mesh axes do not divide; else empty."""
     index = derivation.indices[number]
     if not index.splittable:
         return ""

@@ -119,10 +119,10 @@ def test_a_point_that_is_not_there_or_does_not_fit_is_refused() -> None:
         with pytest.raises(OptionError, match=f"{len(kept)} points .* Got point={number}"):
             kept.plan_of(request, "mini_time", number)
     least = replace(request, memory_limit_bytes=plan.frontier[0][0])  # less by the safety factor
-    with pytest.raises(InfeasibleError, match=r"may use .* Got point 0 with .* a device"):
+    with pytest.raises(InfeasibleError, match=r"memory of a device.* Got point 0 with .* a device"):
         kept.plan_of(least, "mini_time", 0)
     much = Peak(2**40, 0, "of a dry run")
-    with pytest.raises(InfeasibleError, match=r"may use .* Got point 0 with a peak of"):
+    with pytest.raises(InfeasibleError, match=r"memory of a device.* Got point 0 with a peak of"):
         kept.plan_of(replace(request, dry_run_peak=lambda *_: much), "mini_time", 0)
 
 

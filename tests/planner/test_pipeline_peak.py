@@ -12,7 +12,7 @@ from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import Plan
 from tensoropt.plan.stage_plan import StagePlan
-from tensoropt.planner.plans.stage_peaks import Candidate, fitting_plan, with_peaks
+from tensoropt.planner.plans.stage_peaks import UnmadePlan, fitting_plan, with_peaks
 from tensoropt.planner.request import PipelineNumbers, Request
 
 CLUSTER = load_cluster("2x8-v100")
@@ -75,14 +75,14 @@ def test_stages_far_below_the_limit_are_not_rehearsed() -> None:
 def test_the_fastest_whose_peak_fits_is_planned() -> None:
     made: list[int] = []
 
-    def candidate(memory: int, peak: int) -> Candidate:
+    def candidate(memory: int, peak: int) -> UnmadePlan:
         def make() -> Plan:
             made.append(memory)
             if not peak:
                 raise GraphError("no such pipeline")
             return replace(plan(memory), peak_bytes=peak)
 
-        return Candidate(memory, make)
+        return UnmadePlan(memory, make)
 
     every = [candidate(m, p) for m, p in ((100, 150), (90, 140), (70, 0), (60, 110), (40, 99))]
     assert fitting_plan(request(160), every).memory_bytes == 100

@@ -163,7 +163,7 @@ def test_what_changes_a_variable_lies_as_it_does() -> None:
     found = checked(graph(w, value, assigned, mystery))
     assert found["mystery"].reasons == ("no description",)
     assert found["assign"].reasons == (
-        "lies as 'w' does, and no split fits MysteryUpdate 'mystery'",
+        "has the layout of 'w', and no split fits MysteryUpdate 'mystery'",
     )
     assert found["assign"].output_bytes == 0  # the variable's own
 

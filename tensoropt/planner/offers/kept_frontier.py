@@ -1,4 +1,4 @@
-"""The frontier of a market as JSON values: each of its points is planned without a search."""
+"""The frontier of a market as JSON values, from which any point is planned without a search."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OF_THE_MARKET = (
     "fewer_devices",
     "looked_at",
 )
-"""Fields of `Plan` that all plans of one market share."""
+"""The fields of `Plan` that all plans of a market share."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,19 +36,19 @@ class KeptFrontier:
     """The points of a market's frontier.
 
     Attributes:
-        values: as JSON has them.
+        values: the frontier as plain JSON values.
     """
 
     values: dict[str, Any]
 
     @classmethod
     def of(cls, plan: Plan, offers: Sequence[Offer], points: Sequence[UnionPoint]) -> KeptFrontier:
-        """The frontier of a market.
+        """Return the frontier of a market.
 
         Args:
-            plan: of the market.
-            offers: all of them.
-            points: of the frontier, by ascending memory, as ``plan.frontier`` has them.
+            plan: a plan of the market.
+            offers: all offers of the market.
+            points: the points of the frontier, in the order of ``plan.frontier``.
         """
         numbers: dict[int, list[int]] = {}
         for point in points:
@@ -61,7 +61,7 @@ class KeptFrontier:
                 [places[point.frontier], numbers[point.frontier].index(point.number)]
                 for point in points
             ],
-            "offers": [kept_offer(offers[offer], each) for offer, each in numbers.items()],
+            "offers": [kept_offer(offers[offer], points) for offer, points in numbers.items()],
             **{name: getattr(plan, name) for name in OF_THE_MARKET},
         }
         plain: dict[str, Any] = json.loads(json.dumps(kept))
@@ -69,7 +69,7 @@ class KeptFrontier:
 
     @classmethod
     def from_json(cls, values: object) -> KeptFrontier:
-        """The frontier that ``values`` are of.
+        """Return the frontier that ``values`` describe.
 
         Raises:
             PlanError: if the values break the schema, or were changed.
@@ -93,17 +93,17 @@ class KeptFrontier:
         return len(self.values["points"])
 
     def plan_of(self, request: Request, option: str, number: int) -> Plan:
-        """The plan of a point.
+        """Return the plan of a point.
 
         Args:
-            request: for which the frontier was found.
-            option: likewise.
-            number: of the point, its place in ``Plan.frontier``.
+            request: the request for which the frontier was searched.
+            option: the option for which it was searched.
+            number: the number of the point in ``Plan.frontier``.
 
         Raises:
-            OptionError: if there is no such point.
+            OptionError: if the frontier has no point with this number.
             InfeasibleError: if the point does not fit the memory limit.
-            PlanError: if the frontier is of another step.
+            PlanError: if the frontier is that of another step.
             GraphError: if the step cannot be executed by the point's stages.
         """
         if not 0 <= number < len(self):
@@ -130,9 +130,8 @@ class KeptFrontier:
 
 def _does_not_fit(number: int, amount: str, limit: int) -> InfeasibleError:
     return InfeasibleError(
-        "a point that is taken fits the memory limit of a device, of which it may use "
-        f"{bytes_of(limit)}. Got point {number} with {amount}; take a point of less memory, or "
-        "raise memory_limit_bytes."
+        f"a chosen point fits the memory of a device, {bytes_of(limit)}. Got point "
+        f"{number} with {amount}; choose a point with less memory, or raise memory_limit_bytes."
     )
 
 

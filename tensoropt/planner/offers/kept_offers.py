@@ -1,8 +1,8 @@
 """Offers as JSON values, from which another process makes the same plans without a search.
 
-An offer of strategies keeps a configuration number of every node for each point. An offer of
-pipelines keeps its pipelines, and the strategies that the searches of their stages have found. The
-step, its problem and its prices are made anew: they follow from the request.
+For an offer of strategies, the values have the configuration number of every node for each point.
+For an offer of pipelines, they have the pipelines, and the strategies found by the searches of
+their stages. The step, its problem and its prices are computed again from the request.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ __all__ = ["kept_offer", "offer_of"]
 
 
 def kept_offer(offer: Offer, numbers: Sequence[int]) -> dict[str, Any]:
-    """Some points of an offer as JSON values.
+    """Return some points of an offer as JSON values.
 
     Args:
-        offer: of strategies or of pipelines.
-        numbers: of its points, ascending.
+        offer: an offer of strategies or of pipelines.
+        numbers: the numbers of the points, ascending.
     """
     request = offer.request
     step = {
-        "rewrites": [each.to_json() for each in request.rewrites],
+        "rewrites": [rewrite.to_json() for rewrite in request.rewrites],
         "space": asdict(request.space),
         "microbatches": request.microbatches,
     }
     if isinstance(offer, Strategies):
         return {"step": step, "strategies": _strategies(offer, numbers)}
-    assert isinstance(offer, Pipelines), "the other kind of offers"
+    assert isinstance(offer, Pipelines), "there are two classes of offers"
     return {"step": step, "pipelines": _pipelines(offer, numbers)}
 
 
 def offer_of(request: Request, values: Mapping[str, Any], points: Points) -> Offer:
-    """The inverse of `kept_offer`, with the kept points alone.
+    """Return the offer that `kept_offer` described, with the kept points alone.
 
     Args:
-        request: of the script's step, on the devices of the plans.
-        values: that `kept_offer` returned, for an equal request.
+        request: the request for the script's step, on the devices of the plans.
+        values: the values that `kept_offer` returned for an equal request.
         points: the bytes and nanoseconds of the kept points.
 
     Raises:
-        PlanError: if the step is another one than that of the offer.
+        PlanError: if the step is not that of the offer.
     """
     step = _step(request, values["step"])
     if "strategies" in values:
@@ -67,7 +67,7 @@ def offer_of(request: Request, values: Mapping[str, Any], points: Points) -> Off
 
 
 def _step(request: Request, values: Mapping[str, Any]) -> Request:
-    """The request for the step of an offer."""
+    """Return the request for the step of an offer."""
     rewrites = tuple(map(Rewrite.from_json, values["rewrites"]))
     if rewrites:
         graph = rewritten(request.graph, rewrites, request.roots)
@@ -91,7 +91,8 @@ def _strategies(offer: Strategies, numbers: Sequence[int]) -> dict[str, Any]:
 
 def _strategies_of(request: Request, values: Mapping[str, Any], points: Points) -> Strategies:
     devices, axes = request.devices, tuple(values["mesh"])
-    mesh = next((each.mesh for each in request.meshes(devices) if each.mesh.axes == axes), None)
+    meshes = [refinement.mesh for refinement in request.meshes(devices)]
+    mesh = next((mesh for mesh in meshes if mesh.axes == axes), None)
     problem, strategies = searched_problem(request, devices, mesh), rows_of(values["points"])
     counts = [len(group.options) for group in problem.choices]
     if strategies.shape[1] != len(counts) or (strategies >= np.array(counts)).any():
@@ -115,7 +116,7 @@ def _pipelines(offer: Pipelines, numbers: Sequence[int]) -> dict[str, Any]:
     searches: list[PipelineSearch] = []
     pipelines = []
     strategies: list[dict[tuple[int, int], list[str]]] = []
-    for search, pipeline in map(offer.found.__getitem__, numbers):
+    for search, pipeline in map(offer.pipelines.__getitem__, numbers):
         if search not in searches:
             searches.append(search)
             strategies.append({})
@@ -131,33 +132,33 @@ def _pipelines(offer: Pipelines, numbers: Sequence[int]) -> dict[str, Any]:
                 "ended_by": search.ended_by,
                 "strategies": [
                     {"devices": devices, "examples": examples, "rows": rows}
-                    for (devices, examples), rows in found.items()
+                    for (devices, examples), rows in of_search.items()
                 ],
             }
-            for search, found in zip(searches, strategies, strict=True)
+            for search, of_search in zip(searches, strategies, strict=True)
         ],
         "pipelines": pipelines,
     }
 
 
 def _pipelines_of(request: Request, values: Mapping[str, Any]) -> Pipelines:
-    searches = [_search_of(request, each) for each in values["searches"]]
-    found = [
+    searches = [_search_of(request, search) for search in values["searches"]]
+    pipelines = [
         (
-            searches[each["search"]],
+            searches[pipeline["search"]],
             Pipeline(
-                tuple(Stage(**stage) for stage in each["stages"]),
-                each["copies"],
-                each["microbatches"],
-                each["schedule"],
-                each["time"],
-                each["memory"],
-                tuple(tuple(map(_part_of, parts)) for parts in each["parts"]),
+                tuple(Stage(**stage) for stage in pipeline["stages"]),
+                pipeline["copies"],
+                pipeline["microbatches"],
+                pipeline["schedule"],
+                pipeline["time"],
+                pipeline["memory"],
+                tuple(tuple(map(_part_of, parts)) for parts in pipeline["parts"]),
             ),
         )
-        for each in values["pipelines"]
+        for pipeline in values["pipelines"]
     ]
-    return Pipelines(values["kind"], request, found)
+    return Pipelines(values["kind"], request, pipelines)
 
 
 def _part_of(values: Mapping[str, Any]) -> Part:
@@ -166,9 +167,9 @@ def _part_of(values: Mapping[str, Any]) -> Part:
 
 
 def _search_of(request: Request, values: Mapping[str, Any]) -> PipelineSearch:
-    """A search whose stages' strategies are known."""
+    """Return a search that has the kept strategies of stages instead of searching them."""
     known = {
-        (each["devices"], each["examples"]): rows_of(each["rows"]) for each in values["strategies"]
+        (kept["devices"], kept["examples"]): rows_of(kept["rows"]) for kept in values["strategies"]
     }
     block = rows_of([values["block"]])[0]
     devices = request.devices
@@ -181,6 +182,6 @@ def _search_of(request: Request, values: Mapping[str, Any]) -> PipelineSearch:
 
 def _of_another_step() -> PlanError:
     return PlanError(
-        "a kept frontier is of the step that it is taken for. Got one of another step; search the "
-        "frontier again."
+        "a kept frontier is used for the step for which it was searched. Got the frontier of "
+        "another step; search it again."
     )

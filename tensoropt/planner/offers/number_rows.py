@@ -1,4 +1,4 @@
-"""Rows of numbers as short texts: strategies of a frontier differ little from point to point."""
+"""Rows of numbers as short texts, for the strategies of a frontier, which differ little."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["rows_of", "texts_of"]
 
 
 def texts_of(rows: Int64Array) -> list[str]:
-    """One text for each row of an int64[rows, columns].
+    """Return one text for each row of an int64[rows, columns].
 
-    The first row has all its numbers. A later row has ``column:number`` where it differs from the
-    row before.
+    The first text has all numbers of its row. A later text has ``column:number`` for each column
+    whose number differs from that of the row before.
     """
     texts = [" ".join(map(str, rows[0].tolist()))] if len(rows) else []
     for before, row in pairwise(rows):
@@ -28,10 +28,10 @@ def texts_of(rows: Int64Array) -> list[str]:
 
 
 def rows_of(texts: Sequence[str]) -> Int64Array:
-    """The inverse of `texts_of`, int64[rows, columns].
+    """Return the int64[rows, columns] of which `texts_of` made the texts.
 
     Raises:
-        PlanError: if a text changes a column that the first row lacks.
+        PlanError: if a text changes a column that the first row does not have.
     """
     row = np.array([int(number) for number in texts[0].split()], np.int64)
     rows = [row]
@@ -41,7 +41,7 @@ def rows_of(texts: Sequence[str]) -> Int64Array:
             column, number = map(int, change.split(":"))
             if column >= len(row):
                 raise PlanError(
-                    f"a row of numbers changes its columns. Got column {column} of {len(row)}; "
+                    f"a row of numbers has {len(row)} columns. Got a change of column {column}; "
                     "search the frontier again."
                 )
             row[column] = number

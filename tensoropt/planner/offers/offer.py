@@ -1,4 +1,4 @@
-"""An offer: strategies of one kind for a step, and what every kind tells of them."""
+"""The base class of offers: strategies of one kind for a step."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Points = list[tuple[int, int]]
 """Bytes of a device and nanoseconds of a step, as the search adds them up."""
 
 PIPELINE = "stages"
-"""The kind of offers whose microbatches pass through stages."""
+"""The kind of the offers in which microbatches pass through stages."""
 
 
 class Offer(ABC):
-    """Strategies of one kind: the points of a frontier, of which each can be planned.
+    """Strategies of one kind: a frontier, any point of which can be planned.
 
-    Points are found and compared within an offer by the sums of the search. Offers are compared
-    with each other by `price`, the predicted time of a step as it is executed.
+    Within an offer, points are compared by the sums of the search. Offers are compared with each
+    other by `price`, the predicted time of a step as it is executed.
 
     Attributes:
         request: the step, after the transformations of this offer.
-        kind: what the space is called that made it, such as "whole batch" or "stages".
+        kind: the name of its space, such as "whole batch" or "stages".
     """
 
     request: Request
@@ -34,36 +34,36 @@ class Offer(ABC):
     @property
     @abstractmethod
     def points(self) -> Points:
-        """Of all of its strategies, whether they fit the memory or not, by ascending memory."""
+        """The points of all strategies, even if they do not fit the memory, by ascending memory."""
 
     @abstractmethod
     def price_of(self, number: int) -> int:
-        """Nanoseconds of a step of one of `points`, as it is executed."""
+        """Return the predicted nanoseconds of a step of one of `points`, as it is executed."""
 
     @abstractmethod
     def way_of(self, number: int) -> str:
-        """What one of `points` is, in a few words, such as "2 stages, 8 microbatches"."""
+        """Describe one of `points` in a few words, such as "2 stages, 8 microbatches"."""
 
     @abstractmethod
     def plan(self, option: str) -> Plan:
-        """The plan of the fastest strategy whose memory and peak fit.
+        """Return the plan of the fastest strategy whose memory and peak fit.
 
         Raises:
-            InfeasibleError: none fits.
-            Exception: none can be executed; why the first of them cannot.
+            InfeasibleError: no strategy fits.
+            Exception: no strategy can be executed; it is the error of the first of them.
         """
 
     @abstractmethod
     def plan_of(self, number: int, option: str) -> Plan:
-        """The plan of one of `points`.
+        """Return the plan of one of `points`.
 
         Raises:
-            Exception: it cannot be executed.
+            Exception: the point cannot be executed.
         """
 
     @property
     def fitting(self) -> list[int]:
-        """Numbers of the points that fit the memory, the fastest first."""
+        """The numbers of the points that fit the memory, the fastest first."""
         usable = self.request.usable_bytes(self.request.devices)
         points = self.points
         fits = [number for number, (memory, _) in enumerate(points) if memory <= usable]
@@ -71,24 +71,26 @@ class Offer(ABC):
 
     @cached_property
     def price(self) -> int | None:
-        """The price of the fastest point that fits; None where none does."""
+        """The price of the fastest point that fits; None if no point fits."""
         fitting = self.fitting
         return self.price_of(fitting[0]) if fitting else None
 
     @property
     def allowed_price(self) -> int:
-        """The price of what its peak of memory allows, too, which may take dry runs; some point
-        fits. Where peaks are known of plans alone, it is `price`.
+        """The price of the fastest point whose peak of memory fits, too. It may take dry runs.
+
+        It is only asked for if a point fits. In this class it is `price`: a subclass that can
+        predict peaks before it makes a plan overrides it.
 
         Raises:
             InfeasibleError: no peak fits.
         """
-        assert self.price is not None, "some point fits"
+        assert self.price is not None, "a point fits"
         return self.price
 
     @property
     def complexity(self) -> tuple[bool, ...]:
-        """Of offers that are as fast, the one is planned that compares as least."""
+        """The order of offers that are about as fast: the least one is planned."""
         return (
             self.kind == PIPELINE,
             self.kind != PIPELINE and self.is_staged,
@@ -99,5 +101,5 @@ class Offer(ABC):
 
     @property
     def is_staged(self) -> bool:
-        """Whether devices have different operators."""
+        """Whether devices run different operators."""
         return False

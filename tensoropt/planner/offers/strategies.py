@@ -1,4 +1,4 @@
-"""Strategies in which each device has its part of all operators: a frontier, and its choice."""
+"""The offer in which each device runs its part of all operators: a frontier and its choice."""
 
 from __future__ import annotations
 
@@ -31,29 +31,30 @@ from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 __all__ = ["Choice", "Strategies", "choice_of", "executed_step", "preferred"]
 
 _SLOWER_TRIED = 2
-"""Points of the frontier that are tried where the dry run of the fastest fails."""
+"""Slower points of the frontier that are tried if the dry run of the chosen one fails."""
 _EMITTED_OPERATORS = 4_000
-"""Operators that are emitted in some seconds."""
+"""The most operators of a step that is quick to emit, in some seconds."""
 _PREFERRED = (
     "data parallelism is planned: steps of the frontier's fastest point are predicted to be at most"
-    f" {SAME_TIME:.0%} faster, which is closer than predictions tell"
+    f" {SAME_TIME:.0%} faster, which is within the error of predictions"
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A point that fits the memory limit, and what it was chosen from.
+    """The strategy that is planned of a frontier.
 
     Attributes:
-        request: on the devices that are used.
-        problem: that was searched.
-        frontier: of the problem.
+        request: the step, on the devices that are used.
+        problem: the searched problem.
+        frontier: its frontier.
         point: the number of the frontier's fastest point that fits.
-        peak: peak memory of what is planned.
-        option: that chose it.
-        preferred: what is planned in place of the point: data parallelism where predictions do not
-            tell them apart, or the fastest that can be executed.
-        notes: for the plan.
+        peak: the peak memory of the planned strategy.
+        option: the option for which it was chosen.
+        preferred: the strategy that is planned in place of the point: data parallelism if it is
+            about as fast, or the fastest strategy that can be executed. None if the point is
+            planned.
+        notes: notes for the plan.
     """
 
     request: Request
@@ -67,21 +68,21 @@ class Choice:
 
     @property
     def excess_bytes(self) -> int:
-        """By how much the peak is above the memory limit, where no point was found that fits."""
+        """The bytes by which the peak exceeds the memory limit; 0 if it fits."""
         return self.peak.excess_bytes(self.request.limit_bytes(self.request.devices))
 
     @property
     def planned(self) -> FrontierPoint:
-        """The point, or what is preferred to it."""
+        """The planned strategy."""
         return self.preferred or self.frontier[self.point]
 
     @property
     def price(self) -> int:
-        """Nanoseconds of a step of what is planned, as it is executed."""
+        """The predicted nanoseconds of a step of the planned strategy, as it is executed."""
         return executed_step(self.request, self.problem, self.planned)
 
     def plan(self) -> Plan:
-        """The plan of the point, or of what is preferred to it."""
+        """Return the plan."""
         notes = list(self.notes)
         without: tuple[tuple[int, int], ...] = ()
         peaks = looked_at("peaks along the frontier", self.frontier_peaks, without, notes)
@@ -99,10 +100,10 @@ class Choice:
         )
 
     def frontier_peaks(self) -> tuple[tuple[int, int], ...]:
-        """Peaks along the frontier, see `tensoropt.planner.prices.frontier_peaks`."""
+        """Return peaks along the frontier, see `tensoropt.planner.prices.frontier_peaks`."""
         known = {} if self.preferred else {self.point: self.peak}
         look = partial(frontier_peaks, self.request, self.problem, self.frontier, known)
-        if not can_be_estimated(self.request):  # dry runs are made where a limit is near
+        if not can_be_estimated(self.request):  # whether there are dry runs depends on the limit
             return look()
         devices = self.problem.mesh.size
         return search_once("peaks along the frontier", self.request, devices, look)
@@ -115,87 +116,91 @@ def choice_of(
     option: str,
     parallel: Callable[[], FrontierPoint | None] | None = None,
 ) -> Choice:
-    """The fastest point whose memory and peak fit, or data parallelism; of the least excess, if no
-    peak fits. Some point's memory does.
+    """Return the strategy that is planned of a frontier.
 
-    Where the dry run of the choice fails, the first of slower strategies whose dry run succeeds is
-    planned: the next points of the frontier, data parallelism, every operator whole.
+    It is data parallelism if that is `preferred` and its peak fits; else the fastest point whose
+    memory and peak fit; else the point whose peak exceeds the limit least. At least one point's
+    memory has to fit.
+
+    If the dry run of this strategy fails, the first slower strategy whose dry run succeeds takes
+    its place: the next points of the frontier, data parallelism, every operator whole.
 
     Args:
         request: the step.
-        problem: that was searched.
-        frontier: of it.
-        option: that chooses.
-        parallel: tells what is `preferred`, if that is worked out elsewhere.
+        problem: the searched problem.
+        frontier: its frontier.
+        option: the option for which a strategy is chosen.
+        parallel: returns the result of `preferred`, if a caller has it already.
     """
     notes: list[str] = []
     look = parallel or partial(preferred, request, problem, frontier)
     simplest = looked_at("data parallelism", look, None, notes)
-    found: Choice | None = None
+    choice: Choice | None = None
     if simplest is not None:
         peak = predicted_peak(request, problem, simplest.strategy.tolist())
         if not peak.excess_bytes(request.limit_bytes(problem.mesh.size)):
             point = frontier.fastest(request.usable_bytes(problem.mesh.size))
             notes.append(_PREFERRED)
-            found = Choice(request, problem, frontier, point, peak, option, simplest, tuple(notes))
-    if found is None:
+            choice = Choice(request, problem, frontier, point, peak, option, simplest, tuple(notes))
+    if choice is None:
         point, peak = fitting_point(request, problem, frontier)
-        found = Choice(request, problem, frontier, point, peak, option, notes=tuple(notes))
-    return _executable(found) if found.peak.note else found
+        choice = Choice(request, problem, frontier, point, peak, option, notes=tuple(notes))
+    return _executable(choice) if choice.peak.note else choice
 
 
 def _executable(choice: Choice) -> Choice:
-    """A slower strategy in place of one whose dry run fails; the same one where all of them do."""
+    """Return a slower choice whose dry run succeeds; the same one if the dry runs of all fail."""
     request, problem, frontier = choice.request, choice.problem, choice.frontier
     if is_demanded(request):
         return choice
-    rehearsed = replace(request, saves_dry_runs=False)  # whatever the memory that they take
-    simple = simple_frontiers(request, problem)
+    with_dry_runs = replace(request, saves_dry_runs=False)
+    simple = [points[0] for points in simple_frontiers(request, problem)]
     slower = range(choice.point - 1, max(choice.point - 1 - _SLOWER_TRIED, -1), -1)
-    for point in (*map(frontier.__getitem__, slower), *(each[0] for each in simple)):
+    for point in (*map(frontier.__getitem__, slower), *simple):
         if np.array_equal(point.strategy, choice.planned.strategy):
             continue
-        peak = predicted_peak(rehearsed, problem, point.strategy.tolist())
+        peak = predicted_peak(with_dry_runs, problem, point.strategy.tolist())
         if not peak.note and not peak.excess_bytes(request.limit_bytes(problem.mesh.size)):
-            notes = tuple(each for each in choice.notes if each != _PREFERRED)
+            notes = tuple(note for note in choice.notes if note != _PREFERRED)
             notes += (left_out(choice.peak.note),)
             return replace(choice, peak=peak, preferred=point, notes=notes)
     return choice
 
 
 def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> FrontierPoint | None:
-    """Data parallelism, where it is preferred to the frontier's fastest point that fits.
+    """Return data parallelism if it fits and is about as fast as the fastest point that fits.
 
-    It is where its step is predicted to take about as long: of many points one is the fastest by
-    errors of its prediction, too, and data parallelism is what a script is known to do.
+    Then it is preferred: the fastest of many points owes some of its lead to errors of prediction,
+    and users know data parallelism. The result is None if it is not preferred, or if it is the
+    fastest point itself.
     """
     if request.algorithm != "ft" or problem.mesh.size == 1:
         return None
     usable = request.usable_bytes(problem.mesh.size)
-    (found,) = data_parallel.solve(problem)
-    if found.memory > usable:
+    (parallel,) = data_parallel.solve(problem)
+    if parallel.memory > usable:
         return None
     fastest = frontier[frontier.fastest(usable)]
-    if np.array_equal(fastest.strategy, found.strategy):
+    if np.array_equal(fastest.strategy, parallel.strategy):
         return None
-    ours, theirs = (executed_step(request, problem, point) for point in (fastest, found))
-    return found if theirs <= (1 + SAME_TIME) * ours else None
+    least, time = (executed_step(request, problem, point) for point in (fastest, parallel))
+    return parallel if time <= (1 + SAME_TIME) * least else None
 
 
 def executed_step(request: Request, problem: GraphProblem, point: FrontierPoint) -> int:
-    """Nanoseconds of a point's step, predicted as it is executed."""
+    """Return the predicted nanoseconds of a point's step, as it is executed."""
     planned = request.strategy(problem, point.strategy.tolist())
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     return step_time(planned, cost, reads=request.reads, repeats=request.repeats).total
 
 
 class Strategies(Offer):
-    """The frontier of a step: of the batch at once, or of each of several microbatches.
+    """The offer of a frontier, for the batch at once or in microbatches.
 
     Args:
         request: the step.
-        problem: that was searched.
-        frontier: of it.
+        problem: the searched problem.
+        frontier: its frontier.
     """
 
     def __init__(self, request: Request, problem: GraphProblem, frontier: Frontier) -> None:
@@ -204,7 +209,7 @@ class Strategies(Offer):
 
     @classmethod
     def of(cls, request: Request) -> Strategies:
-        """Search the frontier on the request's devices."""
+        """Return the offer of a request, after a search of its frontier."""
         return cls(request, *search_frontier(request, request.devices))
 
     @cached_property
@@ -223,7 +228,7 @@ class Strategies(Offer):
 
     @cached_property
     def choice(self) -> Choice:
-        """The fastest point that fits, or what is preferred to it; some point's memory fits."""
+        """The strategy that is planned. It exists if the memory of at least one point fits."""
         problem, frontier = self.problem, self.frontier
         return choice_of(self.request, problem, frontier, "mini_time", lambda: self._preferred)
 
@@ -233,22 +238,21 @@ class Strategies(Offer):
 
     @cached_property
     def price(self) -> int | None:
-        """The price of the fastest point whose memory fits, or of what is preferred to it."""
+        """The price of `_fastest`; None if no point's memory fits."""
         if self.frontier.memory[0] > self.request.usable_bytes(self.request.devices):
             return None
         return executed_step(self.request, self.problem, self._fastest)
 
     @cached_property
     def _fastest(self) -> FrontierPoint:
-        """The fastest point whose memory fits, or what is preferred to it."""
-        point = looked_at(
-            "data parallelism", lambda: self._preferred, None, []
-        )  # the choice notes a failure
+        """The fastest point whose memory fits, or data parallelism if that is preferred."""
+        failures: list[str] = []  # `choice` notes the same failure
+        point = looked_at("data parallelism", lambda: self._preferred, None, failures)
         return self.frontier[self.fitting[0]] if point is None else point
 
     @cached_property
     def allowed_price(self) -> int:
-        """See `Offer`: that of the choice, which mostly is the point that `price` has priced."""
+        """The price of the choice. Often the choice is `_fastest`, which has been priced."""
         choice = self._allowed
         if self.price and np.array_equal(choice.planned.strategy, self._fastest.strategy):
             return self.price
@@ -256,7 +260,7 @@ class Strategies(Offer):
 
     @property
     def is_quick_to_emit(self) -> bool:
-        """Whether a dry run takes at most some seconds, so that it may serve to bound searches."""
+        """Whether a dry run takes only some seconds, so that its result can bound searches."""
         return len(self.request.graph) * self.request.microbatches <= _EMITTED_OPERATORS
 
     def plan(self, option: str) -> Plan:
@@ -265,7 +269,7 @@ class Strategies(Offer):
 
     @property
     def _allowed(self) -> Choice:
-        """The choice, whose peak fits."""
+        """The choice, if its peak fits."""
         if self.choice.excess_bytes:
             raise InfeasibleError("its peak of memory is too high")
         return self.choice

@@ -1,4 +1,4 @@
-"""Strategies in place of one that cannot be executed: data parallelism, every operator whole."""
+"""Simple strategies in place of one that cannot be executed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["is_demanded", "left_out", "simple_frontiers"]
 
 
 def left_out(reason: str) -> str:
-    """The note of a plan that is taken in place of a faster one."""
+    """Return the note of a plan that replaces a faster one."""
     return f"a faster plan cannot be executed and is left out: {reason}"
 
 
 def is_demanded(request: Request) -> bool:
-    """Whether a script demands strategies of a kind, so that no others may be planned instead."""
+    """Whether a script demands stages or an algorithm, so that no other plan may replace it."""
     stages = request.pipeline is not None and request.pipeline.stages is not None
     return stages or request.algorithm != "ft"
 
 
 def simple_frontiers(request: Request, problem: GraphProblem) -> Iterator[Frontier]:
-    """Data parallelism, then every operator whole, as far as they fit the memory; a point each."""
+    """Yield data parallelism, then every operator whole, if they fit; each has one point."""
     usable = request.usable_bytes(problem.mesh.size)
     for baseline in (data_parallel, whole):
         frontier = baseline.solve(problem)

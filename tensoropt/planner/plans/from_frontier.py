@@ -1,4 +1,4 @@
-"""A point of a frontier as a plan, with what its strategy means for each operator."""
+"""A point of a frontier as a plan, with the splits of every operator."""
 
 from __future__ import annotations
 
@@ -31,10 +31,18 @@ def plan_for(
     peaks: tuple[tuple[int, int], ...] = (),
     fewer_devices: tuple[tuple[int, int | None], ...] = (),
 ) -> Plan:
-    """A strategy as a plan, with the frontier that it is of or was compared with.
+    """Return the plan of a strategy.
 
-    Its peak is predicted where it is not known yet; ``peaks`` are those of the frontier, and
-    ``fewer_devices`` are as of `Plan`.
+    Args:
+        request: the step.
+        problem: the problem of the strategy.
+        frontier: the frontier of the strategy, or with which it was compared.
+        point: the strategy.
+        option: the option for which it was chosen.
+        peak: its peak memory; predicted here if None.
+        notes: further notes of the plan.
+        peaks: the peaks along the frontier, see `Plan.frontier_peaks`.
+        fewer_devices: the times on fewer devices, see `Plan.fewer_devices`.
     """
     strategy = [int(number) for number in point.strategy]
     cost = request.cost_model(problem.mesh.size, problem.mesh)
@@ -81,6 +89,7 @@ def plan_for(
 
 
 def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[OperatorPlan, ...]:
+    """Return the operators of a strategy, each with its own time and memory."""
     number_of = {
         name: number
         for group, number in zip(problem.choices, problem.simplest(strategy), strict=True)
@@ -113,13 +122,22 @@ def operator_plan(
     time: int,
     memory: int,
 ) -> OperatorPlan:
-    """An operator of a plan, as its configuration splits it over a mesh; nanoseconds, bytes."""
-    written, inputs, output = _maps_of(derivation, configuration, mesh)
+    """Return an operator of a plan.
+
+    Args:
+        operator: the operator.
+        derivation: its iteration space.
+        configuration: its splits over the mesh.
+        mesh: the devices.
+        time: its nanoseconds in a step.
+        memory: its bytes on a device.
+    """
+    device_mesh, inputs, output = _maps_of(derivation, configuration, mesh)
     return OperatorPlan(
         name=operator.name,
         type=operator.type,
         splits=configuration.splits,
-        mesh=written,
+        mesh=device_mesh,
         inputs=inputs,
         output=output,
         time_nanoseconds=time,
@@ -131,7 +149,11 @@ def operator_plan(
 def _maps_of(
     derivation: Derivation, configuration: Configuration, mesh: Mesh
 ) -> tuple[str, tuple[str, ...], str]:
-    """A configuration as the paper writes it: one device mesh, and a map for each tensor."""
+    """Return a configuration as the paper writes it.
+
+    Returns:
+        The device mesh, the maps of all inputs, and the map of the first output.
+    """
     sizes, of_index = Layout(configuration.splits).mesh_and_map(mesh)
 
     def tensor_map(dims: Sequence[int | None]) -> str:

@@ -1,4 +1,4 @@
-"""A pipeline of a frontier as a plan: the strategies of its stages, operator by operator."""
+"""A pipeline of a frontier as a plan, with the splits of every operator in its stage."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def plan_for_pipeline(
     option: str,
     notes: Sequence[str] = (),
 ) -> Plan:
-    """A pipeline as a plan, with the peaks of its stages.
+    """Return the plan of a pipeline, with the peaks of its stages.
 
     Args:
-        request: what it was searched for.
-        search: which found it.
-        pipeline: at least two stages.
-        frontier: memory and time of what it was chosen from, its own among them.
-        option: that chose it.
-        notes: of the plan.
+        request: the step.
+        search: the search that found the pipeline.
+        pipeline: a pipeline of at least two stages.
+        frontier: memory and time of the points from which it was chosen.
+        option: the option for which it was chosen.
+        notes: notes of the plan.
 
     Raises:
         GraphError: if the step cannot be executed by these stages.
@@ -93,12 +93,12 @@ def plan_for_pipeline(
 
 
 def executed_nanoseconds(request: Request, search: PipelineSearch, pipeline: Pipeline) -> int:
-    """The predicted time of a step as it is executed."""
+    """Return the predicted nanoseconds of a step, as it is executed."""
     return pipeline.simulated_time(_shared_cores(request, pipeline)) + search.step_nanoseconds
 
 
 def _shared_cores(request: Request, pipeline: Pipeline) -> SharedCores | None:
-    """The cores that all devices share, if they do by the profile."""
+    """Return the cores that all devices share, by the profile; None if they share none."""
     cores = request.shared_cores(request.devices)
     if cores is None:
         return None
@@ -106,19 +106,19 @@ def _shared_cores(request: Request, pipeline: Pipeline) -> SharedCores | None:
 
 
 def _mesh_of(search: PipelineSearch, pipeline: Pipeline, stage: Stage) -> Mesh:
-    """The devices of a stage in all copies: those of a machine are its inner axes."""
+    """Return the mesh of a stage's devices in all copies; the axes within a machine come last."""
     within = search.within_machine(stage.devices)
     across = pipeline.copies * stage.devices // within.size
     return Mesh((*Mesh.of(across).axes, *within.axes))
 
 
 def _on_all_machines(configuration: Configuration, index: int | None, across: int) -> Configuration:
-    """The configuration of an operator on one machine, on several that divide the examples.
+    """Return the configuration of an operator on several machines, which share the examples.
 
     Args:
-        configuration: on the axes of one.
-        index: of the examples in the operator's iteration space; None where there is none.
-        across: how many axes are of machines, before the others.
+        configuration: the configuration on the axes of one machine.
+        index: the number of the examples' index in the iteration space; None if there is none.
+        across: the number of axes between machines, which come first.
     """
     splits = [tuple(axis + across for axis in axes) for axes in configuration.splits]
     if index is not None:
@@ -132,9 +132,10 @@ def _operators(
     stage_of: Mapping[str, int],
     meshes: Sequence[Mesh],
 ) -> Iterator[tuple[int, OperatorPlan]]:
-    """The operators of all stages, in the order of the step, each with its stage.
+    """Yield the operators of all stages with their stages, in the order of the step.
 
-    Times are those of all microbatches; memory is that of those in flight.
+    The time of an operator is that of all microbatches. Its memory is that of the microbatches in
+    flight.
     """
     count, number = pipeline.microbatches, len(pipeline.stages)
     examples = search.examples // pipeline.copies // count

@@ -1,4 +1,4 @@
-"""The peaks of memory of a pipeline's stages, and the fastest plan whose peaks fit."""
+"""The memory peaks of a pipeline's stages, and the fastest plan whose peaks fit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tensoropt.planner.plans.fallbacks import is_demanded, left_out
 from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 
-__all__ = ["Candidate", "failed_in_dry_run", "fitting_plan", "with_peaks"]
+__all__ = ["UnmadePlan", "failed_in_dry_run", "fitting_plan", "with_peaks"]
 
 
-class Candidate(NamedTuple):
-    """A plan to be made.
+class UnmadePlan(NamedTuple):
+    """A plan that has not been made yet.
 
     Attributes:
-        memory: that the search adds up, in bytes.
-        make: makes it.
-        kind: of those whose peaks are about as much above that memory.
+        memory: its bytes, as the search adds them up.
+        make: returns the plan.
+        kind: candidates of the same kind have peaks that exceed ``memory`` by about as much.
     """
 
     memory: int
@@ -33,20 +33,25 @@ class Candidate(NamedTuple):
     kind: int = 0
 
 
-_LARGE = 0.9  # of the memory of the largest stage: such a stage may have the highest peak
-_LARGE_AGAIN = 0.7  # likewise where it runs its forward pass again, beside its backward pass
+_LARGE = 0.9
+"""A stage with at least this share of the largest stage's memory may have the highest peak."""
+_LARGE_AGAIN = 0.7
+"""The same share for a stage with recomputation, whose peak is further above its memory."""
 _LEAST_TRIED, _MOST_TRIED = 2, 6
+"""The fewest and the most candidates of a kind that are tried."""
 _EMITTED_OPERATORS = 8000
-"""In all dry runs of a choice, roughly, as `tensoropt.planner.prices.peak` has it."""
+"""The approximate number of operators that all dry runs of a choice emit."""
 
 
 def with_peaks(request: Request, plan: Plan) -> Plan:
-    """A plan of stages with their predicted peaks, where a dry run tells them: those of the stages
-    that take most memory, as each takes about as long as building the execution graph.
+    """Return a plan of stages with the peaks that dry runs predict.
 
-    A plan far below the memory limit has the sum of its largest stage for an estimated peak, where
-    the request saves dry runs. A script that demands stages has dry runs of them all the same: no
-    other plan could take the place of one that the start of the job fails to emit.
+    A dry run of a stage takes about as long as building its execution graph, so only stages with
+    much memory have one.
+
+    If the plan is far below the memory limit and the request saves dry runs, its peak is estimated:
+    it is the memory of the largest stage. If the script demands stages, dry runs are made even
+    then. Otherwise the start of the job might fail to emit the plan, and no other could replace it.
     """
     if request.stage_peak is None:
         return plan
@@ -67,50 +72,50 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
 
 
 def failed_in_dry_run(request: Request, plan: Plan) -> bool:
-    """Whether the peaks of a plan's stages are unknown, as one of them could not be emitted."""
+    """Whether a stage of a plan could not be emitted, so that its peaks are unknown."""
     return bool(plan.stages) and request.stage_peak is not None and plan.peak_bytes is None
 
 
 def _with_reasons(plan: Plan, not_emitted: Plan | None, refused: Exception | None) -> Plan:
-    """A plan with the reasons why faster ones are not taken."""
+    """Return a plan with notes that say why faster plans were not taken."""
     reasons = [] if not_emitted is None else [not_emitted.notes[-1]]
     reasons += [] if refused is None else [first_line(refused)]
     return replace(plan, notes=(*plan.notes, *map(left_out, reasons)))
 
 
-def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
-    """The first plan that can be executed, and whose peak is at most the memory limit.
+def fitting_plan(request: Request, candidates: Sequence[UnmadePlan]) -> Plan:
+    """Return the first plan that can be executed and whose peak fits the memory limit.
 
-    A candidate that cannot be made, or whose dry run fails, gives way to the next one, and a note
-    says why. Where no dry run succeeds, the first of these plans is returned.
+    If a candidate cannot be made, or its dry run fails, the next one is tried, and a note says why.
+    If no dry run succeeds, the first plan is returned.
 
-    Where a peak is higher, what keeps more memory than is left by as much, of the same kind, is
-    passed over. The last one is tried whatever was tried before, unless the time of the search is
-    over; one is in any case.
+    If a peak exceeds the limit, candidates of the same kind are skipped until their memory is lower
+    by the excess. The last candidate is always tried. When the time of the search is over, no
+    further one is tried, but at least one is.
 
     Args:
-        request: has the limit.
-        candidates: at least one, the fastest first; of a kind, by descending memory.
+        request: the step and its memory limit.
+        candidates: at least one, the fastest first. Those of a kind have descending memory.
 
     Raises:
-        InfeasibleError: the peaks are too high; names the lowest one.
-        Exception: where none can be made, what making the first of them has raised.
+        InfeasibleError: all peaks are too high; the error names the lowest.
+        Exception: no candidate can be made; it is the error of the first.
     """
     limit = request.limit_bytes(request.devices)
-    several = _EMITTED_OPERATORS // max(len(request.graph), 1)
-    several = max(_LEAST_TRIED, min(_MOST_TRIED, several))
+    attempts = _EMITTED_OPERATORS // max(len(request.graph), 1)
+    attempts = max(_LEAST_TRIED, min(_MOST_TRIED, attempts))
     refused: Exception | None = None
-    highest: Plan | None = None
+    lowest: Plan | None = None
     not_emitted: Plan | None = None
-    left: defaultdict[int, int] = defaultdict(lambda: several)
-    most: dict[int, int] = {}
+    attempts_left: defaultdict[int, int] = defaultdict(lambda: attempts)
+    most_bytes: dict[int, int] = {}
     for number, (memory, make, kind) in enumerate(candidates):
         is_last = number == len(candidates) - 1
-        if (memory > most.get(kind, memory) or left[kind] < 1) and not is_last:
+        if (memory > most_bytes.get(kind, memory) or attempts_left[kind] < 1) and not is_last:
             continue
-        if (refused or highest or not_emitted) and not seconds_left():
+        if (refused or lowest or not_emitted) and not seconds_left():
             break
-        left[kind] -= 1
+        attempts_left[kind] -= 1
         try:
             plan = make()
         except Exception as error:
@@ -122,17 +127,23 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
         excess = (plan.peak_bytes or 0) - limit
         if excess <= 0:
             return _with_reasons(plan, not_emitted, refused)
-        most[kind] = memory - excess
-        if highest is None or excess < (highest.peak_bytes or 0) - limit:
-            highest = plan
-    if highest is None and not_emitted is not None:
+        most_bytes[kind] = memory - excess
+        if lowest is None or excess < (lowest.peak_bytes or 0) - limit:
+            lowest = plan
+    if lowest is not None:
+        raise _too_high(request, lowest)
+    if not_emitted is not None:
         return not_emitted
-    if highest is None:
-        assert refused is not None, "there are candidates"
-        raise refused
-    raise InfeasibleError(
+    assert refused is not None, "there are candidates"
+    raise refused
+
+
+def _too_high(request: Request, lowest: Plan) -> InfeasibleError:
+    """Return the error for candidates whose peaks exceed the limit; one has the lowest peak."""
+    return InfeasibleError(
         "a step's peak memory is at most the memory limit of a device, "
-        f"{bytes_of(limit)}. Got a peak of {bytes_of(highest.peak_bytes or 0)}"
-        f"{' in a stage' if highest.stages else ''}, the least of those that were tried on "
-        f"{devices_of(request.devices)}. Try more microbatches, more devices, or a higher limit."
+        f"{bytes_of(request.limit_bytes(request.devices))}. Got a peak of "
+        f"{bytes_of(lowest.peak_bytes or 0)}{' in a stage' if lowest.stages else ''}, the lowest "
+        f"of the plans that were tried on {devices_of(request.devices)}. Try more microbatches, "
+        "more devices, or a higher limit."
     )

@@ -1,1 +1,1 @@
-"""What a step takes: its time as it is executed, and its peak of memory."""
+"""The predicted time of a step as it is executed, and its peak of memory."""

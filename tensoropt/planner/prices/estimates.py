@@ -1,4 +1,4 @@
-"""The estimated peak of memory of a step, computed at once or in microbatches."""
+"""The estimated peak of memory of a step, for the batch at once or in microbatches."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from tensoropt.planner.request import Request
 __all__ = ["can_be_estimated", "estimated_bytes"]
 
 _AT_ENDS = 2
-"""Tensors of the whole batch for each tensor at which microbatches end: its gradient, and the zeros
-at which that is taken."""
+"""The tensors of the whole batch that each end of a microbatch adds: its gradient, and zeros of the
+same shape at which the gradient is taken."""
 
 
 def can_be_estimated(request: Request) -> bool:
-    """Whether the peak of a step can be estimated: not with gradients of gradients."""
+    """Whether the peak of a step can be estimated. With gradients of gradients it cannot."""
     return not differentiates_gradients(request.graph)
 
 
 def estimated_bytes(request: Request, strategy: Strategy, steps: ReshardSteps) -> int:
-    """The most memory that a step takes on one device, see `tensoropt.cost.peak.estimated_peak`.
+    """Return the most bytes of a step on one device, see `tensoropt.cost.peak.estimated_peak`.
 
-    A step in microbatches takes the peak of one microbatch and, throughout, the sums of gradients
-    over the microbatches, the examples of the other microbatches as they are fed and as they are
-    read, and the whole batch at the ends of microbatches.
+    The peak of a step in microbatches is that of one microbatch, and in addition: the sums of
+    gradients over microbatches; the examples of the other microbatches, in the layouts in which
+    they are fed and read; and the tensors at which microbatches end, for the whole batch.
 
     Args:
         request: the step.
-        strategy: of the step's graph, or of one microbatch's.
+        strategy: a strategy for the step's graph, or for that of one microbatch.
         steps: plans reshardings.
     """
     peak = peak_memory(strategy, request.reads, steps).bytes
@@ -51,7 +51,7 @@ def estimated_bytes(request: Request, strategy: Strategy, steps: ReshardSteps) -
 
 
 def _summed_bytes(strategy: Strategy, microbatches: int) -> int:
-    """The sums of weights' gradients, and the slices of looked-up tables' gradients."""
+    """Return the bytes of weights' summed gradients, and of the slices of tables' gradients."""
     sparse = frozenset[TensorName]().union(*sparse_tensors(strategy.graph).values())
     sums: dict[tuple[TensorName, Layout], int] = {}
     slices = 0
@@ -72,7 +72,7 @@ def _summed_bytes(strategy: Strategy, microbatches: int) -> int:
 
 
 def _copies(strategy: Strategy, tensor: TensorName) -> dict[Layout, int]:
-    """Bytes of a tensor on one device, in each layout in which it is made or read."""
+    """Return the bytes of a tensor on one device, in each layout in which it is made or read."""
     graph, mesh = strategy.graph, strategy.mesh
     layouts = [strategy.output_slot(tensor).forward]
     for reader, number in graph.consumers().get(tensor, ()):

@@ -1,4 +1,4 @@
-"""What a step is predicted to take on fewer devices, to be compared with a plan."""
+"""The predicted times of a step on fewer devices, with which a plan is compared."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from tensoropt.transformations.microbatches.parts import graph_of_one
 __all__ = ["fewer_devices"]
 
 _TENSORS = 4
-"""A step takes less memory than so many times all outputs of its graph: values, gradients, copies.
-Where that fits, its peak is not estimated."""
+"""An upper bound of a step's memory, as a multiple of all outputs of its graph: values, gradients
+and copies. If the bound fits, the peak is not estimated."""
 
 Times = tuple[tuple[int, int | None], ...]
 
 
 def fewer_devices(request: Request, problem: GraphProblem | None, failures: list[str]) -> Times:
-    """Nanoseconds of a step by data parallelism on 1, 2, 4, ... devices, fewer than the request's.
+    """Return the times of data parallelism on 1, 2, 4, ... devices, fewer than the request's.
 
-    They are predicted as a plan's step is (`step_time`), and None where the estimated peak is above
-    the memory limit. Operators are split on fewer devices as on all of them, which takes no search.
-    Left out are numbers that the cluster cannot give, and those whose costs are not measured where
-    the request's are.
+    A time is in nanoseconds, predicted like that of a plan's step (`step_time`); it is None if the
+    estimated peak exceeds the memory limit. No search is made: operators are split as on all
+    devices. A number of devices is left out if the cluster does not offer it, or if it has no
+    measured costs while the request has.
 
     Args:
         request: the step, on all devices.
-        problem: of the step on all devices; without it, the time on one device alone is predicted.
-        failures: get a note where the prediction fails.
+        problem: the problem of the step on all devices. Without it, only one device is predicted.
+        failures: the notes of the plan. A failed prediction adds one.
     """
     without: Times = ()
     look = partial(_times, request, problem)
@@ -48,6 +48,7 @@ def fewer_devices(request: Request, problem: GraphProblem | None, failures: list
 
 
 def _times(request: Request, problem: GraphProblem | None) -> Times:
+    """Return the result of `fewer_devices`."""
     graph, split = request.graph, dict[str, Configuration]()
     if problem is not None:
         (point,) = data_parallel.solve(problem)
@@ -61,10 +62,13 @@ def _times(request: Request, problem: GraphProblem | None) -> Times:
 def _times_at(
     request: Request, graph: Graph, split: Mapping[str, Configuration], counts: Sequence[int]
 ) -> Iterator[tuple[int, int | None]]:
+    """Yield each of the counts of devices with its time."""
     measured = request.profile_at(request.devices) is not None
     derivations = Kinds(graph).derivations
     most = _TENSORS * sum(
-        each.value_spec(number).bytes for each in graph for number in range(len(each.outputs))
+        operator.value_spec(number).bytes
+        for operator in graph
+        for number in range(len(operator.outputs))
     )
     for devices in counts:
         try:
@@ -86,8 +90,8 @@ def _times_at(
 
 
 def _spread(configuration: Configuration | None, mesh: Mesh) -> Configuration:
-    """A configuration that splits the same index, the first that is split, over a whole mesh."""
+    """Return a configuration that splits the first split index over all axes of a mesh."""
     splits = () if configuration is None else configuration.splits
     first = next((n for n, axes in enumerate(splits) if axes), None)
-    every = tuple(range(len(mesh.axes)))
-    return Configuration(tuple(every if n == first else () for n in range(len(splits))))
+    all_axes = tuple(range(len(mesh.axes)))
+    return Configuration(tuple(all_axes if n == first else () for n in range(len(splits))))

@@ -1,4 +1,4 @@
-"""The peaks of memory along a frontier, whose points have what the search can add up."""
+"""The peaks of memory along a frontier, whose own memory is a sum of the search."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from tensoropt.search.pareto.frontier import Frontier
 __all__ = ["frontier_peaks"]
 
 _POINTS = (23, 12, 3, 2)
-"""How many points may have a peak: of fewer, too, they are among the 23 rows of a table."""
+"""The numbers of points that may have a peak. Printed tables have 23 rows; each smaller number
+selects points that are among these rows."""
 _OPERATORS = 4_000
-"""Operators followed in all of a frontier's estimates, roughly; each takes a tenth of a
-millisecond. No clock is asked, so that the same request has the same plan on any machine."""
+"""The approximate number of operators in all estimates of a frontier; each takes 0.1 ms. This limit
+does not depend on a clock, so the same request has the same plan on any machine."""
 _OPERATORS_AT_A_START = 800
-"""Likewise at the start of a job, which prints no table of the frontier."""
+"""The same limit at the start of a job, which prints no table of the frontier."""
 _DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
-"""Where there is no estimate: how many at most, and operators emitted in all of them, roughly; each
-takes some milliseconds."""
+"""The most dry runs of a step that cannot be estimated, and the approximate number of operators in
+all of them; each takes some milliseconds."""
 
 
 def frontier_peaks(
@@ -33,18 +34,18 @@ def frontier_peaks(
     frontier: Frontier,
     known: Mapping[int, PredictedPeak] = MappingProxyType({}),
 ) -> tuple[tuple[int, int], ...]:
-    """Memory, as the search adds it up, and peak of some points, spread evenly.
+    """Return the memory, as the search adds it up, and the peak of evenly spread points.
 
-    Estimates follow the script's operators (`tensoropt.cost.peak.estimated_peak`) and take a tenth
-    of a dry run's time. Steps that differentiate gradients have no estimates: three of their points
-    have the peaks of dry runs, unless these would take long, fail, or the request saves dry runs
-    and all points are far below the limit.
+    An estimate follows the script's operators (`tensoropt.cost.peak.estimated_peak`) and takes a
+    tenth of a dry run's time. A step that differentiates gradients cannot be estimated. Then three
+    points have dry runs, unless dry runs would take long or fail, or the request saves dry runs and
+    all points are far below the limit.
 
     Args:
-        request: what was searched for.
-        problem: that was searched.
-        frontier: of the problem.
-        known: peaks of some points, by number.
+        request: the step.
+        problem: the searched problem.
+        frontier: its frontier.
+        known: known peaks, by the number of the point.
     """
     if not can_be_estimated(request):
         return _from_dry_runs(request, problem, frontier, known)
@@ -53,12 +54,12 @@ def frontier_peaks(
     most = next((count for count in _POINTS if count <= affordable), _POINTS[-1])
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
-    found = []
+    peaks = []
     for number in evenly(len(frontier), most):
         strategy = request.strategy(problem, frontier.strategies[number].tolist())
         peak = estimated_bytes(request, strategy, steps)
-        found.append((int(frontier.memory[number]), peak))
-    return tuple(found)
+        peaks.append((int(frontier.memory[number]), peak))
+    return tuple(peaks)
 
 
 def _from_dry_runs(
@@ -67,11 +68,12 @@ def _from_dry_runs(
     frontier: Frontier,
     known: Mapping[int, PredictedPeak],
 ) -> tuple[tuple[int, int], ...]:
+    """Return the result of `frontier_peaks` for a step that cannot be estimated."""
     limit = request.limit_bytes(problem.mesh.size)
     is_known_to_fit = request.saves_dry_runs and SUM * int(frontier.memory[-1]) <= limit
     emitted = len(request.graph) * request.microbatches
     most = min(_DRY_RUNS, _DRY_RUN_OPERATORS // max(emitted, 1))
-    found = []
+    peaks = []
     for number in evenly(len(frontier), most) if most > 1 else ():
         peak = known.get(number)
         if peak is None and is_known_to_fit:
@@ -80,5 +82,5 @@ def _from_dry_runs(
             peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
         if not peak.from_dry_run:
             break
-        found.append((int(frontier.memory[number]), peak.bytes))
-    return tuple(found)
+        peaks.append((int(frontier.memory[number]), peak.bytes))
+    return tuple(peaks)

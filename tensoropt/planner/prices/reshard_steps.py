@@ -1,4 +1,4 @@
-"""Which steps a resharding takes: those that a plan records, else the cheapest."""
+"""The steps of reshardings: those that a plan records, or the cheapest."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from tensoropt.tensor_spec import TensorSpec
 __all__ = ["ReshardSteps", "step_planner"]
 
 Ends = tuple[tuple[int, ...], int, Layout, Layout]
-"""Shape, bytes of an element, source and target."""
+"""A resharding: the shape, the bytes of an element, the source and the target."""
 
 
 class ReshardSteps:
-    """A function (shape, dtype, source, target) to the steps of a resharding, each found once.
+    """A function (shape, dtype, source, target) that returns the steps of a resharding.
+
+    The steps of a resharding are planned once.
 
     Args:
         mesh: the devices.
-        price: what a step costs; of those that are not recorded the cheapest are taken.
-        recorded: steps that are known.
+        price: the cost of a step, for reshardings that are not recorded.
+        recorded: reshardings whose steps are known.
     """
 
     def __init__(
@@ -34,13 +36,14 @@ class ReshardSteps:
         self._mesh = mesh
         self._price = price
         self._steps: dict[Ends, tuple[ReshardStep, ...]] = {
-            (each.shape, each.itemsize, each.source, each.target): each.steps for each in recorded
+            (known.shape, known.itemsize, known.source, known.target): known.steps
+            for known in recorded
         }
 
     def __call__(
         self, shape: Sequence[int], dtype: str, source: Layout, target: Layout
     ) -> tuple[ReshardStep, ...]:
-        """The steps; none if the layouts are the same."""
+        """Return the steps; none if the layouts are the same."""
         if source == target:
             return ()
         ends = (tuple(shape), TensorSpec((), dtype).itemsize, source, target)
@@ -52,21 +55,21 @@ class ReshardSteps:
         return self._steps[ends]
 
     def recorded(self) -> tuple[RecordedResharding, ...]:
-        """All that was asked for so far, in that order, after what was known."""
+        """Return the known reshardings, followed by the planned ones in their order."""
         return tuple(RecordedResharding(*ends, steps) for ends, steps in self._steps.items())
 
 
 def step_planner(plan: Plan, stage: int | None = None) -> ReshardSteps:
-    """The steps of a plan: those that it records, else the cheapest on its own cluster.
+    """Return the steps of reshardings under a plan.
 
-    A step of the plan's graph runs what is recorded; without a dry run some reshardings of its
-    backward pass are not. What else is run, such as a fetch of a tensor that is split, depends on
-    the plan alone, so all ranks find the same steps. So do those of a stage, of which none are
-    recorded.
+    Recorded reshardings have the recorded steps. A plan without a dry run does not record all
+    reshardings of its backward pass; a plan of stages records none; and a fetch of a split tensor
+    is not recorded either. These take the cheapest steps on the plan's cluster, which depend on the
+    plan alone. So all ranks use the same steps.
 
     Args:
-        plan: what is run.
-        stage: between whose ranks; None where there are no stages.
+        plan: the plan that runs.
+        stage: the stage whose ranks reshard; None without stages.
     """
     mesh = plan.mesh if stage is None else plan.stages[stage].mesh
     price = ClusterCostModel(cluster_on(plan.cluster, mesh), mesh).collective_nanoseconds

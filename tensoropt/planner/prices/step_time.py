@@ -1,4 +1,4 @@
-"""The predicted time of one step under a strategy, part by part, as it is executed."""
+"""The predicted time of a step under a strategy as it is executed, with its parts."""
 
 from __future__ import annotations
 
@@ -42,16 +42,17 @@ PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ..
 
 @dataclass(slots=True)
 class StepTime:
-    """Nanoseconds of one step on one device.
+    """The time of a step on one device, in nanoseconds.
 
     Attributes:
-        operators: computing, forward, backward, and again where outputs are not kept.
+        operators: the forward pass, the backward pass, and the recomputation of outputs that are
+            not kept.
         sums: adding up the gradients of tensors with several readers.
-        copies: local steps of resharding, which are operators of their own.
-        network: inside collectives, from the arrival of the last device.
-        calls: number of collectives; a resharding's are one.
-        coordination: of all calls: calling them, and waiting for the other devices.
-        start: what a step takes besides.
+        copies: the local steps of reshardings, which are operators of their own.
+        network: collectives, from the arrival of the last device.
+        calls: the number of calls of collectives. All collectives of a resharding are one call.
+        coordination: calling all collectives, and waiting for the other devices.
+        start: the fixed time of every step.
     """
 
     operators: int = 0
@@ -76,21 +77,24 @@ def step_time(
     reads: BackwardReads | None = None,
     repeats: Mapping[str, int] | None = None,
 ) -> StepTime:
-    """The time of a step, in its parts.
+    """Return the time of a step.
 
-    It differs from the sum of the search where several readers share a resharded copy, which is
-    made once, where products that share a matrix have one gradient by it (`joined_product`), where
-    the steps of one resharding or the gradients of several weights share a call, and where an
-    operator with a custom lowering is recomputed for its gradient alone.
+    It differs from the sum of the search in these points:
+
+    - Several readers share a resharded copy, which is made once.
+    - Products that share a matrix compute its gradient once (`joined_product`).
+    - The steps of one resharding, and the gradients of several weights, share a call.
+    - An operator with a custom lowering is recomputed for its own gradient alone.
 
     Args:
-        strategy: of the step's graph.
-        cost: on the strategy's mesh.
-        plan_steps: plans a resharding; by default as is cheapest by ``cost``.
-        reads: what the backward pass reads of the forward pass; what a strategy does not keep of
-            it is recomputed.
-        repeats: how often operators run that run for each of several microbatches, of one of which
-            the strategy's graph has them; gradients are added up over these.
+        strategy: a strategy of the step's graph.
+        cost: the cost model on the strategy's mesh.
+        plan_steps: plans reshardings; by default the cheapest by ``cost``.
+        reads: the tensors of the forward pass that the backward pass reads. Those that the strategy
+            does not keep are recomputed.
+        repeats: for a step in microbatches, how often each operator runs that runs once for every
+            microbatch. The strategy's graph has these operators once. Gradients are added up over
+            microbatches.
     """
     plan = plan_steps or ReshardSteps(strategy.mesh, cost.collective_nanoseconds)
     step = _Step(strategy, cost, plan, repeats or {})
@@ -109,10 +113,14 @@ def step_time(
 
 @dataclass(frozen=True, slots=True)
 class _WeightSum:
-    """A weight's gradient, from where its readers make it to where the weight lies.
+    """The sum of a weight's gradient over devices.
 
     Attributes:
-        size: of its part on one device before, in bytes.
+        shape: the shape of the weight.
+        spec: its specification at the reader.
+        source: the layout in which the reader makes the gradient.
+        target: the layout of the gradient at the weight.
+        size: the bytes of the gradient on one device before the sum.
     """
 
     shape: tuple[int, ...]
@@ -123,6 +131,8 @@ class _WeightSum:
 
 
 class _Step:
+    """The computation of `step_time`: its methods add to ``time``."""
+
     def __init__(
         self,
         strategy: Strategy,
@@ -143,11 +153,11 @@ class _Step:
         self._weights: list[_WeightSum] = []
         self._statistics: dict[Sums, list[int]] = {}  # bytes
         self._joined: set[str] = set()
-        self._fewer: Counter[tuple[TensorName, Slot]] = Counter()
+        self._joined_gradients: Counter[tuple[TensorName, Slot]] = Counter()
         self._join_products()
 
     def compute(self, operator: Operator) -> None:
-        """The operator itself, and collectives inside it."""
+        """Add the time of an operator, with the collectives inside it."""
         strategy = self._strategy
         derivation = strategy.derivations[operator.name]
         configuration = strategy.configurations[operator.name]
@@ -161,11 +171,14 @@ class _Step:
         runs = self._runs(operator.name)
         self.time.operators += runs * self._cost.operator_nanoseconds(work).total
         inner = inner_collectives(operator, derivation, configuration, strategy.mesh, backward)
-        for each in inner:
-            self._move_inside(each, runs * each.times)
+        for collective in inner:
+            self._move_inside(collective, runs * collective.times)
 
     def _join_products(self) -> None:
-        """The gradients by matrices that several products share under one configuration."""
+        """Add the joined gradients of matrices that several products share.
+
+        All products have to have the same configuration.
+        """
         strategy = self._strategy
         for tensor, names in sharing_products(self._graph, self._differentiated).items():
             configurations = {strategy.configurations[name] for name in names}
@@ -174,25 +187,25 @@ class _Step:
             derivation = strategy.derivations[names[0]]
             (configuration,) = configurations
             operator = self._graph[names[0]]
-            found = joined_product(operator, derivation, configuration, strategy.mesh, len(names))
-            if found is None:
+            joined = joined_product(operator, derivation, configuration, strategy.mesh, len(names))
+            if joined is None:
                 continue
             self._joined.update(names)
             slot = strategy.input_slot(operator, MATRIX)
-            self._fewer[tensor, slot] = len(names) - 1
+            self._joined_gradients[tensor, slot] = len(names) - 1
             runs = self._runs(names[0])
-            work = found.product.work
+            work = joined.product.work
             self.time.operators += runs * self._cost.operator_nanoseconds(work).forward
-            copied = self._cost.collective_nanoseconds("slice", (), found.copied_bytes)
-            self.time.copies += runs * copied
+            copying = self._cost.collective_nanoseconds("slice", (), joined.copied_bytes)
+            self.time.copies += runs * copying
 
     def _runs(self, name: str, reader: str = "") -> int:
-        """How often an operator runs, or what it makes is resharded for a reader."""
-        made = self._repeats.get(name, 1)
-        return min(made, self._repeats.get(reader, 1)) if reader else made
+        """Return how often an operator runs; with a reader, how often its output is resharded."""
+        runs = self._repeats.get(name, 1)
+        return min(runs, self._repeats.get(reader, 1)) if reader else runs
 
     def recompute(self, reads: BackwardReads) -> None:
-        """What is not kept for the backward pass: computed and resharded once more."""
+        """Add the recomputation and resharding of tensors that are not kept."""
         strategy = self._strategy
         again = remade(strategy, reads)
         for name in again.computed:
@@ -203,15 +216,16 @@ class _Step:
                 continue
             runs = self._runs(name)
             self.time.operators += runs * self._cost.operator_nanoseconds(work).forward
-            for each in inner_collectives(operator, derivation, configuration, strategy.mesh, 0):
-                self._move_inside(each, runs * each.forward)
+            inner = inner_collectives(operator, derivation, configuration, strategy.mesh, 0)
+            for collective in inner:
+                self._move_inside(collective, runs * collective.forward)
         for tensor, source, target in again.moved:
             spec = self._graph[tensor.operator].value_spec(tensor.index)
             shape, runs = known_shape(spec.shape), self._runs(tensor.operator)
             self._reshard(shape, spec.dtype, spec.itemsize, source, target, runs)
 
     def read(self, operator: Operator) -> None:
-        """The operator's inputs, resharded; and their gradients, the other way."""
+        """Add the resharding of an operator's inputs, and of their gradients."""
         if operator.gradient is not None or operator.type in SHAPE_TYPES:
             return
         for number, tensor in enumerate(operator.inputs):
@@ -248,14 +262,17 @@ class _Step:
     def _accumulate(
         self, reader: Operator, layout: Layout, shape: tuple[int, ...], dtype: str
     ) -> None:
-        """The gradient of a weight by each microbatch, added to those of the ones before."""
+        """Add the sum of a weight's gradient over microbatches."""
         for _ in range(self._runs(reader.name) - 1):
             self._sum(layout, shape, dtype, 2)
 
     def _is_averaged_with_others(
         self, tensor: TensorName, spec: TensorSpec, source: Layout, target: Layout
     ) -> bool:
-        """Whether a statistic of a batch normalisation is, which is then noted."""
+        """Whether a tensor is a statistic of batch normalisation that is averaged over devices.
+
+        If it is, its bytes are noted for `average_statistics`.
+        """
         if not self._strategy.derivations[tensor.operator].is_averaged(tensor.index):
             return False
         sums = elementwise_sums(self._plan(spec.shape, spec.dtype, source, target))
@@ -266,57 +283,62 @@ class _Step:
         return True
 
     def average_statistics(self) -> None:
-        """Statistics of all layers that are added up alike, as one vector."""
+        """Add the averages of all layers' statistics; those over the same axes are one vector."""
         for sums, sizes in self._statistics.items():
             self._reduce(sums, sizes)
 
     def reduce_buckets(self) -> None:
-        """Weights' gradients, those of the last layers first."""
+        """Add the sums of weights' gradients, in buckets; the last layers come first."""
         buckets: Buckets[_WeightSum] = Buckets(
             BUCKET_SIZES, lambda sums, _: self._is_within_machines(sums)
         )
-        for each in reversed(self._weights):
-            dtype = each.spec.dtype.removesuffix("_ref")
-            sums = elementwise_sums(self._plan(each.shape, dtype, each.source, each.target))
-            self._reduce_bucket(buckets.add(each, sums, dtype, each.size))
+        for weight in reversed(self._weights):
+            dtype = weight.spec.dtype.removesuffix("_ref")
+            steps = self._plan(weight.shape, dtype, weight.source, weight.target)
+            sums = elementwise_sums(steps)
+            self._reduce_bucket(buckets.add(weight, sums, dtype, weight.size))
         self._reduce_bucket(buckets.rest())
 
     def _reduce_bucket(self, bucket: Iterable[tuple[Sums | None, list[_WeightSum]]]) -> None:
         for sums, gradients in bucket:
             if sums is not None:
-                self._reduce(sums, [each.size for each in gradients])
+                self._reduce(sums, [weight.size for weight in gradients])
                 continue
-            for each in gradients:
-                spec = each.spec
-                self._reshard(each.shape, spec.dtype, spec.itemsize, each.source, each.target)
+            for weight in gradients:
+                ends = weight.source, weight.target
+                self._reshard(weight.shape, weight.spec.dtype, weight.spec.itemsize, *ends)
 
     def _is_within_machines(self, sums: Sums) -> bool:
         return all(self._cost.is_within_machines(axes) for axes in sums[1])
 
     def _reduce(self, sums: Sums, bucket: Sequence[int]) -> None:
-        """Gradients as one; elsewhere than within a machine they are copied into it and out."""
+        """Add the sum of several tensors as one vector, given their bytes.
+
+        Between machines, the tensors are copied into the vector and out of it.
+        """
         size = sum(bucket)
         self._move(step_traffic(vector_steps(sums), self._strategy.mesh, (size,), 1))
         if len(bucket) > 1 and not self._is_within_machines(sums):
             self.time.copies += 2 * self._cost.collective_nanoseconds("slice", (), size)
 
     def add_gradients(self) -> None:
-        """Sums of gradients, at a resharded copy with several readers and at the tensor."""
+        """Add the sums of gradients of several readers, at resharded copies and at the tensor."""
         for tensor in gradient_sums(self._graph, self._differentiated):
             if tensor in self._sparse:
                 continue
             spec = self._graph[tensor.operator].value_spec(tensor.index)
             shape, dtype = spec.shape, spec.dtype
-            made = self._strategy.output_slot(tensor)
-            arriving = 0
+            output = self._strategy.output_slot(tensor)
+            count_at_output = 0
             for slot, readers in self._readers.get(tensor, Counter()).items():
-                count = readers - self._fewer[tensor, slot]
-                if slot.forward == made.forward and slot.gradient == made.gradient:
-                    arriving += count
+                count = readers - self._joined_gradients[tensor, slot]
+                if slot.forward == output.forward and slot.gradient == output.gradient:
+                    count_at_output += count
                     continue
-                arriving += 1
+                count_at_output += 1
                 self._sum(slot.gradient, shape, dtype, count, self._runs(tensor.operator))
-            self._sum(made.gradient, shape, dtype, arriving, self._runs(tensor.operator))
+            runs = self._runs(tensor.operator)
+            self._sum(output.gradient, shape, dtype, count_at_output, runs)
 
     def _sum(
         self, layout: Layout, shape: Sequence[int], dtype: str, count: int, runs: int = 1
@@ -340,7 +362,7 @@ class _Step:
         self._move(step_traffic(steps, mesh, source.local_shape(shape, mesh), itemsize), runs)
 
     def _move(self, steps: Iterable[StepTraffic], times: int = 1) -> None:
-        """One resharding, so many times; its collectives are one call."""
+        """Add a resharding that is made ``times`` times; its collectives are one call."""
         local = network = 0
         for kind, axes, bytes_, runs in steps:
             if kind in LOCAL_KINDS:
@@ -352,9 +374,10 @@ class _Step:
         self.time.network += times * network
         self.time.calls += times * (network > 0)
 
-    def _move_inside(self, each: InnerCollective, times: int) -> None:
-        """So many collectives inside an operator, each a call."""
-        self._move([StepTraffic(each.kind, each.axes, each.bytes, "")], times)
+    def _move_inside(self, collective: InnerCollective, times: int) -> None:
+        """Add a collective inside an operator, which is called ``times`` times."""
+        traffic = StepTraffic(collective.kind, collective.axes, collective.bytes, "")
+        self._move([traffic], times)
 
     def _moved(
         self,

@@ -1,4 +1,4 @@
-"""Strategies of a request whose branches run side by side, on devices of their own."""
+"""The search of strategies whose branches run side by side, on devices of their own."""
 
 from __future__ import annotations
 
@@ -23,34 +23,36 @@ from tensoropt.transformations.microbatches.cut import cut_along_batch
 __all__ = ["branches_side_by_side"]
 
 _MOST_PRICED = 12
-"""Divisions of devices that are priced, those with the least bounds: CANDLE-Uno's fastest on 12 to
-192 devices is among the first three."""
+"""The divisions of devices that are priced, in the order of their bounds. For CANDLE-Uno on 12 to
+192 devices, the fastest is among the first three."""
 
 
 def branches_side_by_side(
     request: Request, limit: int | None
 ) -> list[tuple[PipelineSearch, Pipeline]]:
-    """The pipelines that undercut a time, each with the search that knows its stages.
+    """Return the pipelines that undercut a time, each with the search that knows its stages.
 
-    Divisions of devices are priced in the order of a bound: sides whose devices share all work
-    evenly, without sums or resharding. Once one fits the memory, the others have to be faster.
-    Where nothing falls apart, or no stages can have the sides, there are none. The search ends
-    where the current `Watch` does.
+    Divisions of devices are priced in the order of a lower bound: the devices of a side share all
+    work evenly, without sums or resharding. After a division that fits the memory, further ones
+    have to be faster. There are no pipelines if the step has no branches, or if no stages can run
+    the sides. The search ends with the current `Watch`.
 
     Args:
         request: the step, on all of its devices.
-        limit: nanoseconds of a step; None for no limit.
+        limit: the nanoseconds of a step to undercut; None for no limit.
     """
     if request.devices == 1:
         return []
     try:
         search = _BranchSearch(request)
-    except GraphError:  # nothing of the step depends on a batch
+    except GraphError:  # no operator of the step depends on a batch
         return []
     return search.within(limit)
 
 
 class _BranchSearch:
+    """The search of `branches_side_by_side`, for one request."""
+
     def __init__(self, request: Request) -> None:
         self._request = request
         self._parts = StepParts.of(request, request.devices)
@@ -59,24 +61,24 @@ class _BranchSearch:
         self._first: PipelineSearch | None = None
 
     def within(self, limit: int | None) -> list[tuple[PipelineSearch, Pipeline]]:
-        """See `branches_side_by_side`."""
+        """Return the result of `branches_side_by_side`."""
         start = self._parts.cost.step_nanoseconds()
         usable = self._request.usable_bytes(self._request.devices)
-        found: list[tuple[PipelineSearch, Pipeline]] = []
+        pipelines: list[tuple[PipelineSearch, Pipeline]] = []
         for bound, sides in self._promising():
             if (limit is not None and bound + start >= limit) or not seconds_left():
                 break
-            for search, each in self._priced(sides, None if limit is None else limit - start):
-                found.append((search, each))
-                if each.memory <= usable and limit is not None:
-                    limit = min(limit, each.time + start)
-        return found
+            for search, pipeline in self._priced(sides, None if limit is None else limit - start):
+                pipelines.append((search, pipeline))
+                if pipeline.memory <= usable and limit is not None:
+                    limit = min(limit, pipeline.time + start)
+        return pipelines
 
     def _promising(self) -> Iterator[tuple[float, tuple[Side, ...]]]:
-        """Divisions that have an order of stages, by their bounds."""
+        """Yield the bounds and the sides of divisions whose sides can be ordered as stages."""
         request, parts = self._request, self._parts
-        alone = self._work.on(1).tolist()
-        fork = forked(decomposed_by_work(alone, self._edges), alone)
+        work = self._work.on(1).tolist()
+        fork = forked(decomposed_by_work(work, self._edges), work)
         if not fork.branches:
             return
         if cut_along_batch(request.graph, request.batch_placeholders, 1).refusals:
@@ -91,22 +93,22 @@ class _BranchSearch:
         yield from islice(ordered, _MOST_PRICED)
 
     def _sizes(self) -> list[int]:
-        """Numbers of devices that a side may have: of a machine, or of whole machines that divide
-        the examples."""
-        links, examples = self._parts.links, self._parts.costs.growth.examples
-        whole = range(links.machine, self._request.devices, links.machine)
-        search = PipelineSearch(
-            self._request, self._request.devices, (2, 2), (1,), parts=self._parts
-        )
-        sizes = {*search.sizes, *whole}
+        """Return the numbers of devices that a side may have.
+
+        They are those of a stage, and any number of whole machines. The machines of a side have to
+        divide the examples.
+        """
+        machine, examples = self._parts.links.machine, self._parts.costs.growth.examples
+        whole_machines = range(machine, self._request.devices, machine)
+        sizes = {*self._parts.stage_sizes((2, 2)), *whole_machines}
         return sorted(
-            size for size in sizes if size <= examples and examples % -(-size // links.machine) == 0
+            size for size in sizes if size <= examples and examples % -(-size // machine) == 0
         )
 
     def _priced(
         self, sides: tuple[Side, ...], limit: int | None
     ) -> list[tuple[PipelineSearch, Pipeline]]:
-        """Pipelines of some sides that undercut a time and can be executed."""
+        """Return the pipelines of given sides that undercut a time and can be executed."""
         request, parts = self._request, self._parts
         block = blocks_of(sides, len(parts.costs.atoms))
         search = PipelineSearch(
@@ -114,19 +116,20 @@ class _BranchSearch:
         )
         self._first = self._first or search
         edges = {(int(block[source]), int(block[target])) for source, target in self._edges}
-        made = pipelines_side_by_side(
+        frontier = pipelines_side_by_side(
             search.problem(search.profile), search.profile, sides, sorted(edges)
         )
         search.ended_by = self._first.ended_by
-        found = [(search, each) for each in made if limit is None or each.time < limit]
-        with suppress(GraphError):  # no stages can have these sides
-            for _, each in found[:1]:
-                search.stage_of(each)
-            return found
+        faster = [pipeline for pipeline in frontier if limit is None or pipeline.time < limit]
+        with suppress(GraphError):  # no stages can run these sides
+            for pipeline in faster[:1]:
+                search.stage_of(pipeline)
+            return [(search, pipeline) for pipeline in faster]
         return []
 
 
 def _work_of(parts: StepParts, request: Request) -> Work:
+    """Return the work of the step's components, with the start of their kernels apart."""
     costs = parts.costs
     forward, backward, _ = costs.at(costs.growth.examples)
     device = request.cluster_at(request.devices).device

@@ -1,4 +1,4 @@
-"""The frontier of a request, on some number of devices."""
+"""The search of a request's frontier on a number of devices."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ from tensoropt.transformations.microbatches.parts import graph_of_one
 
 __all__ = ["least_bytes", "problem_of", "search_frontier", "searched_problem"]
 
-# The smallest gap that is asked for on meshes that take axes together.
 _FINEST = 0.001
+"""The least gap of a search over several meshes."""
 _LEAST_SECONDS = 1.0
-"""Of a search: less is not noticed at the start of a job, whatever its steps take."""
+"""The time that every search may take, since users do not notice it at the start of a job."""
 
 
 def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
-    """The frontier on some devices, by the algorithm that is asked for.
+    """Return the problem of a request and its frontier, by the request's algorithm.
 
-    Frontier tracking goes from coarse meshes to finer ones where the devices have more axes than
-    can be searched at once. It ends after the request's seconds with what it has; where that is no
-    frontier yet, with the first. Interrupted before that, it ends with data parallelism. No
-    frontier is without a point that is as good as that.
+    If the devices have more axes than can be searched at once, frontier tracking goes from coarse
+    meshes to finer ones. After the request's seconds, it ends with the frontier that it has, or as
+    soon as it has one. If it is interrupted earlier, it ends with data parallelism. Every frontier
+    has a point that is at least as good as data parallelism.
     """
     return search_once("frontier", request, devices, lambda: _searched(request, devices))
 
 
 def _searched(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
+    """Return the result of `search_frontier`."""
     meshes = request.meshes(devices)
     if request.algorithm != "ft":
         problem = searched_problem(request, devices)
@@ -55,14 +56,17 @@ def _searched(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
         worth = _worth(request, problem)
         with Watch(seconds=request.search_seconds, worth=worth) as watch:
             frontier = _track_frontier(problem, request.epsilon).found
-    if not frontier.exact:  # as data parallelism is what plans are compared with
+    if not frontier.exact:  # plans are compared with data parallelism
         frontier = joined_frontier(frontier, data_parallel.incumbent(problem))
     return problem, replace(frontier, ended_by=watch.ended_by)
 
 
 def _worth(request: Request, problem: GraphProblem) -> Callable[[float], float] | None:
-    """Of a proven gap, for how many seconds it is searched at most: data parallelism's steps are
-    shorter by no larger share, once that gap is proven."""
+    """Return a function from a proven gap to the seconds that a smaller gap is worth.
+
+    A smaller gap can shorten steps by at most the proven one. Steps are at most as long as those of
+    data parallelism. The result is None if the number of steps is unknown.
+    """
     if request.steps is None:
         return None
     step = int(data_parallel.incumbent(problem).time.min())
@@ -71,25 +75,29 @@ def _worth(request: Request, problem: GraphProblem) -> Callable[[float], float] 
 
 @interruptible
 def _track_frontier(problem: GraphProblem, epsilon: float) -> Outcome:
+    """Return the frontier by frontier tracking; if interrupted, at least data parallelism."""
     keep(partial(data_parallel.incumbent, problem), last_resort=True)
     return solver("ft")(problem, epsilon=epsilon)
 
 
 def searched_problem(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:
-    """The problem that a request's algorithm searches: the systems of the papers read no partial
-    sums."""
+    """Return the problem that a request's algorithm searches.
+
+    Only frontier tracking and brute force search configurations that read partial sums: the
+    systems of other papers do not have them.
+    """
     if request.algorithm not in ("ft", "brute_force"):
         request = replace(request, space=replace(request.space, partial_operands=False))
     return problem_of(request, devices, mesh)
 
 
 def problem_of(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:
-    """What is searched on some devices, on one of the request's meshes (the last, if None)."""
+    """Return the problem of a request on one of its meshes; by default on the last one."""
     return graph_problem(_annotated(request, request.cost_model(devices, mesh)))
 
 
 def least_bytes(request: Request, devices: int) -> int:
-    """Memory that every strategy takes on so many devices, at least; see `least_memory_bytes`."""
+    """Return a lower bound of every strategy's memory, see `least_memory_bytes`."""
 
     def least() -> int:
         return least_memory_bytes(_annotated(request, request.cost_model(devices)))
@@ -98,10 +106,10 @@ def least_bytes(request: Request, devices: int) -> int:
 
 
 def _annotated(request: Request, cost: ClusterCostModel) -> AnnotatedGraph:
-    """The request's graph on the devices of a cost model.
+    """Return the request's graph on the devices of a cost model.
 
-    Of several microbatches each is computed by itself: its operators have its shapes, and run once
-    for each.
+    For several microbatches, it is the graph of one: its operators have the microbatch's shapes,
+    and run once for every microbatch.
     """
     cut = request.cut
     return AnnotatedGraph.of(

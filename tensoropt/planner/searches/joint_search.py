@@ -1,4 +1,4 @@
-"""Joint search: the frontiers of rewritten graphs beside that of the script's own."""
+"""Joint search: the frontiers of the script's graph and of rewritten graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import problem_of, search_frontier
-from tensoropt.planner.searches.rewritten_graphs import Candidate, JointLimits, candidates
+from tensoropt.planner.searches.rewritten_graphs import JointLimits, RewrittenGraph, candidates
 from tensoropt.planner.searches.shared import search_once
 from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.problem.from_graph import GraphProblem
@@ -35,9 +35,9 @@ class Searched:
     """A graph whose frontier was searched.
 
     Attributes:
-        request: for it.
-        problem: that was searched.
-        frontier: of it.
+        request: the request for the graph.
+        problem: the searched problem.
+        frontier: its frontier.
     """
 
     request: Request
@@ -51,16 +51,16 @@ def search_jointly(
     substitutions: Sequence[Substitution] | None = None,
     limits: JointLimits | None = None,
 ) -> tuple[Searched, ...]:
-    """The script's graph and rewritten ones, each with its frontier; the script's first.
+    """Return the script's graph, then rewritten graphs, each with its frontier.
 
-    A candidate is first searched where a substitution has changed something: what it has in common
-    with the script's graph, but for neighbours, stays as in the fastest strategy of that. Its
-    frontier is searched where that takes at most `JointLimits.threshold` times the fastest step.
+    For a rewritten graph, only the operators that are new, and their neighbours, are searched at
+    first. All others keep their configuration from the fastest strategy of the script's graph. The
+    frontier is searched if that takes at most `JointLimits.threshold` times the fastest step.
 
     Args:
-        request: for the script's graph.
-        devices: how many.
-        substitutions: which; those of the package that logical graphs can have, if None.
+        request: the request for the script's graph.
+        devices: the number of devices.
+        substitutions: the substitutions; by default those of the package that apply to graphs.
         limits: the budget.
     """
     base = searched_alone(request, devices)
@@ -74,19 +74,28 @@ def rewritten_graphs(
     limits: JointLimits | None = None,
     share: float | None = None,
 ) -> Iterator[Searched]:
-    """The rewritten ones of `search_jointly`, beside a script's graph that was searched; with a
-    ``share``, those that are estimated to take at most this share of the script's time."""
+    """Yield the rewritten graphs of `search_jointly`.
+
+    Args:
+        base: the script's graph with its frontier.
+        devices: the number of devices.
+        substitutions: the substitutions; by default those of the package that apply to graphs.
+        limits: the budget.
+        share: the most estimated time of a graph, as a multiple of the script's graph; by default
+            `JointLimits.threshold`.
+    """
     request, limits = base.request, limits or JointLimits()
     fastest = int(base.frontier.time[-1])
-    left = limits.searched
+    searches_left = limits.searched
     near = partial(near_candidates, request, devices, substitutions, limits, share)
     for candidate in search_once(f"rewritten graphs {share}", request, devices, near):
-        own = request.of_rewritten(candidate.rewrites, candidate.graph)
-        if _is_promising(base, fastest, own, devices, limits):
-            found = searched_alone(own, devices)
-            yield found
-            fastest, left = min(fastest, int(found.frontier.time[-1])), left - 1
-        if not left:
+        rewritten = request.of_rewritten(candidate.rewrites, candidate.graph)
+        if _is_promising(base, fastest, rewritten, devices, limits):
+            searched = searched_alone(rewritten, devices)
+            yield searched
+            fastest = min(fastest, int(searched.frontier.time[-1]))
+            searches_left -= 1
+        if not searches_left:
             return
 
 
@@ -96,42 +105,49 @@ def near_candidates(
     substitutions: Sequence[Substitution] | None = None,
     limits: JointLimits | None = None,
     share: float | None = None,
-) -> list[Candidate]:
-    """Rewritten graphs of a step that may be worth a search, the fastest by estimate first; with a
-    ``share``, as of `rewritten_graphs`."""
-    known = _usual() if substitutions is None else applicable(substitutions)
-    # The coarsest mesh, whose estimates are quick; of few devices it is the only one.
+) -> list[RewrittenGraph]:
+    """Return the rewritten graphs of a step that may be worth a search, the fastest first.
+
+    Their times are estimates; the arguments are those of `rewritten_graphs`.
+    """
+    applied = _default_substitutions() if substitutions is None else applicable(substitutions)
+    # Estimates on the coarsest mesh are the quickest. For few devices it is the only mesh.
     mesh = request.meshes(devices)[0].mesh
     estimate = StepEstimate(request.cost_model(devices, mesh))
     limits = limits or JointLimits()
-    return candidates(request.graph, request.roots, known, estimate, limits, share)
+    return candidates(request.graph, request.roots, applied, estimate, limits, share)
 
 
 def searched_alone(request: Request, devices: int) -> Searched:
-    """A graph with its frontier."""
+    """Return the request's graph with its frontier."""
     return Searched(request, *search_frontier(request, devices))
 
 
 @cache
-def _usual() -> tuple[Substitution, ...]:
+def _default_substitutions() -> tuple[Substitution, ...]:
     return applicable(substitutions_by_name().values())
 
 
 def _is_promising(
     base: Searched, fastest: int, request: Request, devices: int, limits: JointLimits
 ) -> bool:
-    """Whether a rewritten graph, searched where it differs, is near the fastest."""
+    """Whether a rewritten graph is about as fast as the fastest if only its changes are searched.
+
+    With several meshes there is no such search, and the result is True.
+    """
     if len(request.meshes(devices)) > 1:
-        return True  # which are searched from coarse to fine
+        return True
     problem = problem_of(request, devices)
-    kept = _near(base, problem)
-    local = least_time(problem.problem, kept)
+    local = least_time(problem.problem, _searched_configurations(base, problem))
     return int(local.time[0]) <= limits.threshold * fastest
 
 
-def _near(base: Searched, problem: GraphProblem) -> list[Int64Array]:
-    """Per node of a rewritten graph's problem the configurations that are looked at: all of what is
-    new and of its neighbours, one of the others."""
+def _searched_configurations(base: Searched, problem: GraphProblem) -> list[Int64Array]:
+    """Return the searched configurations of each node of a rewritten graph's problem.
+
+    New nodes and their neighbours have all configurations. Each other node has the one of the
+    fastest strategy of the script's graph.
+    """
     strategy = base.frontier.strategies[-1]
     before = {
         (group.members, len(group.options)): int(number)

@@ -1,4 +1,4 @@
-"""The pipelines of a request on some devices: blocks, prices of stages, and their frontier."""
+"""The search of a request's pipelines: blocks, the costs of stages, and the frontier."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.blocks.partition import BLOCKS, partition
 from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.split.profile import SplitProfile
-from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier, stage_sizes
+from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 from tensoropt.pipeline.stages.points import Profile, StagePoints
 from tensoropt.planner.meshes import meshes_of
@@ -36,28 +36,27 @@ from tensoropt.transformations.staged.staged import staged
 
 __all__ = ["PipelineSearch"]
 
-_GAP = 0.01  # of frontiers of pipelines, for the same prices of stages
-_STAGE_GAP = 0.05  # of a stage's own frontier
+_GAP = 0.01  # of a frontier of pipelines, for given costs of stages
+_STAGE_GAP = 0.05  # of the frontier of a stage's strategies
 _SMALL_STAGE_GAP = 0.01
-"""The same of problems of few cells, which an exact search would take 50 times as long for: it
-finds thousands of points, of which a stage has a dozen."""
+"""The same gap for problems of few cells. An exact search would take 50 times as long, and find
+thousands of points; a stage uses a dozen of them."""
 _BOUNDED = replace(DEFAULT_LIMITS, bounded_cells=0)
-_BOUND_GAP = 0.02  # of what pipelines take at least
-_REPLICATED = 1.25  # by how much splits of stages are faster than replicas, where they are much
-_MOST_PROMISING = 3  # numbers of microbatches that are looked at where a time is to be undercut
-_ALL_SIZES = 8  # devices of a machine up to which one of so many stages may have any number
+_BOUND_GAP = 0.02  # of the lower bound of a pipeline's time
+_REPLICATED = 1.25  # the speed-up of a split stage over a replicated one that may be hoped for
+_MOST_PROMISING = 3  # numbers of microbatches that are searched if a time is to be undercut
 _NO_LIMIT = 2**62
-"""Bytes: what does not fit is on a plan's frontier, too."""
+"""Bytes. Pipelines that do not fit the memory are points of a frontier, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Promising:
-    """Pipelines to look at.
+    """Pipelines that are worth a search.
 
     Attributes:
-        microbatches: how many.
-        sizes: numbers of devices of their stages.
-        bound: nanoseconds that they take at least.
+        microbatches: their numbers of microbatches.
+        sizes: the numbers of devices of their stages.
+        bound: a lower bound of their time, in nanoseconds.
     """
 
     microbatches: tuple[int, ...]
@@ -66,24 +65,25 @@ class _Promising:
 
 
 class PipelineSearch:
-    """Pipelines of the step of a request.
+    """The search of a request's pipelines.
 
     Args:
         request: the step.
-        devices: how many, all of which are used.
-        stages: the fewest, at least two, and the most of them.
-        microbatches: how many, each of which divides the batch.
-        within: bytes of a device, and nanoseconds of a step (or None), which a pipeline is to
-            undercut, the faster the better; None for all of the frontier.
-        plain: the same search of stages that keep all for the backward pass, where those of the
-            request may keep less: a stage has its strategies, too.
-        parts: of the request's step, if they are known.
-        block: int64[components], the block of each; by default balanced ones are made.
-        known: strategies of stages that stand for searches, see `SplitProfile`.
-        like: a search of the same step, devices and microbatches, whose searches of stages count.
+        devices: the number of devices, all of which are used.
+        stages: the fewest stages, at least two, and the most.
+        microbatches: the numbers of microbatches; each divides the batch.
+        within: the bytes of a device, and the nanoseconds of a step (or None), which a pipeline has
+            to undercut. With a time, only pipelines that may be the fastest are searched. None for
+            the whole frontier.
+        plain: the search of the same pipelines with stages that keep all tensors, if the request's
+            stages may keep fewer. Its strategies are added to every stage.
+        parts: the components of the step, if a caller has them already.
+        block: int64[components], the block of each component; by default balanced blocks are made.
+        known: strategies of stages that replace searches, see `SplitProfile`.
+        like: a search of the same step, devices and microbatches. Its searches of stages are used.
 
     Attributes:
-        ended_by: what has ended a search of stages' strategies, if it did not end by itself.
+        ended_by: why a search of stages' strategies ended early; empty if none did.
     """
 
     def __init__(
@@ -104,49 +104,55 @@ class PipelineSearch:
         self._within, self._plain = within, plain
         if plain is not None:
             parts, block = plain.parts, plain.block
-        self._parts, self._given, self._known = parts, block, known
+        self._parts, self._given_block, self._known = parts, block, known
         self._cuts: dict[int, BatchCut] = {}
         self.ended_by: EndedBy = ""
 
     @cached_property
     def frontier(self) -> tuple[Pipeline, ...]:
-        """Pipelines that no other beats, whether they fit the memory or not, by ascending memory.
+        """The pipelines that no other beats, by ascending memory, also those that do not fit.
 
-        Where a time is to be undercut those of promising numbers are, and the fastest counts.
+        If a time is to be undercut, only promising pipelines are searched, and only the fastest is
+        exact.
 
         Raises:
-            InfeasibleError: if there is none, without limits.
+            InfeasibleError: if there are no limits, and still no pipeline.
         """
         epsilon = max(_GAP, self._request.epsilon)
-        found: tuple[Pipeline, ...] = ()
-        every = [_Promising(self._microbatches, frozenset(self.sizes), 0)]
+        frontier: tuple[Pipeline, ...] = ()
+        all_promising = [_Promising(self._microbatches, frozenset(self.sizes), 0)]
         if self._within is not None and self._within[1] is not None:
-            every = self._promising()
-        for each in every:
-            if found and each.bound >= found[-1].time:
+            all_promising = self._promising()
+        for promising in all_promising:
+            if frontier and promising.bound >= frontier[-1].time:
                 continue
             try:
-                found = pipeline_frontier(
+                frontier = pipeline_frontier(
                     self.problem(self.profile),
                     self._schedules,
-                    sizes=sorted(each.sizes),
+                    sizes=sorted(promising.sizes),
                     epsilon=epsilon,
-                    known=found,
-                    counts=Counts(self._stages, each.microbatches),
+                    known=frontier,
+                    counts=Counts(self._stages, promising.microbatches),
                 )
             except InfeasibleError:
                 if self._within is None:
                     raise
-        return found
+        return frontier
 
     @property
     def _schedules(self) -> tuple[Schedule, ...]:
-        """Those that are searched, by default all; of several the first takes least."""
+        """The searched schedules. None of them is faster than the first."""
         wanted = self._request.pipeline
         return SCHEDULES if wanted is None else wanted.schedules
 
     def problem(self, profile: Profile, margin: float = 1.0) -> PipelineProblem:
-        """What is searched, with a margin of the time that is to be undercut."""
+        """Return the problem whose pipelines are searched.
+
+        Args:
+            profile: gives the costs of stages.
+            margin: multiplies the time that is to be undercut.
+        """
         parts = self.parts
         memory, time = (_NO_LIMIT, None) if self._within is None else self._within
         time = None if time is None else round(margin * time)
@@ -155,36 +161,41 @@ class PipelineSearch:
         )
 
     def _promising(self) -> list[_Promising]:
-        """What to look at where a time is to be undercut, and in which order.
+        """Return the pipelines to search if a time is to be undercut, in the order of the search.
 
-        A number of microbatches is passed over where stages whose devices share their work evenly,
-        with no sums or resharding, are too slow. That of the fastest replicated stages comes first,
-        the others by this bound. Few are looked at, with as many devices in a stage as such
-        pipelines have.
+        For each number of microbatches there is a lower bound: the fastest pipeline if devices
+        share the work of a stage evenly, without sums or resharding. If the bound is too slow, the
+        number is left out. The number with the fastest replicated stages comes first; others
+        follow in the order of their bounds. Stages get the numbers of devices that they have in
+        the pipelines of the bound and of the replicated stages.
         """
         replicated = self.profile.replicated
 
-        def even(first: int, last: int, devices: int, *others: int) -> StagePoints | None:
-            alone = replicated(first, last, 1, *others)
-            return None if alone is None else StagePoints(alone.values // devices)
+        def even(first: int, last: int, devices: int, *rest: int) -> StagePoints | None:
+            on_one = replicated(first, last, 1, *rest)
+            return None if on_one is None else StagePoints(on_one.values // devices)
 
-        found: list[tuple[float, _Promising]] = []
+        timed: list[tuple[float, _Promising]] = []
         for count in self._microbatches:
             least = self._fastest(even, count)
             if least is None:
                 continue
-            usual = self._fastest(replicated, count, _REPLICATED)
-            pipelines = [least] if usual is None else [least, usual]
-            sizes = frozenset(stage.devices for each in pipelines for stage in each.stages)
+            fastest_replicated = self._fastest(replicated, count, _REPLICATED)
+            pipelines = [least] if fastest_replicated is None else [least, fastest_replicated]
+            sizes = frozenset(stage.devices for pipeline in pipelines for stage in pipeline.stages)
             bound = least.time / (1 + _BOUND_GAP)
-            each = _Promising((count,), sizes | {1}, bound)
-            found.append((inf if usual is None else usual.time, each))
-        found.sort(key=lambda each: (each[0], each[1].bound))
-        others = sorted((each for _, each in found[1:]), key=lambda each: each.bound)
-        return [*(each for _, each in found[:1]), *others[: _MOST_PROMISING - 1]]
+            time = inf if fastest_replicated is None else fastest_replicated.time
+            timed.append((time, _Promising((count,), sizes | {1}, bound)))
+        timed.sort(key=lambda each: (each[0], each[1].bound))
+        promising = [each for _, each in timed]
+        by_bound = sorted(promising[1:], key=lambda each: each.bound)
+        return [*promising[:1], *by_bound[: _MOST_PROMISING - 1]]
 
     def _fastest(self, profile: Profile, count: int, margin: float = 1.0) -> Pipeline | None:
-        """Of so many microbatches, if it is within the limits, with a margin of time."""
+        """Return the fastest pipeline with ``count`` microbatches; None if none is within limits.
+
+        ``margin`` multiplies the time that is to be undercut.
+        """
         counts = Counts(self._stages, (count,))
         problem = self.problem(profile, margin)
         with suppress(InfeasibleError):
@@ -200,39 +211,42 @@ class PipelineSearch:
 
     @property
     def blocks(self) -> int:
-        """Of how many blocks stages are made."""
+        """The number of blocks of which stages are made."""
         return int(self.block.max()) + 1
 
     @property
     def examples(self) -> int:
-        """Of a batch."""
+        """The examples of a batch."""
         return self.parts.costs.growth.examples
 
     @property
     def step_nanoseconds(self) -> int:
-        """What a step takes besides the pipeline's time."""
+        """The fixed time of every step, which is added to the pipeline's time."""
         return self.parts.cost.step_nanoseconds()
 
     def sending_nanoseconds(self, pipeline: Pipeline) -> int:
-        """What the stage that sends most takes for it, in a step."""
+        """Return the time that a step spends sending, in the stage that sends longest."""
         count, copies, most = pipeline.microbatches, pipeline.copies, 0
         examples = self.examples // copies // count
         for stage in pipeline.stages:
             points = self.profile(stage.first, stage.last, stage.devices, examples, copies)
-            assert points is not None, "the stage's"
+            assert points is not None, "the stage has points"
             computing = int(points.values[stage.point, :2].sum())
             computing += stage.recompute * int(points.values[stage.point, 0])
             most = max(most, count * (stage.forward + stage.backward - computing))
         return most
 
     def strategies_of(self, pipeline: Pipeline) -> dict[tuple[int, int], Int64Array]:
-        """The strategies that the searches for a pipeline's stages found, see `SplitProfile`."""
+        """Return the strategies that the searches of a pipeline's stages found.
+
+        The keys are those of `SplitProfile.searched_for`.
+        """
         examples = self.examples // pipeline.copies // pipeline.microbatches
         keys = [self.profile.searched_for(stage, examples) for stage in pipeline.stages]
         return {key: self.profile.strategies_for(key) for key in keys if key is not None}
 
     def keeps_less(self, pipeline: Pipeline) -> bool:
-        """Whether some operator of a pipeline keeps less for the backward pass."""
+        """Whether an operator of a pipeline keeps fewer tensors than the backward pass reads."""
         examples = self.examples // pipeline.copies // pipeline.microbatches
         for stage in pipeline.stages:
             costs, chosen = self.profile.strategy(stage, examples, pipeline.copies)
@@ -242,15 +256,14 @@ class PipelineSearch:
         return False
 
     def cut(self, microbatches: int) -> BatchCut:
-        """How the step falls into microbatches."""
+        """Return the cut of the step into microbatches."""
         if microbatches not in self._cuts:
-            request = self._request
-            found = cut_along_batch(request.graph, request.batch_placeholders, microbatches)
-            self._cuts[microbatches] = found
+            graph, batch = self._request.graph, self._request.batch_placeholders
+            self._cuts[microbatches] = cut_along_batch(graph, batch, microbatches)
         return self._cuts[microbatches]
 
     def stage_of(self, pipeline: Pipeline) -> Mapping[str, int]:
-        """The stage of each operator of the step, `SHARED` for what every stage has.
+        """Return the stage of each operator of the step, `SHARED` for operators of all stages.
 
         Raises:
             GraphError: if the step cannot be executed by these stages.
@@ -261,7 +274,7 @@ class PipelineSearch:
     def stages_by_blocks(
         self, ends: Sequence[int], microbatches: int = 1, schedule: Schedule = "side_by_side"
     ) -> Mapping[str, int]:
-        """`stage_of` a pipeline, by the last block of each stage."""
+        """Return `stage_of` a pipeline, given by the last block of each stage."""
         cut = self.cut(microbatches)
         planned = {
             atom.operator: next(n for n, end in enumerate(ends) if block <= end)
@@ -273,7 +286,7 @@ class PipelineSearch:
 
     @cached_property
     def profile(self) -> SplitProfile:
-        """What stages cost."""
+        """The profile that gives the costs of stages."""
         request, parts = self._request, self.parts
         replicated = ReplicatedProfile(parts.costs, self.block, parts.cost, parts.links)
         if self._like is not None:
@@ -295,46 +308,46 @@ class PipelineSearch:
         )
 
     def priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
-        """The prices and the mesh of so many devices of a machine."""
+        """Return the cost model and the mesh of a number of devices of a machine."""
         cluster = self._request.cluster_at(self._devices)
         mesh = meshes_of(self._request.graph, cluster, devices)[0].mesh
         return self._request.cost_model(self._devices, mesh), mesh
 
     def within_machine(self, devices: int) -> Mesh:
-        """The devices that a stage of so many has of a machine."""
+        """Return the mesh of a stage's devices on one machine.
+
+        Args:
+            devices: the devices of the stage.
+        """
         return self.priced(min(devices, self.parts.links.machine))[1]
 
     def _searched(self, problem: Problem, _: AnnotatedGraph) -> Frontier:
-        """The strategies of stages of one size: all such searches share the request's seconds."""
+        """Return the strategies of stages of one size. All these searches share the time limit."""
         seconds = self._request.search_seconds
         if seconds is not None:
             sizes = [size for size in self.sizes if size > 1 or self._request.keeps_less]
             seconds /= len(self._microbatches) * max(1, len(sizes))
         gap = _STAGE_GAP if DEFAULT_LIMITS.can_bound(problem) else _SMALL_STAGE_GAP
         with Watch(seconds=seconds) as watch:
-            found = frontier_tracking(problem, epsilon=gap, limits=_BOUNDED)
+            frontier = frontier_tracking(problem, epsilon=gap, limits=_BOUNDED)
         self.ended_by = watch.ended_by or self.ended_by
-        return found
+        return frontier
 
     @property
     def sizes(self) -> list[int]:
-        """Numbers of devices that a stage may have: of a machine, or of whole machines."""
-        machine, (fewest, most) = self.parts.links.machine, self._stages
-        sizes = set(stage_sizes(machine, self.parts.machines))
-        if fewest == most and machine <= _ALL_SIZES:
-            sizes.update(range(1, machine + 1))
-        return sorted(each for each in sizes if each <= self._devices - fewest + 1)
+        """The numbers of devices that a stage may have: of a machine, or of whole machines."""
+        return self.parts.stage_sizes(self._stages)
 
     @cached_property
     def block(self) -> Int64Array:
-        """int64[components]: the block of each."""
-        if self._given is not None:
-            return self._given
+        """int64[components]: the block of each component."""
+        if self._given_block is not None:
+            return self._given_block
         costs, fewest = self.parts.costs, self._stages[0]
         if fewest > len(costs.atoms):
             raise GraphError(
-                "a stage of a pipeline has at least one operator that computes something of the "
-                f"batch. Got {fewest} stages of {len(costs.atoms)} operators; ask for fewer stages."
+                "each stage of a pipeline has at least one operator that depends on the batch. Got "
+                f"{fewest} stages for {len(costs.atoms)} operators; ask for fewer stages."
             )
         dag = costs.dag(max(1, costs.growth.examples // max(self._microbatches)))
         return partition(dag, int(dag.memory.sum()) + 1, max(BLOCKS, fewest)).of

@@ -1,10 +1,10 @@
-"""Rewritten graphs that may be worth a search: TASO's backtracking, by a bound of a step.
+"""Rewritten graphs that may be worth a search, found by TASO's backtracking with a bound of a step.
 
 The queue and the pruning are those of Jia et al., "TASO: optimizing deep learning computation with
-automatic generation of graph substitutions" (2019), section 5, as Unity has them (section 5.1). A
-step is estimated with its communication (`tensoropt.planner.searches.step_estimate`). On the way to
-a graph that is faster there may be slower ones (Unity, Figure 5): a move that makes a graph slower
-is looked at together with moves of the new operators, as one.
+automatic generation of graph substitutions" (2019), section 5, as Unity uses them (section 5.1).
+The time of a step is estimated with its communication (`tensoropt.planner.searches.step_estimate`).
+A faster graph may be reached through a slower one (Unity, Figure 5). So if a move makes a graph
+slower, it is combined with a second move of the operators that it made, and the two count as one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.transformations.rewritten.application import Rewrite
 from tensoropt.transformations.rewritten.moves import moves
 
-__all__ = ["Candidate", "JointLimits", "candidates"]
+__all__ = ["JointLimits", "RewrittenGraph", "candidates"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,16 @@ class JointLimits:
     """The budget of a joint search.
 
     Attributes:
-        threshold: by what factor a step may be longer than that of the script's graph, for a graph
-            to be a candidate, and than the fastest so far, for it to be searched (Unity and TASO:
-            1.05).
-        on_the_way: by what factor it may be longer on the way, within one move.
-        graphs: how many rewritten graphs are estimated.
-        operators: how many operators these graphs have together, at most.
-        searched: of how many the frontier is searched.
-        deepest: moves one after another.
-        gain: share of a step that all moves gain together, at least; one that gains less than its
-            part of it is not followed.
+        threshold: a graph is a candidate if its step takes at most this multiple of the script's
+            step; its frontier is searched if its step takes at most this multiple of the fastest
+            step so far (Unity and TASO: 1.05).
+        on_the_way: the most that a step may become longer within one move, as a factor.
+        graphs: the most rewritten graphs that are estimated.
+        operators: the most operators of all estimated graphs together.
+        searched: the most graphs whose frontier is searched.
+        deepest: the most moves one after another.
+        gain: the least share of a step that ``deepest`` moves together have to gain. A sequence of
+            moves that gains less than its part of it is not continued.
     """
 
     threshold: float = 1.05
@@ -50,14 +50,14 @@ class JointLimits:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """A rewritten graph.
+class RewrittenGraph:
+    """A graph after substitutions.
 
     Attributes:
-        rewrites: from the script's graph to it, in their order.
-        graph: after them.
-        nanoseconds: a bound of a step.
-        moves: how many.
+        rewrites: the substitutions that lead from the script's graph to it, in order.
+        graph: the graph.
+        nanoseconds: a lower bound of its step.
+        moves: the number of moves that lead to it.
     """
 
     rewrites: tuple[Rewrite, ...]
@@ -73,24 +73,24 @@ def candidates(
     estimate: StepEstimate,
     limits: JointLimits,
     share: float | None = None,
-) -> list[Candidate]:
-    """Rewritten graphs that may be faster, fastest first; without the graph itself.
+) -> list[RewrittenGraph]:
+    """Return the rewritten graphs that may be faster, the fastest first.
 
     Args:
-        graph: the script's.
+        graph: the script's graph, which is not returned.
         roots: the operators that the step runs.
-        substitutions: that are looked for.
-        estimate: bounds of steps.
+        substitutions: the substitutions that are applied.
+        estimate: bounds the time of steps.
         limits: the budget.
-        share: of the bound of the script's graph, which a candidate's is at most;
-            `JointLimits.threshold` if None.
+        share: the most time of a returned graph, as a multiple of the script's graph; by default
+            `JointLimits.threshold`.
     """
     search = _Backtracking(tuple(substitutions), roots, estimate, limits, share)
     return search.near(graph)
 
 
 class _Backtracking:
-    """One search of `candidates`, whose arguments it has."""
+    """One search of `candidates`, with the same arguments."""
 
     def __init__(
         self,
@@ -109,11 +109,11 @@ class _Backtracking:
         self._graphs = limits.graphs
         self._operators = limits.operators
 
-    def near(self, graph: Graph) -> list[Candidate]:
-        """See `candidates`."""
-        start = Candidate((), graph, self._estimate(graph), 0)
+    def near(self, graph: Graph) -> list[RewrittenGraph]:
+        """Return the result of `candidates`."""
+        start = RewrittenGraph((), graph, self._estimate(graph), 0)
         self._seen.add(self._form(graph))
-        found: list[Candidate] = []
+        candidates: list[RewrittenGraph] = []
         number = itertools.count()
         most = self._share * start.nanoseconds
         waiting = [(start.nanoseconds, next(number), start)]
@@ -121,22 +121,21 @@ class _Backtracking:
             _, _, parent = heapq.heappop(waiting)
             for child in self._children(parent):
                 if child.nanoseconds <= most:
-                    found.append(child)
-                if self._is_on_its_way(start, child):
+                    candidates.append(child)
+                if self._continues(start, child):
                     heapq.heappush(waiting, (child.nanoseconds, next(number), child))
-        return sorted(found, key=lambda each: (each.nanoseconds, each.moves))
+        return sorted(candidates, key=lambda graph: (graph.nanoseconds, graph.moves))
 
-    def _is_on_its_way(self, start: Candidate, child: Candidate) -> bool:
-        """Whether a graph's moves have gained their part, and some are left."""
-        wanted = 1 - self._limits.gain * child.moves / self._limits.deepest
-        is_left = child.moves < self._limits.deepest
-        return is_left and child.nanoseconds <= wanted * start.nanoseconds
+    def _continues(self, start: RewrittenGraph, child: RewrittenGraph) -> bool:
+        """Whether the search continues from a graph: its moves have gained their part so far."""
+        share = 1 - self._limits.gain * child.moves / self._limits.deepest
+        can_move = child.moves < self._limits.deepest
+        return can_move and child.nanoseconds <= share * start.nanoseconds
 
-    def _children(self, parent: Candidate) -> Iterator[Candidate]:
-        """The graphs of one move, and where that makes a slower one, of a second move with what the
-        first has made."""
+    def _children(self, parent: RewrittenGraph) -> Iterator[RewrittenGraph]:
+        """Yield the graphs of one move, and of a slower move with a second one after it."""
         slower = []
-        for child in self._moved(parent, None):
+        for child in self._after_move(parent, None):
             yield child
             if (
                 parent.nanoseconds
@@ -144,13 +143,15 @@ class _Backtracking:
                 <= self._limits.on_the_way * parent.nanoseconds
             ):
                 slower.append(child)
-        for child in sorted(slower, key=lambda each: each.nanoseconds):
+        for child in sorted(slower, key=lambda graph: graph.nanoseconds):
             new = frozenset(child.graph.operators.keys() - parent.graph.operators.keys())
-            for further in self._moved(child, new):
-                if further.nanoseconds < parent.nanoseconds:
-                    yield replace(further, moves=child.moves)
+            for grandchild in self._after_move(child, new):
+                if grandchild.nanoseconds < parent.nanoseconds:
+                    yield replace(grandchild, moves=child.moves)
 
-    def _moved(self, parent: Candidate, touching: frozenset[str] | None) -> Iterator[Candidate]:
+    def _after_move(
+        self, parent: RewrittenGraph, touching: frozenset[str] | None
+    ) -> Iterator[RewrittenGraph]:
         if not self._is_within_budget():
             return
         for move in moves(parent.graph, self._substitutions, self._roots, touching):
@@ -161,7 +162,7 @@ class _Backtracking:
                 self._graphs -= 1
                 rewrites = (*parent.rewrites, *move.rewrites)
                 bound = self._estimate(move.graph)
-                yield Candidate(rewrites, move.graph, bound, parent.moves + 1)
+                yield RewrittenGraph(rewrites, move.graph, bound, parent.moves + 1)
             if not self._is_within_budget():
                 return
 
@@ -169,21 +170,21 @@ class _Backtracking:
         return self._graphs > 0 and self._operators > 0
 
     def _form(self, graph: Graph) -> Hashable:
-        """Equal for graphs that compute the same in the same way, whatever the names."""
+        """Return a key that is equal for graphs that differ in names of operators alone."""
         form: dict[str, int] = {}
         for name, operator in graph.operators.items():
             tag = operator.gradient
-            what: Hashable = name
+            own_form: Hashable = name
             if tag is not None:
-                what = tag.call, tag.part, form[tag.x.operator]
+                own_form = tag.call, tag.part, form[tag.x.operator]
             elif operator.is_constant:
                 value = operator.outputs[0].value
-                what = name if value is None else (value.shape, value.tobytes())
+                own_form = name if value is None else (value.shape, value.tobytes())
             elif not (operator.is_variable or operator.is_placeholder):
-                what = self._estimate.kind(operator)
-            read = [(form[t.operator], t.index) for t in operator.inputs]
-            if operator.type in ("Add", "AddV2", "Mul"):  # in any order
-                read.sort()
+                own_form = self._estimate.kind(operator)
+            inputs = [(form[tensor.operator], tensor.index) for tensor in operator.inputs]
+            if operator.type in ("Add", "AddV2", "Mul"):  # the order of inputs does not matter
+                inputs.sort()
             controls = tuple(sorted([form[c] for c in operator.control_inputs if c in form]))
-            form[name] = hash((what, tuple(read), controls))
+            form[name] = hash((own_form, tuple(inputs), controls))
         return tuple(sorted(form[name] for name in self._roots if name in form)), len(graph)

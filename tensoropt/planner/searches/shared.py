@@ -1,4 +1,4 @@
-"""Searches of one step that several memory limits share."""
+"""Searches whose results are shared by requests that differ in their memory limit."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from tensoropt.planner.request import Request
 
 __all__ = ["search_once", "shared_searches"]
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
-_known: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=None)
+_results: ContextVar[dict[Hashable, Any] | None] = ContextVar("results", default=None)
 
 
 @contextmanager
 def shared_searches() -> Iterator[None]:
-    """Let `search_once` remember what it finds, for requests that differ in their memory limit."""
-    token = _known.set({})
+    """Let `search_once` store its results, for requests that differ in their memory limit alone."""
+    token = _results.set({})
     try:
         yield
     finally:
-        _known.reset(token)
+        _results.reset(token)
 
 
-def search_once(name: str, request: Request, devices: int, search: Callable[[], _Found]) -> _Found:
-    """The result of a search that depends on no memory limit.
+def search_once(
+    name: str, request: Request, devices: int, search: Callable[[], _Result]
+) -> _Result:
+    """Return the result of a search that does not depend on the memory limit.
 
     Within `shared_searches` the first call searches, and later calls with the same arguments return
     its result. Elsewhere each call searches.
 
     Args:
-        name: tells searches of one request apart.
+        name: distinguishes searches of one request.
         request: the step after its transformations.
-        devices: how many.
-        search: makes the result, which no caller may change.
+        devices: the number of devices.
+        search: returns the result, which no caller may change.
     """
-    known = _known.get()
-    if known is None:
+    results = _results.get()
+    if results is None:
         return search()
     transformed = request.rewrites, request.microbatches, request.space, request.algorithm
     key = name, devices, *transformed
-    if key not in known:
-        known[key] = search()
-    found: _Found = known[key]
-    return found
+    if key not in results:
+        results[key] = search()
+    result: _Result = results[key]
+    return result

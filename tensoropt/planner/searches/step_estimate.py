@@ -1,4 +1,4 @@
-"""What a step takes at least, work and communication, in milliseconds a graph.
+"""A lower bound of a step's time, with communication, that takes some milliseconds to compute.
 
 The search adds up the times of operators and of edges. One pass over the graph, in topological
 order, bounds that sum from below. An operator v has for each configuration c
@@ -6,12 +6,12 @@ order, bounds that sum from below. An operator v has for each configuration c
     least(v, c) = time(v, c) + sum over its inputs u of
                   min over configurations d of u: least(u, d) / readers(u) + edge(d, c)
 
-Where an operator has several readers, each of them gets an equal share of it. The bound is the sum
-of the minima of operators that nothing reads. It is exact for a chain. Elsewhere each share is at
-most what a strategy pays for it: readers may ask for different configurations of one operator.
+An operator with several readers is shared equally among them. The bound is the sum of the minima of
+all operators without readers. For a chain it is exact. For other graphs it is a lower bound, since
+each reader may choose another configuration of the operator that it reads.
 
-On a mesh that takes axes of the devices together, it is an estimate: the finer mesh has strategies
-that this one lacks.
+On a mesh with fewer axes than the devices have, the result is an estimate and no bound: the finer
+mesh has strategies that this mesh does not have.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ __all__ = ["StepEstimate"]
 _Times = npt.NDArray[np.float64]
 
 _MOST_REMEMBERED = 50_000
-"""Operators in their places, of all graphs: each takes some kilobytes."""
+"""The most stored results, one for each operator with its inputs; each takes some kilobytes."""
 
 
 @dataclass(slots=True, eq=False)
 class _Kind:
-    """What operators of one kind have in common. Compared by identity.
+    """Operators with equal costs. Kinds are compared by identity.
 
     Attributes:
-        operator: one of them.
+        operator: one of the operators.
         derivation: its iteration space.
         assigned: its configurations.
         adds_up: whether its outputs may be partial sums.
-        times: by number of inputs with a gradient, nanoseconds under each configuration.
-        slots: of its tensors, by whether they are made or read, number, and whether a gradient
-            comes back.
-        on_shares: the kind that may read partial sums, by sets of inputs.
+        times: nanoseconds under each configuration, by the number of inputs with a gradient.
+        slots: the slots of its tensors. A key has: whether the tensor is an output, its number, and
+            whether it has a gradient.
+        on_shares: the same kind with inputs that may be partial sums, by the sets of these inputs.
     """
 
     operator: Operator
@@ -77,11 +77,11 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Share:
-    """What each reader of an operator gets of it. Compared by identity.
+    """The share of an operator that each of its readers counts. Shares are compared by identity.
 
     Attributes:
-        kind: of the operator.
-        times: nanoseconds under each configuration, of the operator and all before it.
+        kind: the kind of the operator.
+        times: nanoseconds under each configuration, for the operator and all operators before it.
     """
 
     kind: _Kind
@@ -89,18 +89,18 @@ class _Share:
 
 
 class StepEstimate:
-    """Estimates of steps on one mesh. Graphs that have operators in common share their prices.
+    """Estimates the time of steps on one mesh. Graphs with common operators share their costs.
 
     Args:
-        cost: prices, and the mesh.
+        cost: the cost model, with the mesh.
     """
 
     def __init__(self, cost: ClusterCostModel) -> None:
         self._cost = cost
         self._operators = OperatorCosts(cost.mesh, cost)
         self._edges = EdgeCosts(cost.mesh, cost)
-        # By identity, as graphs share operators. The operator is kept, too, so that no other one
-        # gets its number.
+        # By the operator's identity, since graphs share operators. The operator is stored, too, so
+        # that Python gives its identity to no other object.
         self._kind_of: dict[int, tuple[Operator, _Kind]] = {}
         self._kinds: dict[Hashable, _Kind] = {}
         self._shares: dict[Hashable, _Share] = {}
@@ -108,7 +108,7 @@ class StepEstimate:
         self._codes: dict[bytes, LayoutCodes] = {}
 
     def __call__(self, graph: Graph) -> int:
-        """Nanoseconds of a step."""
+        """Return the nanoseconds of a step."""
         if len(self._shares) > _MOST_REMEMBERED:
             self._shares.clear()
         is_sparse = frozenset[TensorName]().union(*sparse_tensors(graph).values()).__contains__
@@ -146,24 +146,33 @@ class StepEstimate:
         return int(total)
 
     def _is_read_again(self, graph: Graph, read: set[Hashable], use: Hashable) -> bool:
-        """Whether operators alike have read a tensor, where these may be steps of a recurrence:
-        then all of them are one node of the search, which moves the tensor once."""
-        if self._is_recurrent is None:  # asked of the script's graph first
+        """Whether an equal operator has read the same tensor, in a graph with a recurrence.
+
+        The steps of a recurrence are one node of the search, which moves the tensor once.
+        """
+        if self._is_recurrent is None:  # the first graph is the script's
             first = same_in_every_step(graph, lambda name: self.kind(graph[name]))
-            self._is_recurrent = any(name != other for name, other in first.items())
+            self._is_recurrent = any(name != first_name for name, first_name in first.items())
         again = self._is_recurrent and use in read
         read.add(use)
         return again
 
     def _share(self, kind: _Kind, gradients: int, edges: list[_Edge], readers: int) -> _Share:
-        """What each reader gets of an operator, of which so many inputs have a gradient."""
+        """Return the share that each reader counts of an operator.
+
+        Args:
+            kind: the kind of the operator.
+            gradients: how many of its inputs have a gradient.
+            edges: the edges from its inputs.
+            readers: the number of its readers.
+        """
         key = kind, gradients, readers, tuple(edges)
         if key not in self._shares:
             self._shares[key] = _Share(kind, self._least(kind, gradients, edges) / readers)
         return self._shares[key]
 
     def kind(self, operator: Operator) -> _Kind:
-        """The kind of an operator, one object for all that compute the same of like inputs."""
+        """Return the kind of an operator, the same object for all operators with equal costs."""
         known = self._kind_of.get(id(operator))
         if known is None:
             key = (
@@ -189,41 +198,44 @@ class StepEstimate:
         partial: set[TensorName],
         uses: Mapping[TensorName, int],
     ) -> _Kind:
-        """The kind of an operator that may read partial sums, where nothing else reads them: at
-        least where `tensoropt.parallel.choices.partial_operands` offers that."""
+        """Return the kind of an operator whose inputs may be partial sums.
+
+        An input may be one if the operator is its only reader. Among these inputs are all that
+        `tensoropt.parallel.choices.partial_operands` allows.
+        """
         inputs = operator.inputs
         if moves_rows(operator.type) or partial.isdisjoint(inputs):
             return kind
         sets = tuple(
-            each
-            for each in kind.derivation.linear
-            if all(inputs[n] in partial and uses[inputs[n]] == 1 for n in each)
+            numbers
+            for numbers in kind.derivation.linear
+            if all(inputs[n] in partial and uses[inputs[n]] == 1 for n in numbers)
         )
         if sets and sets not in kind.on_shares:
             kind.on_shares[sets] = self._new(operator, kind.derivation.on_shares(sets))
         return kind.on_shares[sets] if sets else kind
 
     def _least(self, kind: _Kind, differentiated: int, edges: list[_Edge]) -> _Times:
-        """Nanoseconds under each configuration, of an operator and what its inputs give it."""
+        """Return nanoseconds under each configuration, for an operator with its inputs' shares."""
         if differentiated not in kind.times:
             costs = self._operators.of(
                 kind.operator, kind.derivation, kind.assigned, differentiated
             )
             kind.times[differentiated] = costs.time.astype(np.float64)
-        found = kind.times[differentiated]
-        for number, source, index, carries, stays in edges:
+        total = kind.times[differentiated]
+        for number, source, index, carries, is_sparse in edges:
             read = self._slots_of(kind, False, number, carries)
             maker = source.kind if isinstance(source, _Share) else source
             made = self._slots_of(maker, True, index, carries)
-            times = self._table(kind, number, made, read, carries, stays)
+            times = self._table(kind, number, made, read, carries, is_sparse)
             if isinstance(source, _Share):
                 least = np.full(len(times), np.inf)
                 np.minimum.at(least, made.of_option.slots, source.times)
                 of_slot = (least[:, None] + times).min(axis=0)
-            else:  # a weight, which may lie in any way
+            else:  # a weight, which may have any layout
                 of_slot = times.min(axis=0)
-            found = found + of_slot[read.of_option.slots]
-        return found
+            total = total + of_slot[read.of_option.slots]
+        return total
 
     def _table(
         self,
@@ -232,12 +244,12 @@ class StepEstimate:
         made: TensorSlots,
         read: TensorSlots,
         carries: bool,
-        stays: bool,
+        is_sparse: bool,
     ) -> Int64Array:
-        """Nanoseconds of an edge, by the slots at its two ends."""
+        """Return the nanoseconds of an edge, by the slots at its two ends."""
         operator = kind.operator
         spec, tensor = operator.input_specs[number], operator.inputs[number]
-        sparse = frozenset({tensor}) if stays else frozenset[TensorName]()
+        sparse = frozenset({tensor}) if is_sparse else frozenset[TensorName]()
         slices = looked_up(operator, number, sparse) if carries else None
         use = TensorOnEdge(spec.shape, spec.itemsize, carries, slices=slices)
         return self._edges.of(use, made, read).time
@@ -251,7 +263,7 @@ class StepEstimate:
         return kind.slots[key]
 
     def _shared(self, slots: SlotCodes) -> TensorSlots:
-        """Slots whose equal layouts are one object, as `EdgeCosts` compares them."""
+        """Return slots in which equal layouts are one object, since `EdgeCosts` compares these."""
         forward, gradient = (
             self._codes.setdefault(codes.tobytes(), LayoutCodes.of(codes))
             for codes in (slots.forward, slots.gradient)
@@ -259,18 +271,18 @@ class StepEstimate:
         return TensorSlots(forward, gradient, SlotMap(slots.of_option))
 
     def _of_sum(self, spec: TensorSpec, count: int) -> float:
-        """The least that a sum of gradients takes."""
+        """Return the least time of a sum of gradients."""
         kind = self.kind(sum_operator(spec.shape, spec.dtype, count))
         return float(self._least(kind, 0, []).min())
 
 
 _Edge = tuple[int, _Share | _Kind, int, bool, bool]
-"""Number of the input, where it comes from, which output of it, whether a gradient comes back, and
-whether that is sparse at its end."""
+"""The number of the input, the operator that makes it, the number of the output there, whether it
+has a gradient, and whether this gradient is sparse at the maker."""
 
 
 def _readers(graph: Graph) -> Mapping[str, int]:
-    """How many edges leave each operator."""
+    """Return the number of edges that leave each operator."""
     return Counter(
         tensor.operator
         for operator in graph
@@ -281,8 +293,10 @@ def _readers(graph: Graph) -> Mapping[str, int]:
 
 
 def _is_source(graph: Graph, operator: Operator) -> bool:
-    """Whether an operator only names a value that lies in any way for nothing: a variable's, what
-    is fed, a gradient."""
+    """Whether an operator names a value that has any layout at no cost.
+
+    It is a variable, a placeholder, a gradient, or a read of one of them.
+    """
     if operator.gradient is not None or operator.is_variable or not operator.inputs:
         return True
     first = operator.inputs[0].operator
@@ -293,7 +307,7 @@ def _is_source(graph: Graph, operator: Operator) -> bool:
 
 
 def _is_edge(operator: Operator, number: int) -> bool:
-    """Whether something may be moved for an input."""
+    """Whether a tensor may have to be moved for an input."""
     spec = operator.input_specs[number]
     return (
         spec.value is None
@@ -304,5 +318,5 @@ def _is_edge(operator: Operator, number: int) -> bool:
 
 
 def _value(spec: TensorSpec) -> bytes | None:
-    """A small constant's value: which dimension is joined, split or summed over."""
+    """Return the value of a small constant, which may name a dimension; None for other tensors."""
     return None if spec.value is None or spec.value.nbytes > 64 else spec.value.tobytes()

@@ -1,4 +1,4 @@
-"""The components of a step and their costs: what stages of a pipeline are made of."""
+"""The components of a step and their costs, from which stages are made."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import atomic_components
 from tensoropt.pipeline.links import Links
+from tensoropt.pipeline.stages.frontier import stage_sizes
 from tensoropt.planner.request import Request
 
 __all__ = ["StepParts"]
+
+_ALL_SIZES = 8
+"""On machines with at most this number of devices, a stage may have any number of them, if the
+number of stages is given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,10 +23,10 @@ class StepParts:
     """The components of a step on some devices.
 
     Attributes:
-        costs: of the components.
-        cost: the prices.
-        links: between devices and machines.
-        machines: how many.
+        costs: the costs of the components.
+        cost: the cost model.
+        links: the links between devices and between machines.
+        machines: the number of machines.
     """
 
     costs: AtomCosts
@@ -31,7 +36,7 @@ class StepParts:
 
     @classmethod
     def of(cls, request: Request, devices: int) -> StepParts:
-        """Of a request's step."""
+        """Return the components of a request's step on a number of devices."""
         cluster = request.cluster_at(devices)
         machine = cluster.level_counts(devices)[-1]
         links = replace(Links.of(cluster), machine=machine)
@@ -39,3 +44,15 @@ class StepParts:
         atoms = atomic_components(request.graph, request.batch_placeholders)
         costs = AtomCosts(atoms, request.batch_placeholders, request.reads, cost)
         return cls(costs, cost, links, devices // machine)
+
+    def stage_sizes(self, stages: tuple[int, int]) -> list[int]:
+        """Return the numbers of devices that a stage may have.
+
+        Args:
+            stages: the fewest and the most stages.
+        """
+        machine, (fewest, most) = self.links.machine, stages
+        sizes = set(stage_sizes(machine, self.machines))
+        if fewest == most and machine <= _ALL_SIZES:
+            sizes.update(range(1, machine + 1))
+        return sorted(size for size in sizes if size <= self.machines * machine - fewest + 1)

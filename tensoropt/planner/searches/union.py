@@ -14,8 +14,8 @@ class UnionPoint(NamedTuple):
     Attributes:
         memory: bytes.
         time: nanoseconds.
-        frontier: the place of the frontier whose point it is.
-        number: of the point in that frontier.
+        frontier: the number of the frontier from which it comes.
+        number: its number in that frontier.
     """
 
     memory: int
@@ -28,15 +28,16 @@ def union(frontiers: Iterable[Iterable[tuple[int, int]]]) -> list[UnionPoint]:
     """Unite frontiers, given by the bytes and nanoseconds of their points.
 
     Returns:
-        The points that no other beats, by ascending memory; of equal ones the earlier frontier's.
+        The points that no other beats, by ascending memory. Among equal points, that of the earlier
+        frontier is kept.
     """
-    every = sorted(
+    all_points = sorted(
         UnionPoint(memory, time, place, number)
         for place, points in enumerate(frontiers)
         for number, (memory, time) in enumerate(points)
     )
-    found: list[UnionPoint] = []
-    for point in every:
-        if not found or point.time < found[-1].time:
-            found.append(point)
-    return found
+    kept: list[UnionPoint] = []
+    for point in all_points:
+        if not kept or point.time < kept[-1].time:
+            kept.append(point)
+    return kept
