@@ -24,7 +24,7 @@ from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, problem_of
 from tensoropt.planner.searches.shared import shared_searches
-from tensoropt.planner.spaces.stages import least_held
+from tensoropt.planner.spaces.stages import least_variable_bytes
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.search.solvers import solver
 
@@ -172,7 +172,7 @@ def _cheapest(request: Request) -> tuple[Market, Plan]:
     if not in_time:
         if any(point.fits for point in points):
             raise _too_slow(points, limit)
-        raise infeasible(market.request, market.offers, market.known, errors)
+        raise infeasible(market.request, market.offers, market.findings, errors)
     ((market, plan),) = in_time
     note = "mini_cost chose among " + "; ".join(map(str, points))
     return market, replace(plan, notes=(*plan.notes, note))
@@ -204,7 +204,7 @@ def _can_fit(request: Request) -> bool:
     """Whether a strategy may fit the memory of the request's devices, by a lower bound."""
     usable = request.usable_bytes(request.devices)
     if request.pipeline is not None or request.accumulate:
-        return least_held(request) <= usable
+        return least_variable_bytes(request) <= usable
     if request.keep_less:
         request = replace(request, space=FRUGAL)
     return least_bytes(request, request.devices) <= usable
@@ -219,7 +219,7 @@ def _planned(market: Market, option: str) -> Plan:
     """
     plan, errors = _first_that_works(market, option)
     if plan is None:
-        raise infeasible(market.request, market.offers, market.known, errors)
+        raise infeasible(market.request, market.offers, market.findings, errors)
     return plan
 
 
@@ -246,7 +246,7 @@ def _first_that_works(market: Market, option: str) -> tuple[Plan | None, list[Ex
         near = [each for each in priced if each.price <= close]
         best = min(near, key=lambda each: (each.offer.complexity, each.price))
         if best.plan is not None:
-            notes = [*best.plan.notes, *market.known.notes, *map(left_out, reasons)]
+            notes = [*best.plan.notes, *market.findings.notes, *map(left_out, reasons)]
             plan = replace(best.plan, notes=tuple(dict.fromkeys(notes)))
             return _with_market(plan, market), errors
         priced.remove(best)

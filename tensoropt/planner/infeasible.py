@@ -14,7 +14,7 @@ from tensoropt.planner.offers.strategies import Choice, Strategies
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, search_frontier
 from tensoropt.planner.spaces import stages
-from tensoropt.planner.spaces.known import Known
+from tensoropt.planner.spaces.findings import Findings
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.search.watch import Watch, seconds_left
 
@@ -25,14 +25,14 @@ _MOST_DEVICES = 64
 
 
 def infeasible(
-    request: Request, offers: Sequence[Offer], known: Known, errors: Sequence[Exception]
+    request: Request, offers: Sequence[Offer], findings: Findings, errors: Sequence[Exception]
 ) -> InfeasibleError:
     """Return the error for a step for which no offer can be planned.
 
     Args:
         request: the step.
         offers: all offers, at least one.
-        known: the reports of the spaces.
+        findings: the reports of the spaces.
         errors: the errors of offers that fit by the search's memory, but could not be planned.
     """
     keeps_less = request.keep_less or request.keeps_less
@@ -44,15 +44,15 @@ def infeasible(
         text = str(errors[0])
     else:
         text = _too_little_memory(request, offers, keeps_less)
-    reports = [*known.notes, *_skipped(request, known)]
+    reports = [*findings.notes, *_skipped(request, findings)]
     return InfeasibleError(" ".join(dict.fromkeys([text, *reports])))
 
 
-def _skipped(request: Request, known: Known) -> Iterator[str]:
+def _skipped(request: Request, findings: Findings) -> Iterator[str]:
     """Yield the reasons why spaces were not searched, if a user can change them."""
     is_asked = request.pipeline is not None and request.pipeline.is_asked
-    for name, reason in known.skipped.items():
-        if is_asked or reason in (stages.DO_NOT_FIT, Known.NO_TIME):
+    for name, reason in findings.skipped.items():
+        if is_asked or reason in (stages.DO_NOT_FIT, Findings.NO_TIME):
             yield f"Not looked at: {name}, as {reason}."
 
 

@@ -14,12 +14,12 @@ from tensoropt.planner.optional_space import looked_at
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.union import UnionPoint, union
 from tensoropt.planner.spaces import branches, keeping_less, microbatches, rewritten, stages
-from tensoropt.planner.spaces.known import Known
+from tensoropt.planner.spaces.findings import Findings
 from tensoropt.search.watch import Watch, seconds_left
 
 __all__ = ["SPACES", "Market"]
 
-Space = Callable[[Request, Known], Iterator[Offer]]
+Space = Callable[[Request, Findings], Iterator[Offer]]
 SPACES: Mapping[str, Space] = {
     microbatches.NAME: microbatches.offers,
     keeping_less.NAME: keeping_less.offers,
@@ -44,27 +44,27 @@ class Market:
     Attributes:
         request: the step.
         offers: all offers. The first is the batch at once, unless the script demands stages.
-        known: what the spaces have been told, and what they report.
+        findings: what the spaces have been told, and what they report.
     """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.offers: list[Offer] = []
-        self.known = Known()
+        self.findings = Findings()
         if request.pipeline is not None and request.pipeline.stages is not None:
             self._ask_for_demanded_stages()
             return
         whole = Strategies.of(request)
         self.offers.append(whole)
-        self.known.fits = bool(whole.fitting)
+        self.findings.fits = bool(whole.fitting)
         self._know_whole(whole)
         with Watch(seconds=self._seconds()):
             for step in self._steps(whole):
                 for name, space in SPACES.items():
                     if name in _UNDERCUTTING:
-                        looked_at(name, self._know_fastest, None, self.known.notes)
-                    look = partial(self._add, partial(space, step, self.known))
-                    looked_at(name, look, None, self.known.notes)
+                        looked_at(name, self._know_fastest, None, self.findings.notes)
+                    look = partial(self._add, partial(space, step, self.findings))
+                    looked_at(name, look, None, self.findings.notes)
 
     def frontier(self) -> list[UnionPoint]:
         """Return the points of all offers that no other point beats."""
@@ -79,7 +79,7 @@ class Market:
             name += " with less kept" * offer.request.keeps_less
             counts[name] = counts.get(name, 0) + 1
         searched = [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
-        skipped = [f"{name} ({_shortened(why)})" for name, why in self.known.skipped.items()]
+        skipped = [f"{name} ({_shortened(why)})" for name, why in self.findings.skipped.items()]
         not_searched = "; not: " + ", ".join(skipped) if skipped else ""
         return "searched: " + ", ".join(searched) + not_searched
 
@@ -103,7 +103,7 @@ class Market:
 
     def _know_whole(self, whole: Strategies) -> None:
         """Tell the spaces about the batch at once."""
-        self.known.searched(whole.request, whole.points)
+        self.findings.searched(whole.request, whole.points)
         if whole.fitting and not whole.choice.excess_bytes:
             self._know_price(whole)
 
@@ -113,18 +113,18 @@ class Market:
         Offers that need long dry runs are left out. A plan needs such a dry run only if nothing
         else is faster.
         """
-        known = self.known
+        findings = self.findings
         for offer in sorted(
             (offer for offer in self.offers if isinstance(offer, Strategies) and offer.fitting),
             key=lambda offer: offer.price or 0,
         ):
             if not offer.is_quick_to_emit or not seconds_left():
                 continue
-            if known.price is not None and (offer.price or 0) >= known.price:
+            if findings.price is not None and (offer.price or 0) >= findings.price:
                 return
             if offer.choice.excess_bytes:
                 continue
-            if known.price is None or offer.allowed_price < known.price:
+            if findings.price is None or offer.allowed_price < findings.price:
                 self._know_price(offer)
 
     def _know_price(self, fastest: Strategies) -> None:
@@ -132,8 +132,8 @@ class Market:
 
         Other offers' points are compared with that time, since both are sums of a search.
         """
-        self.known.price = fastest.allowed_price
-        self.known.time = fastest.points[fastest.choice.point][1]
+        self.findings.price = fastest.allowed_price
+        self.findings.time = fastest.points[fastest.choice.point][1]
 
     def _steps(self, whole: Strategies) -> Iterator[Request]:
         """Yield the steps for which spaces make offers.
@@ -142,36 +142,36 @@ class Market:
         fits, or if nothing fits.
         """
         yield self.request
-        known = self.known
-        looked_at(rewritten.NAME, self._know_fastest, None, known.notes)
-        look = partial(self._add, partial(rewritten.offers, whole, known))
+        findings = self.findings
+        looked_at(rewritten.NAME, self._know_fastest, None, findings.notes)
+        look = partial(self._add, partial(rewritten.offers, whole, findings))
         before = len(self.offers)
-        looked_at(rewritten.NAME, look, None, known.notes)
+        looked_at(rewritten.NAME, look, None, findings.notes)
         most = whole.points[-1][1]
-        if known.price is not None:
+        if findings.price is not None:
             most = round((1 - SAME_TIME) * most)
         faster = [offer for offer in self.offers[before:] if offer.points[-1][1] <= most]
         if faster:
             fastest = min(faster, key=lambda offer: offer.points[-1][1])
-            known.searched(fastest.request, fastest.points)
+            findings.searched(fastest.request, fastest.points)
             yield fastest.request
 
     def _add(self, offers: Callable[[], Iterable[Offer]]) -> None:
         for offer in offers():
             self.offers.append(offer)
-            self.known.fits |= bool(offer.fitting)
+            self.findings.fits |= bool(offer.fitting)
 
     def _ask_for_demanded_stages(self) -> None:
         self.offers += stages.demanded(self.request)
-        look = partial(self._add, partial(rewritten.in_stages, self.request, self.known))
-        looked_at(rewritten.NAME, look, None, self.known.notes)
+        look = partial(self._add, partial(rewritten.in_stages, self.request, self.findings))
+        looked_at(rewritten.NAME, look, None, self.findings.notes)
 
     def _seconds(self) -> float | None:
         """Return the limit of the time in which spaces are searched.
 
         If the script asks for none of them, it is at most the time that they can win for the job.
         """
-        request, price = self.request, self.known.price
+        request, price = self.request, self.findings.price
         asked = request.pipeline is not None and request.pipeline.is_asked
         if price is None or asked or request.rewrite or request.steps is None:
             return request.search_seconds

@@ -20,7 +20,7 @@ from tensoropt.planner.market import Market
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import PipelineNumbers, Request
-from tensoropt.planner.spaces.known import Known
+from tensoropt.planner.spaces.findings import Findings
 
 CLUSTER = load_cluster("2x8-v100")
 REQUEST = Request(Graph({}), lambda _: CLUSTER, 2, (), {}, frozenset(), 1000)
@@ -70,7 +70,7 @@ class Made(Offer):
 def chosen(monkeypatch: pytest.MonkeyPatch, *offers: Offer) -> tuple[str, ...]:
     market = object.__new__(Market)
     market.request, market.offers = REQUEST, list(offers)
-    market.known = Known()
+    market.findings = Findings()
     monkeypatch.setattr(choosing, "fewer_devices", lambda *_: ((1, 5),))
     return choosing._planned(market, "mini_time").notes
 

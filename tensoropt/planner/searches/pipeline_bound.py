@@ -1,4 +1,4 @@
-"""What a step of a pipeline takes at least, without a search."""
+"""A lower bound of the step of a pipeline, which takes no search."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ __all__ = ["PipelineBound"]
 
 
 class PipelineBound:
-    """What steps of a request take at least on its devices, by stages and microbatches.
+    """Lower bounds of a request's step on its devices, by numbers of stages and microbatches.
 
-    Of the time of operators on one device the work is divided by microbatches and devices, the
-    time to start a kernel by neither. Stages are as long as each other, and send each other empty
-    messages. Updates, sums of gradients and resharding are left out.
+    Microbatches and devices share the work of operators equally, but not the time to start their
+    kernels. All stages are equally long, and send each other empty messages. Updates, sums of
+    gradients and resharding take no time.
+
+    Args:
+        request: the step.
     """
 
     def __init__(self, request: Request) -> None:
@@ -29,13 +32,13 @@ class PipelineBound:
         self._message = links.send_nanoseconds(1, 1, across=False, tensors=1)
         mesh = cost.mesh
         graph = request.graph
-        flowing = differentiated_inputs(graph)
+        differentiated = differentiated_inputs(graph)
         derivations = Kinds(graph).derivations
         overhead = cluster.device.operator_overhead_seconds * 1e9
         self._overhead = self._work = 0.0
         for name in _forward(graph):
             operator, derivation = graph[name], derivations[name]
-            backward = len(flowing.get(name, ()))
+            backward = len(differentiated.get(name, ()))
             work = operator_work(operator, derivation, redundant(derivation), mesh, backward)
             if work is None or operator.is_constant or operator.is_placeholder:
                 continue
@@ -45,19 +48,19 @@ class PipelineBound:
             self._work += time - starting
 
     def nanoseconds(self, stages: int, microbatches: int) -> float:
-        """Of a step of so many stages on all devices, and so many microbatches."""
+        """Return the bound of a step with these stages and microbatches, on all devices."""
         passes = self._overhead + self._work * stages / self._devices / microbatches
         passes += 2 * (stages - 1) * self._message
         return self._start + passes * (1 + (microbatches - 1) / stages)
 
 
 def _forward(graph: Graph) -> set[str]:
-    """What gradients are of."""
+    """Return the operators of the forward pass: those on which a differentiated tensor depends."""
     waiting = [y.operator for op in graph if op.gradient is not None for y in op.gradient.ys]
-    found: set[str] = set()
+    reached: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             waiting += [tensor.operator for tensor in graph[name].inputs]
-    return {name for name in found if graph[name].gradient is None}
+    return {name for name in reached if graph[name].gradient is None}

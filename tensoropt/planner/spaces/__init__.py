@@ -1,1 +1,1 @@
-"""The ways to run a step, one module each."""
+"""The spaces: each module makes the offers of one way to run a step."""

@@ -1,4 +1,4 @@
-"""Steps whose branches run side by side, each on devices of its own."""
+"""The space of steps whose branches run side by side, each on devices of its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.pipelines import Pipelines
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.branch_search import branches_side_by_side
-from tensoropt.planner.spaces.known import Known
-from tensoropt.planner.spaces.stages import is_wanted, keeping_all, may_keep_less
+from tensoropt.planner.spaces.findings import Findings
+from tensoropt.planner.spaces.stages import is_wanted, keeping_all, searches_keeping_less
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.transformations.staged.schedule import SCHEDULES
 
@@ -19,16 +19,19 @@ __all__ = ["NAME", "offers"]
 NAME = "branches side by side"
 
 
-def offers(request: Request, known: Known) -> Iterator[Offer]:
-    """Branches of the batch at once, where neither microbatches nor their order are demanded."""
+def offers(request: Request, findings: Findings) -> Iterator[Offer]:
+    """Yield offers with branches side by side, for the batch at once.
+
+    There are none if the script demands microbatches or a schedule.
+    """
     wanted = request.pipeline
     if wanted is None or wanted.microbatches is not None or request.microbatches > 1:
         return
-    if wanted.schedules == SCHEDULES and is_wanted(request, known, NAME):
+    if wanted.schedules == SCHEDULES and is_wanted(request, findings, NAME):
         steps = [keeping_all(request)]
-        if may_keep_less(request, known):
+        if searches_keeping_less(request, findings):
             steps.append(replace(request, space=FRUGAL))
         for step in steps:
-            found = branches_side_by_side(step, known.limit)
-            if found:
-                yield Pipelines(NAME, step, found)
+            pipelines = branches_side_by_side(step, findings.limit)
+            if pipelines:
+                yield Pipelines(NAME, step, pipelines)

@@ -1,5 +1,8 @@
-"""Steps that keep less for the backward pass: tensors before or after resharding alone, or none,
-whose operators are computed again (TensorOpt, section 4.2)."""
+"""The space of steps that keep fewer tensors for the backward pass (TensorOpt, section 4.2).
+
+A tensor is kept before its resharding alone, after it alone, or not at all. Then it is resharded or
+computed again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from itertools import chain
 
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.known import Known
+from tensoropt.planner.spaces.findings import Findings
 from tensoropt.planner.spaces.microbatches import accumulated, searched_in_order
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 
@@ -18,14 +21,16 @@ __all__ = ["NAME", "offers"]
 NAME = "keeping less"
 
 
-def offers(request: Request, known: Known) -> Iterator[Offer]:
-    """Frontiers of the batch at once and of more and more microbatches, as far as they can be
-    faster than what is known to fit."""
+def offers(request: Request, findings: Findings) -> Iterator[Offer]:
+    """Yield offers for the batch at once, then for increasing numbers of microbatches.
+
+    There are only offers that may be faster than the fastest step that is known to fit.
+    """
     if not request.keep_less or request.keeps_less:
         return
-    if not known.could_be_faster(request):
-        known.skipped[NAME] = known.ENOUGH_MEMORY
+    if not findings.could_be_faster(request):
+        findings.skipped[NAME] = findings.ENOUGH_MEMORY
         return
     frugal = replace(request, space=FRUGAL)
-    wanted = filter(known.could_be_faster, chain([frugal], accumulated(frugal, known)))
-    yield from searched_in_order(wanted, known, NAME)
+    wanted = filter(findings.could_be_faster, chain([frugal], accumulated(frugal, findings)))
+    yield from searched_in_order(wanted, findings, NAME)

@@ -1,4 +1,4 @@
-"""Steps that compute their gradients in several microbatches, one after another, on all devices."""
+"""The space of steps in microbatches, which all devices compute one after the other."""
 
 from __future__ import annotations
 
@@ -10,48 +10,57 @@ from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes
 from tensoropt.planner.searches.microbatch_counts import microbatch_counts
-from tensoropt.planner.spaces.known import Known
+from tensoropt.planner.spaces.findings import Findings
 
 __all__ = ["NAME", "accumulated", "offers", "searched_in_order"]
 
 NAME = "microbatches"
 
 
-def offers(request: Request, known: Known) -> Iterator[Offer]:
-    """Frontiers of more and more microbatches, where memory is short: they take no less time."""
-    for offer in searched_in_order(accumulated(request, known), known, NAME):
-        known.searched(offer.request, offer.points)
+def offers(request: Request, findings: Findings) -> Iterator[Offer]:
+    """Yield offers with increasing numbers of microbatches, if memory is short."""
+    for offer in searched_in_order(accumulated(request, findings), findings, NAME):
+        findings.searched(offer.request, offer.points)
         yield offer
 
 
-def accumulated(request: Request, known: Known) -> Iterator[Request]:
-    """The step in 2, 4, ... microbatches, where memory is short and a script leaves their number
-    open; what excludes microbatches is the reason why they are skipped."""
+def accumulated(request: Request, findings: Findings) -> Iterator[Request]:
+    """Yield the step in 2, 4, ... microbatches, if memory is short and the script allows it.
+
+    If the step cannot be cut into microbatches, the reason is stored.
+    """
     if not request.accumulate or request.microbatches > 1:
         return
-    if not known.could_be_faster(request):
-        known.skipped[NAME] = known.ENOUGH_MEMORY
+    if not findings.could_be_faster(request):
+        findings.skipped[NAME] = findings.ENOUGH_MEMORY
         return
     try:
         counts = microbatch_counts(request, None, request.devices)
     except GraphError as error:
-        known.skipped[NAME] = str(error)
+        findings.skipped[NAME] = str(error)
         return
     for count in counts:
         yield request.in_microbatches(count)
 
 
-def searched_in_order(requests: Iterator[Request], known: Known, name: str) -> Iterator[Offer]:
-    """Search steps in order, each with a fastest strategy that is slower and takes less memory.
+def searched_in_order(
+    requests: Iterator[Request], findings: Findings, name: str
+) -> Iterator[Offer]:
+    """Search steps in order, until one cannot be faster than the fastest step that fits.
 
-    A step of which no strategy can fit is passed over. The last step that is searched has no
-    strategy that is faster than the fastest known that fits: steps after it are slower still. The
-    peak of memory has to fit, too, where that is quick to tell.
+    A step is skipped if no strategy of it can fit. A step fits if the memory that the search adds
+    up fits; if a dry run is quick, its peak has to fit, too.
+
+    Args:
+        requests: the steps. The fastest strategy of a step is slower than that of the step before,
+            and needs less memory.
+        findings: the findings so far.
+        name: the name of the space.
     """
-    fastest = known.time
+    fastest = findings.time
     for request in requests:
         usable = request.usable_bytes(request.devices)
-        if not known.has_time(name):
+        if not findings.has_time(name):
             return
         if least_bytes(request, request.devices) > usable:
             continue

@@ -1,4 +1,4 @@
-"""Steps whose layers are divided into stages, through which microbatches pass."""
+"""The space of pipelines: layers are divided into stages, through which microbatches pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensoropt.planner.request import Request
 from tensoropt.planner.searches.microbatch_counts import microbatch_counts
 from tensoropt.planner.searches.pipeline_bound import PipelineBound
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
-from tensoropt.planner.spaces.known import Known
+from tensoropt.planner.spaces.findings import Findings
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 
 __all__ = [
@@ -23,47 +23,51 @@ __all__ = [
     "demanded",
     "is_wanted",
     "keeping_all",
-    "least_held",
-    "may_keep_less",
+    "least_variable_bytes",
     "offers",
+    "searches_keeping_less",
 ]
 
 NAME = PIPELINE
 DO_NOT_FIT = "variables and their gradients alone do not fit, however they are divided"
 MOST_GAIN = 0.5
-"""Share of a step's time that stages win at most, where all devices share its work without."""
+"""The largest share of a step's time that stages win over a step on all devices together."""
 _LOOK_SECONDS = 0.003
-"""Of one core, for each operator of a step that is looked at: 511 take 1.4."""
+"""The seconds of one core, for each operator of a step, to search stages. Measured: 1.4 s for 511
+operators, with a margin."""
 
 
-def is_wanted(request: Request, known: Known, name: str) -> bool:
-    """Whether a script leaves stages open, or asks for them, and looking can be worth its time.
+def is_wanted(request: Request, findings: Findings, name: str) -> bool:
+    """Whether a script allows stages, and a search of them may be worth its time.
 
-    No clock is asked, so that the same request has the same plan on any machine.
+    The time of a search is predicted, not measured, so the same request has the same plan on any
+    machine.
     """
     wanted = request.pipeline
     if wanted is None or request.devices == 1:
         return False
-    if known.price is None:
-        held = least_held(request)
-        if held > request.usable_bytes(request.devices):
-            known.skipped[name] = DO_NOT_FIT
+    if findings.price is None:
+        if least_variable_bytes(request) > request.usable_bytes(request.devices):
+            findings.skipped[name] = DO_NOT_FIT
             return False
     elif not wanted.is_asked:
-        worth = request.worth_seconds(known.price, MOST_GAIN)
+        worth = request.worth_seconds(findings.price, MOST_GAIN)
         if worth <= _LOOK_SECONDS * len(request.graph):
-            known.skipped[name] = "looking takes longer than the job's steps can win"
+            findings.skipped[name] = "looking takes longer than the job's steps can win"
             return False
-    return known.has_time(name)
+    return findings.has_time(name)
 
 
-def offers(request: Request, known: Known) -> Iterator[Offer]:
-    """Pipelines of any number of stages and microbatches that can be wanted, by bounds."""
+def offers(request: Request, findings: Findings) -> Iterator[Offer]:
+    """Yield offers with stages, for all numbers of stages and microbatches that may be fast enough.
+
+    A lower bound of the step tells which numbers may be.
+    """
     wanted = request.pipeline
-    if not is_wanted(request, known, NAME):
+    if not is_wanted(request, findings, NAME):
         return
-    assert wanted is not None, "stages are left open, or asked for"
-    devices, limit, bound = request.devices, known.limit, PipelineBound(request)
+    assert wanted is not None, "the script allows stages"
+    devices, limit, bound = request.devices, findings.limit, PipelineBound(request)
 
     def can_be_fast(count: int) -> bool:
         if limit is None:
@@ -72,71 +76,80 @@ def offers(request: Request, known: Known) -> Iterator[Offer]:
 
     number = request.microbatches if request.microbatches > 1 else wanted.microbatches
     examples = min((request.shapes[name][0] for name in request.batch_placeholders), default=1)
-    likely = [1 << n for n in range(1, examples.bit_length())] if number is None else [number]
-    if not any(map(can_be_fast, likely)):
-        known.skipped[NAME] = "by bounds none is faster"
+    possible = [1 << n for n in range(1, examples.bit_length())] if number is None else [number]
+    if not any(map(can_be_fast, possible)):
+        findings.skipped[NAME] = "by bounds none is faster"
         return
     try:
         counts = microbatch_counts(request, number, devices)
     except GraphError as error:
-        known.skipped[NAME] = str(error)
+        findings.skipped[NAME] = str(error)
         return
     counts = [count for count in counts if can_be_fast(count)]
     if counts:
-        yield from _divided(request, known, counts)
+        yield from _divided(request, findings, counts)
 
 
-def _divided(request: Request, known: Known, counts: Sequence[int]) -> Iterator[Offer]:
-    """Unasked, pipelines that fit the memory and are fast enough; else all of the frontier. Where
-    memory is short, those whose stages keep less, too."""
+def _divided(request: Request, findings: Findings, counts: Sequence[int]) -> Iterator[Offer]:
+    """Yield offers with stages, for the given numbers of microbatches.
+
+    If the script does not ask for stages, only pipelines that fit the memory and are fast enough
+    are searched; otherwise the whole frontier is. If memory is short, there is a second offer with
+    stages that keep fewer tensors.
+    """
     wanted, devices, within = request.pipeline, request.devices, None
-    assert wanted is not None, "stages are left open, or asked for"
+    assert wanted is not None, "the script allows stages"
     if not wanted.is_asked:
         start = request.cost_model(devices).step_nanoseconds()
-        time = None if known.limit is None else known.limit - start
+        time = None if findings.limit is None else findings.limit - start
         within = request.usable_bytes(devices), time
     plain = keeping_all(request)
     search = PipelineSearch(plain, devices, (2, devices), counts, within)
     try:
-        found = search.frontier
-    except GraphError as error:  # fewer operators than stages
-        known.skipped[NAME] = str(error)
+        pipelines = search.frontier
+    except GraphError as error:  # the step has fewer operators than stages
+        findings.skipped[NAME] = str(error)
         return
-    if found:
-        yield Pipelines(NAME, plain, [(search, each) for each in found])
-    if may_keep_less(request, known) and known.has_time(NAME):
+    if pipelines:
+        yield _offer(plain, search)
+    if searches_keeping_less(request, findings) and findings.has_time(NAME):
         less = replace(request, space=FRUGAL)
         search = PipelineSearch(less, devices, (2, devices), counts, within, search)
-        found = search.frontier
-        if found:
-            yield Pipelines(NAME, less, [(search, each) for each in found])
+        if search.frontier:
+            yield _offer(less, search)
+
+
+def _offer(request: Request, search: PipelineSearch) -> Pipelines:
+    """Return the offer of a search's frontier."""
+    return Pipelines(NAME, request, [(search, pipeline) for pipeline in search.frontier])
 
 
 def keeping_all(request: Request) -> Request:
-    """The request for strategies that keep all for the backward pass."""
+    """Return the request for strategies that keep all tensors for the backward pass."""
     return replace(request, space=PLAIN) if request.keeps_less else request
 
 
-def may_keep_less(request: Request, known: Known) -> bool:
-    """Whether strategies are looked at whose stages keep less: asked, or where memory is short."""
+def searches_keeping_less(request: Request, findings: Findings) -> bool:
+    """Whether stages that keep fewer tensors are searched: if asked for, or if memory is short."""
     if request.keeps_less:
         return True
-    return request.keep_less and known.could_be_faster(request)
+    return request.keep_less and findings.could_be_faster(request)
 
 
 def demanded(request: Request) -> Iterator[Offer]:
-    """Pipelines of the number of stages that a script demands; where memory is short, those whose
-    stages keep less, too.
+    """Yield offers with the number of stages that a script demands.
+
+    If memory is short, there is a second offer with stages that keep fewer tensors.
 
     Raises:
-        OptionError: more stages than devices.
+        OptionError: the script demands more stages than there are devices.
         GraphError: the step cannot be cut into microbatches or stages.
         LayoutError: the cluster cannot give a job this number of devices.
     """
     wanted, devices = request.pipeline, request.devices
-    assert wanted is not None, "demanded"
-    assert wanted.stages is not None, "demanded"
-    request.cluster_at(devices).level_counts(devices)  # raises where there are none
+    assert wanted is not None, "the script demands stages"
+    assert wanted.stages is not None, "the script demands stages"
+    request.cluster_at(devices).level_counts(devices)  # raises the LayoutError
     if wanted.stages > devices:
         raise OptionError(
             "each stage of a pipeline has at least one device. Got "
@@ -145,24 +158,23 @@ def demanded(request: Request) -> Iterator[Offer]:
     counts = microbatch_counts(request, wanted.microbatches, wanted.stages)
     numbers, plain = (wanted.stages, wanted.stages), keeping_all(request)
     search = PipelineSearch(plain, devices, numbers, counts)
-    offer = Pipelines(NAME, plain, [(search, each) for each in search.frontier])
+    offer = _offer(plain, search)
     yield offer
-    known = Known(time=offer.points[offer.fitting[0]][1] if offer.fitting else None)
-    known.searched(request, offer.points)
-    if may_keep_less(request, known):
+    findings = Findings(time=offer.points[offer.fitting[0]][1] if offer.fitting else None)
+    findings.searched(request, offer.points)
+    if searches_keeping_less(request, findings):
         less = replace(request, space=FRUGAL)
-        search = PipelineSearch(less, devices, numbers, counts, None, search)
-        yield Pipelines(NAME, less, [(search, each) for each in search.frontier])
+        yield _offer(less, PipelineSearch(less, devices, numbers, counts, None, search))
 
 
-def least_held(request: Request) -> int:
-    """Bytes that variables, slots and gradients take of a device at least, however divided."""
+def least_variable_bytes(request: Request) -> int:
+    """Return the least bytes of variables, slots and gradients on a device: an equal share."""
     graph = request.graph
     variables = [op for op in graph if op.is_variable]
     names = {op.name for op in variables}
-    held = sum(op.value_spec(0).bytes for op in variables)
+    total = sum(op.value_spec(0).bytes for op in variables)
     for op in graph:
         tag = op.gradient
         if tag is not None and tag.part == "dense" and tag.x.operator in names:
-            held += op.outputs[0].bytes
-    return held // request.devices
+            total += op.outputs[0].bytes
+    return total // request.devices

@@ -1,4 +1,4 @@
-"""What is known of a step when a space is asked for offers."""
+"""The findings of a market, which it shares with the spaces that it asks for offers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 
-__all__ = ["Known"]
+__all__ = ["Findings"]
 
 
 @dataclass
-class Known:
-    """What other spaces have offered, and what spaces tell of themselves.
+class Findings:
+    """The best offer so far, and the reports of the spaces.
 
     Attributes:
-        price: nanoseconds of the fastest step that fits the memory, as it is executed; None where
-            nothing fits.
-        time: the search's sum of the fastest point of that offer that fits; None likewise.
-        unlimited: the search's least sum of any strategy that keeps all, whatever its memory, by
-            the step's substitutions and number of microbatches.
-        fits: whether some offer fits the memory that the search adds up.
-        notes: for the plan.
-        skipped: by space, the reason why nothing, or not everything, was looked at.
+        price: the predicted nanoseconds of the fastest step that fits the memory, as it is
+            executed; None if nothing fits yet.
+        time: the time of the same step as the search adds it up; None if nothing fits yet.
+        unlimited: the search's least time of strategies that keep all tensors, without a limit of
+            memory, by the step's substitutions and its number of microbatches.
+        fits: whether an offer fits the memory as the search adds it up.
+        notes: notes for the plan.
+        skipped: for each space the reason why it was not searched, or not completely.
     """
 
     ENOUGH_MEMORY: ClassVar[str] = "there is memory enough"
@@ -41,14 +41,15 @@ class Known:
 
     @property
     def limit(self) -> int | None:
-        """Nanoseconds that a step has to undercut to be planned; None for no limit."""
+        """The nanoseconds that a step has to undercut to be planned; None for no limit."""
         return None if self.price is None else round((1 - SAME_TIME) * self.price)
 
     def could_be_faster(self, request: Request) -> bool:
-        """Whether a step would be faster than the known one if a device had more memory.
+        """Whether a step might be faster than the fastest one that fits.
 
-        Keeping less takes no less time, so that this bounds steps that keep less, too. A step that
-        was not searched with all kept is taken to be slower: those of fewer microbatches are.
+        Its least time is that of strategies that keep all tensors on devices with unlimited memory.
+        To keep fewer tensors takes no less time. If these strategies were not searched, the step
+        counts as slower, since steps with fewer microbatches are.
         """
         if self.time is None:
             return True
@@ -56,11 +57,11 @@ class Known:
         return least is not None and least < (1 - SAME_TIME) * self.time
 
     def searched(self, request: Request, points: Points) -> None:
-        """Note the points of a step that keeps all."""
+        """Store the points of a step whose strategies keep all tensors."""
         self.unlimited[request.rewrites, request.microbatches] = points[-1][1]
 
     def has_time(self, space: str) -> bool:
-        """Whether there is time to look at a space; if not, that is why it is skipped."""
+        """Whether there is time to search a space. If there is none, the reason is stored."""
         if seconds_left():
             return True
         self.skipped[space] = self.NO_TIME
