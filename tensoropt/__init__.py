@@ -6,10 +6,10 @@ the first look at a name that needs TensorFlow does.
 
 Looking at a name changes nothing else. Eager execution is turned off by the first use of the graph
 API: a call of one of its functions, a session or optimizer that is made, or a class of
-``tf.compat.v1`` that is looked up (`frontend.tensorflow_api.deferred_names`). `describe`, `init`,
-`is_initialized`, `rank`, `size`, `local_rank`, `local_size`, `parallelize`, `shutdown` and
-`summary`, types such as ``float32``, errors and constants leave it on. An unknown name is an
-AttributeError.
+``tf.compat.v1`` that is looked up (`frontend.tensorflow_api.deferred_names`). `compare`,
+`describe`, `init`, `is_initialized`, `rank`, `size`, `local_rank`, `local_size`, `parallelize`,
+`shutdown` and `summary`, types such as ``float32``, errors and constants leave it on. An unknown
+name is an AttributeError.
 
 Under a launcher that has started several ranks, training outside of TensorOpt is refused from the
 import on (`launched`).
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         PreemptionHook,
         Session,
         build_execution_graph,
+        compare,
         describe,
         enable_graph_mode,
         find_strategy,
@@ -60,6 +61,7 @@ __all__ = [
     "Session",
     "TensorOptError",
     "build_execution_graph",
+    "compare",
     "describe",
     "enable_graph_mode",
     "errors",
@@ -81,7 +83,7 @@ __all__ = [
 
 _PLANS = frozenset({"ParallelismProfile", "Plan"})
 _EAGER_TOO = frozenset(
-    {"describe", "init", "is_initialized", "local_rank", "local_size", "parallelize"}
+    {"compare", "describe", "init", "is_initialized", "local_rank", "local_size", "parallelize"}
 )
 _EAGER_TOO |= {"rank", "shutdown", "size", "summary"}
 """Own names that leave eager execution on; the first use of any other name turns it off."""

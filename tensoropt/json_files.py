@@ -1,4 +1,4 @@
-"""JSON files: checked by a schema when they are read, and replaced as a whole when written.
+"""JSON files: parsed strictly when they are read, and replaced as a whole when written.
 
 A file may come from anybody. It is refused unless every program reads it alike (RFC 8259, sections
 4 and 6: names are unique, numbers are finite) and unless later steps can use it: integers have 64
@@ -10,19 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from importlib import resources
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import jsonschema
-
 from tensoropt.errors import PlanError
 
-__all__ = ["digest_of", "parse_json", "read_json", "schema_error", "write_json"]
+__all__ = ["digest_of", "parse_json", "read_json", "write_json"]
 
 _MOST_BYTES = 64 * 2**20  # of a file
 _DEEPEST = 32  # levels of lists and objects
@@ -87,7 +83,7 @@ def _items(values: Any) -> Any:
 
 
 def _integer(text: str) -> int:
-    if len(text) <= _SHOWN and _is_integer(None, value := int(text)):
+    if len(text) <= _SHOWN and -(2**63) <= (value := int(text)) < 2**63:
         return value
     raise ValueError(f"the integer {_cut(text)} does not fit 64 bits")
 
@@ -109,40 +105,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _is_integer(_: object, value: object) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
-
-
-def _is_number(_: object, value: object) -> bool:
-    return _is_integer(_, value) or (type(value) is float and isfinite(value))
-
-
-def schema_error(values: object, package: str, name: str) -> jsonschema.ValidationError | None:
-    """The first rule of a schema that the values break; None where they keep all rules.
-
-    Stricter than JSON Schema: integers are written as integers (``2``, not ``2.0``) and have 64
-    bits, and numbers are finite.
-
-    Args:
-        values: the parsed file.
-        package: the package that has the schema.
-        name: the file name of the schema.
-    """
-    return next(_validator(package, name)(values), None)
-
-
-@lru_cache
-def _validator(package: str, name: str) -> Callable[[object], Any]:
-    text = (resources.files(package) / name).read_text(encoding="utf-8")
-    standard = jsonschema.Draft202012Validator
-    types = standard.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
-    strict: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
-        standard, type_checker=types
-    )
-    iter_errors: Callable[[object], Any] = strict(json.loads(text)).iter_errors
-    return iter_errors
 
 
 def digest_of(values: Mapping[str, Any]) -> str:

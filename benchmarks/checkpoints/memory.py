@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tensoropt as tf
 from tensoropt.execution.world.mpi_world import MPIWorld
-from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.job import Running, current
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tests.oracles.equality import executor_of, random_prices
@@ -40,14 +40,16 @@ def main(folder: str, act: str, mib: int) -> None:
     saver, other = tf.train.Saver(variables), tf.train.Saver([tiny])
     mesh = Mesh.of(job.group.size)
     axes = tuple(range(len(mesh.axes)))
-    job.executor = executor_of(
-        tf.get_default_graph(),
+    graph = tf.get_default_graph()
+    executor = executor_of(
+        graph,
         mesh,
         {variable.op.name: Configuration((axes, ())) for variable in variables},
         random_prices(0),
         world=MPIWorld(mesh, job.group),
         agreement=job.agreement,
     )
+    job.graphs[graph] = Running(executor)
     with tf.Session() as session:
         other.restore(session, other.save(session, f"{folder}/tiny"))
         if act.startswith("save") or act == "restore_over":

@@ -16,7 +16,7 @@ from pathlib import Path
 import tensoropt as tf
 from benchmarks.checkpoints.jobs import say
 from tensoropt.execution.world.mpi_world import MPIWorld
-from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.job import Running, current
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tests.oracles.equality import executor_of, random_prices
@@ -37,14 +37,16 @@ def main(folder: Path, names: str) -> None:
     saver = tf.train.Saver(max_to_keep=2)
     mesh = Mesh.of(job.group.size)
     splits = (tuple(range(len(mesh.axes))), ())
-    job.executor = executor_of(
-        tf.get_default_graph(),
+    graph = tf.get_default_graph()
+    executor = executor_of(
+        graph,
         mesh,
         {variables[n].op.name: Configuration(splits) for n in (0, 3)},
         random_prices(0),
         world=MPIWorld(mesh, job.group),
         agreement=job.agreement,
     )
+    job.graphs[graph] = Running(executor)
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         last = tf.train.latest_checkpoint(str(folder))

@@ -93,7 +93,7 @@ def main(name: str, result: Path | None = None) -> None:
         tf.run(train, feeds)
     group = current().group
     busy = group.allgather_object((process_time() - begun) * 1e3 / (_STEPS - _WARM_UP))
-    step, _, peak = plan.compare().quantities
+    step, _, peak = tf.compare().quantities
     peaks = group.allgather_object([peak.predicted, peak.measured])
     if group.rank == 0 and result is not None:
         found = {

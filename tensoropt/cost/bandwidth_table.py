@@ -7,13 +7,22 @@ all groups communicate at once. Between two sizes the bandwidth is interpolated.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
+from annotated_types import Ge, Len
+
+from tensoropt.converters import Natural, Positive, one_of
 from tensoropt.errors import OptionError, PlanError
 
 __all__ = ["BandwidthTable"]
+
+_KINDS = (
+    *("allgather", "allreduce", "alltoall", "broadcast", "exchange", "reduce_scatter"),
+    *("allgather whole", "allgather long", "allgather short", "alltoall long", "alltoall short"),
+    *("reduce_scatter whole", "reduce_scatter long", "reduce_scatter short"),
+)
+"""Collectives, and how their pieces lie in memory where that is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +40,11 @@ class BandwidthTable:
         PlanError: if the sizes, times or axes do not fit together.
     """
 
-    kind: str
-    mesh: tuple[int, ...]
-    axes: tuple[int, ...]
-    bytes: tuple[int, ...]
-    nanoseconds: tuple[int, ...]
+    kind: Annotated[str, one_of(_KINDS)]
+    mesh: tuple[Annotated[int, Ge(2)], ...]
+    axes: Annotated[tuple[Natural, ...], Len(1)]
+    bytes: Annotated[tuple[Positive, ...], Len(1)]
+    nanoseconds: Annotated[tuple[Positive, ...], Len(1)]
 
     def __post_init__(self) -> None:
         table = f"the times of {self.kind} over axes {list(self.axes)} of {list(self.mesh)}"
@@ -81,13 +90,3 @@ class BandwidthTable:
     def extrapolates(self, bytes_: int) -> bool:
         """Whether a size is larger than all measured sizes."""
         return bytes_ > self.bytes[-1]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the table as JSON values."""
-        return {key: list(v) if key != "kind" else v for key, v in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> BandwidthTable:
-        """Return the table of JSON values: the inverse of `to_json`."""
-        fields: dict[str, Any] = {k: tuple(v) if k != "kind" else v for k, v in values.items()}
-        return cls(**fields)

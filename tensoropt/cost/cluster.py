@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from math import gcd, prod
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Gt, Le, Len
+from pydantic import AfterValidator
+
+from tensoropt.converters import Number, Pairs, Positive, Text, from_values, to_values
 from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.errors import LayoutError, OptionError, PlanError
-from tensoropt.json_files import parse_json, read_json, schema_error
+from tensoropt.json_files import parse_json, read_json
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["Cluster", "Device", "Level", "cluster_names", "load_cluster"]
+__all__ = ["MAY_LACK", "Cluster", "Device", "Level", "cluster_names", "load_cluster"]
+
+MAY_LACK = frozenset({"device_hour_cost", "measured", "overlaps_traffic", "step_overhead_seconds"})
+"""Names that a cluster file may lack."""
 
 _FOLDER = resources.files(__package__) / "clusters"
-_REMEDY = "Use a file of tensoropt/cost/clusters/ as a template"
+_REMEDY = "Use a file of tensoropt/cost/clusters/ as a template."
 _MOST_DEVICES = 2**20
+
+
+def _with_default(rates: _Rates) -> _Rates:
+    if "default" not in dict(rates):
+        raise ValueError("the name 'default' is required")
+    return rates
+
+
+_Seconds = Annotated[Number, Ge(0), Le(1e6)]
+_Rate = Annotated[Number, Ge(1), Le(1e24)]
 _Rates = tuple[tuple[str, float], ...]
+_Flops = Annotated[
+    tuple[tuple[str, Annotated[float, Ge(1), Le(1e24)]], ...],
+    Pairs(sorted),
+    AfterValidator(_with_default),
+]
+_Shares = Annotated[
+    tuple[tuple[str, Annotated[float, Ge(1e-9), Le(1)]], ...],
+    Pairs(sorted),
+    AfterValidator(_with_default),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +62,10 @@ class Level:
             or each has its own (NVLink).
     """
 
-    name: str
-    count: int | None
-    latency_seconds: float
-    bandwidth_bytes_per_second: float
+    name: Text
+    count: Positive | None
+    latency_seconds: _Seconds
+    bandwidth_bytes_per_second: _Rate
     shared_by_group: bool
 
 
@@ -58,12 +85,12 @@ class Device:
             takes the longer of both times, otherwise their sum.
     """
 
-    name: str
-    memory_bytes: int
-    peak_flops_per_second: _Rates
-    efficiency: _Rates
-    memory_bandwidth_bytes_per_second: float
-    operator_overhead_seconds: float
+    name: Text
+    memory_bytes: Positive
+    peak_flops_per_second: _Flops
+    efficiency: _Shares
+    memory_bandwidth_bytes_per_second: _Rate
+    operator_overhead_seconds: _Seconds
     overlaps_traffic: bool = True
 
     def flops_per_second(self, family: str, dtype: str) -> float:
@@ -88,18 +115,30 @@ class Cluster:
         measured: measured times of collectives. They take precedence over the links.
         device_hour_cost: cost of one device for an hour, in a currency of the user's choice; None
             if unknown.
+        schema: version of its file.
+
+    Raises:
+        PlanError: if it has too many devices to number.
     """
 
-    name: str
-    description: str
+    name: Text
+    description: Text
     sources: tuple[str, ...]
-    levels: tuple[Level, ...]
+    levels: Annotated[tuple[Level, ...], Len(1, 8)]
     device: Device
-    safety_factor: float
-    collective_overhead_seconds: float
-    step_overhead_seconds: float = 0.0
+    safety_factor: Annotated[Number, Ge(1), Le(1000)]
+    collective_overhead_seconds: _Seconds
+    step_overhead_seconds: _Seconds = 0.0
     measured: tuple[BandwidthTable, ...] = ()
-    device_hour_cost: float | None = None
+    device_hour_cost: Annotated[Number, Gt(0), Le(1e12)] | None = None
+    schema: Annotated[int, Ge(1), Le(1)] = 1
+
+    def __post_init__(self) -> None:
+        if (self.devices or 1) > _MOST_DEVICES:
+            raise PlanError(
+                f"a cluster has at most {_MOST_DEVICES:,} devices. Got {self.devices:,}; take "
+                "fewer groups of a level."
+            )
 
     @property
     def devices(self) -> int | None:
@@ -170,47 +209,24 @@ class Cluster:
 
     @classmethod
     def from_json(cls, values: object, origin: str) -> Cluster:
-        """Return the cluster of a parsed file.
+        """The inverse of `to_json`.
 
         Args:
             values: the parsed file.
             origin: its path or name, for messages.
 
         Raises:
-            PlanError: if the file does not follow the schema, or has too many devices.
+            PlanError: if the values break a rule.
         """
-        _validate(values, origin)
-        assert isinstance(values, Mapping), "the schema allows only objects"
-        fields = {key: value for key, value in values.items() if key != "schema"}
-        device = dict(fields["device"])
-        for name in ("peak_flops_per_second", "efficiency"):
-            device[name] = tuple(sorted((k, float(v)) for k, v in device[name].items()))
-        fields["device"] = Device(**device)
-        fields["levels"] = tuple(Level(**level) for level in fields["levels"])
-        fields["sources"] = tuple(fields["sources"])
-        fields["measured"] = tuple(map(BandwidthTable.from_json, fields.get("measured", ())))
-        cluster = cls(**fields)
-        if (cluster.devices or 1) > _MOST_DEVICES:
-            raise PlanError(
-                f"a cluster has at most {_MOST_DEVICES:,} devices. Got {cluster.devices:,} in "
-                f"{origin}. {_REMEDY}."
-            )
-        return cluster
+        rule = f"a cluster follows its schema. Got in {origin}"
+        return from_values(cls, values, rule, _REMEDY, MAY_LACK)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of a cluster file: the inverse of `from_json`."""
-        device = {name: getattr(self.device, name) for name in Device.__slots__}
-        for name in ("peak_flops_per_second", "efficiency"):
-            device[name] = dict(device[name])
-        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        values["sources"] = list(self.sources)
-        values["levels"] = [
-            {name: getattr(level, name) for name in Level.__slots__} for level in self.levels
-        ]
-        values["measured"] = [table.to_json() for table in self.measured]
+        """The cluster as JSON values of its file."""
+        values: dict[str, Any] = {"schema": self.schema, **to_values(self)}
         if self.device_hour_cost is None:
             del values["device_hour_cost"]
-        return {"schema": 1, **values, "device": device}
+        return values
 
     def level_counts(self, devices: int) -> tuple[int, ...]:
         """Return the number of groups of each level that a job uses. Inner levels are filled first.
@@ -266,22 +282,13 @@ def load_cluster(name_or_path: str | os.PathLike[str]) -> Cluster:
         return Cluster.from_json(parse_json((_FOLDER / file).read_bytes()), file)
     names = ", ".join(cluster_names())
     rule = f"a cluster is one of {names}, or the path of a whole, readable JSON file"
-    return Cluster.from_json(read_json(text, rule, f"{_REMEDY}."), text)
+    return Cluster.from_json(read_json(text, rule, _REMEDY), text)
 
 
 def _names() -> Iterator[str]:
     for entry in _FOLDER.iterdir():
         if entry.name.endswith(".json"):
             yield entry.name.removesuffix(".json")
-
-
-def _validate(values: object, origin: str) -> None:
-    error = schema_error(values, "tensoropt.cost", "cluster.schema.json")
-    if error is not None:
-        field = error.json_path.removeprefix("$").lstrip(".") or "the file"
-        raise PlanError(
-            f"a cluster follows its schema. Got {origin}: {field}: {error.message}. {_REMEDY}."
-        )
 
 
 def _even_counts(limits: tuple[int | None, ...], devices: int) -> tuple[int, ...] | None:

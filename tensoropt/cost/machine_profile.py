@@ -12,23 +12,28 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median, median_low
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Len
+
+from tensoropt.converters import Natural, Number, Positive, from_values, to_values
 from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.cost.cluster import Cluster, Device, load_cluster
 from tensoropt.cost.measured_operator_times import (
+    FlatMeasuredOperator,
     MeasuredOperator,
     OperatorTimes,
     calibrated,
 )
 from tensoropt.cost.slowdown_in_steps import Factors, MeasuredStep, factors
 from tensoropt.errors import PlanError, TensorOptError
-from tensoropt.json_files import digest_of, read_json, schema_error, write_json
-from tensoropt.parallel.resharding import StepTraffic
+from tensoropt.json_files import digest_of, read_json, write_json
+from tensoropt.parallel.resharding import Runs, StepTraffic
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
 _SCHEMA = 6
+_OF_THE_FILE = ("schema", "digest")
 _REMEDY = "Measure again with `tensoropt profile --force`, or remove the file"
 
 
@@ -46,8 +51,8 @@ class Setting:
     """
 
     processor: str
-    cores_per_host: int
-    ranks_per_host: tuple[int, ...]
+    cores_per_host: Positive
+    ranks_per_host: Annotated[tuple[Positive, ...], Len(1)]
     tensorflow: str
     mpi: str
 
@@ -93,13 +98,13 @@ class MeasuredCollective:
     """
 
     kind: str
-    runs: str
-    axes: tuple[int, ...]
-    wanted_bytes: int
-    bytes: int
-    nanoseconds: int
-    spread: float
-    outliers: int
+    runs: Runs
+    axes: Annotated[tuple[Natural, ...], Len(1)]
+    wanted_bytes: Positive
+    bytes: Positive
+    nanoseconds: Positive
+    spread: Annotated[Number, Ge(0)]
+    outliers: Natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +119,9 @@ class Overheads:
             together.
     """
 
-    dispatch_nanoseconds: int
-    collective_nanoseconds: int
-    step_nanoseconds: int
+    dispatch_nanoseconds: Natural
+    collective_nanoseconds: Natural
+    step_nanoseconds: Natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +140,11 @@ class Profile:
     """
 
     setting: Setting
-    mesh: tuple[int, ...]
+    mesh: tuple[Annotated[int, Ge(2)], ...]
     complete: bool = False
     collectives: tuple[MeasuredCollective, ...] = ()
     overheads: Overheads | None = None
-    operators: tuple[MeasuredOperator, ...] = ()
+    operators: tuple[FlatMeasuredOperator, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     steps: tuple[MeasuredStep, ...] = ()
 
@@ -216,20 +221,10 @@ class Profile:
         return tuple(tables)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the profile as JSON values, with its digest."""
-        values: dict[str, Any] = {
-            "schema": _SCHEMA,
-            "setting": asdict(self.setting),
-            "mesh": list(self.mesh),
-            "complete": self.complete,
-            "collectives": [asdict(each) for each in self.collectives],
-            "overheads": None if self.overheads is None else asdict(self.overheads),
-            "operators": [each.to_json() for each in self.operators],
-            "skipped": dict(sorted(self.skipped.items())),
-            "steps": [step.to_json() for step in self.steps],
-        }
-        plain: dict[str, Any] = json.loads(json.dumps(values))
-        return {**plain, "digest": digest_of(plain)}
+        """The profile as JSON values, with its digest."""
+        skipped = dict(sorted(self.skipped.items()))
+        values = {"schema": _SCHEMA, **to_values(replace(self, skipped=skipped))}
+        return {**values, "digest": digest_of(values)}
 
     @classmethod
     def from_json(cls, values: object, origin: str) -> Profile:
@@ -245,21 +240,16 @@ class Profile:
                 f"this TensorOpt reads profiles of schema {_SCHEMA}. Got {origin} of schema "
                 f"{version}. {_REMEDY}."
             )
-        error = schema_error(values, "tensoropt.cost", "profile.schema.json")
-        if error is not None:
-            place = "/".join(map(str, error.path)) or "the whole"
-            raise PlanError(
-                f"a profile follows its schema. Got in {origin} at {place}: {error.message}. "
-                f"{_REMEDY}."
-            )
         assert isinstance(values, dict)
-        if values["digest"] != digest_of(values):
+        fields = {name: value for name, value in values.items() if name not in _OF_THE_FILE}
+        rule = f"a profile follows its schema. Got in {origin}"
+        profile = from_values(cls, fields, rule, f"{_REMEDY}.")
+        if values.get("digest") != digest_of(values):
             raise PlanError(
                 f"a profile stays as it was measured. Got {origin}, which was changed afterwards. "
                 f"{_REMEDY}."
             )
         try:
-            profile = cls._of(values)
             cluster = measured_cluster(load_cluster("this-machine"), profile)
             Cluster.from_json(cluster.to_json(), "its cluster")
         except TensorOptError as error:
@@ -267,26 +257,6 @@ class Profile:
                 f"the measurements of a profile agree. Got {origin}: {error} {_REMEDY}."
             ) from error
         return profile
-
-    @classmethod
-    def _of(cls, values: dict[str, Any]) -> Profile:
-        """Return the profile of values that follow the schema."""
-        setting = dict(values["setting"])
-        setting["ranks_per_host"] = tuple(setting["ranks_per_host"])
-        overheads = values["overheads"]
-        return cls(
-            setting=Setting(**setting),
-            mesh=tuple(values["mesh"]),
-            complete=values["complete"],
-            collectives=tuple(
-                MeasuredCollective(**{**each, "axes": tuple(each["axes"])})
-                for each in values["collectives"]
-            ),
-            overheads=None if overheads is None else Overheads(**overheads),
-            operators=tuple(map(MeasuredOperator.from_json, values["operators"])),
-            skipped=values["skipped"],
-            steps=tuple(map(MeasuredStep.from_json, values["steps"])),
-        )
 
     def save(self, path: str | Path) -> None:
         """Replace the file in one operation, so that it is never incomplete."""

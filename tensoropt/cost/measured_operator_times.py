@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import log
 from statistics import median, median_low
-from typing import Any
+from typing import Annotated
 
+from annotated_types import Ge
+
+from tensoropt.converters import Form, Natural, Number, Positive
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.operator_time import (
     OperatorTime,
@@ -16,7 +19,7 @@ from tensoropt.cost.operator_time import (
     roofline_time,
 )
 
-__all__ = ["MeasuredOperator", "OperatorTimes", "calibrated", "work_key"]
+__all__ = ["FlatMeasuredOperator", "MeasuredOperator", "OperatorTimes", "calibrated", "work_key"]
 
 _ATTRIBUTES_DISTANCE = 1.0
 """Distance of two works with different attributes: as much as a factor e in size."""
@@ -71,22 +74,32 @@ class MeasuredOperator:
             backward_nanoseconds=round(self.backward_nanoseconds * factor),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the measurement as JSON values."""
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "work"}
-        work = asdict(self.work)
-        work["attributes"] = dict(self.work.attributes)
-        work["local_shapes"] = [list(shape) for shape in self.work.local_shapes]
-        return {**work, **values}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flat(OperatorWork):
+    """A measured operator in a file: its work and its times in one object."""
+
+    forward_nanoseconds: Positive
+    backward_nanoseconds: Natural
+    spread: Annotated[Number, Ge(0)]
+    outliers: Natural
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> MeasuredOperator:
-        """Return the measurement of JSON values: the inverse of `to_json`."""
-        fields = {name: values[name] for name in cls.__slots__ if name != "work"}
-        work = {name: values[name] for name in OperatorWork.__slots__}
-        work["attributes"] = tuple(sorted(work["attributes"].items()))
-        work["local_shapes"] = tuple(tuple(shape) for shape in work["local_shapes"])
-        return cls(OperatorWork(**work), **fields)
+    def of(cls, measured: MeasuredOperator) -> _Flat:
+        """The object of a measured operator."""
+        fields = {name: getattr(measured, name) for name in MeasuredOperator.__slots__}
+        work = fields.pop("work")
+        return cls(**{name: getattr(work, name) for name in OperatorWork.__slots__}, **fields)
+
+    def measured(self) -> MeasuredOperator:
+        """The inverse of `of`."""
+        work = OperatorWork(*(getattr(self, name) for name in OperatorWork.__slots__))
+        fields = (getattr(self, name) for name in MeasuredOperator.__slots__ if name != "work")
+        return MeasuredOperator(work, *fields)
+
+
+FlatMeasuredOperator = Annotated[MeasuredOperator, Form(_Flat, _Flat.measured, _Flat.of)]
+"""The type of a field with a measured operator that a file has as one object."""
 
 
 class OperatorTimes:

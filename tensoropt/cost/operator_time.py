@@ -11,7 +11,9 @@ stencil computations using the ECM model", 2015).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from tensoropt.converters import Natural, Pairs
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.collective_time import whole_nanoseconds
 from tensoropt.errors import OptionError
@@ -41,12 +43,12 @@ class OperatorWork:
 
     family: str
     dtype: str
-    flops: int
-    bytes: int
-    differentiated_inputs: int = 0
+    flops: Natural
+    bytes: Natural
+    differentiated_inputs: Natural = 0
     operator: str = ""
-    attributes: tuple[tuple[str, str], ...] = ()
-    local_shapes: tuple[tuple[int, ...], ...] = ()
+    attributes: Annotated[tuple[tuple[str, str], ...], Pairs(sorted)] = ()
+    local_shapes: tuple[tuple[Natural, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.flops, self.bytes, self.differentiated_inputs) < 0:

@@ -26,13 +26,16 @@ their gradients. The steps in microbatches give the time for each of these bytes
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, log2
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from annotated_types import Len
+from pydantic import PlainSerializer
 
+from tensoropt.converters import Natural, Positive
 from tensoropt.parallel.resharding import LOCAL_KINDS, StepTraffic
 
 __all__ = ["Factors", "MeasuredCall", "MeasuredStep", "factors", "usual_step"]
@@ -48,6 +51,7 @@ _TINY = 1e-12
 _PLACES = 2
 """Number of sizes for each power of 2 at which factors are computed."""
 
+_TrafficInFile = Annotated[StepTraffic, PlainSerializer(StepTraffic._asdict)]
 Alone = Callable[[StepTraffic], float]
 """Nanoseconds of a collective, measured alone."""
 
@@ -63,20 +67,9 @@ class MeasuredCall:
             copies; if ranks share cores, the time that the cores spend.
     """
 
-    moves: tuple[StepTraffic, ...]
-    times: int
-    nanoseconds: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the call as JSON values."""
-        moves = [{**move._asdict(), "axes": list(move.axes)} for move in self.moves]
-        return {"moves": moves, "times": self.times, "nanoseconds": self.nanoseconds}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> MeasuredCall:
-        """Return the call of JSON values: the inverse of `to_json`."""
-        moves = (StepTraffic(**{**move, "axes": tuple(move["axes"])}) for move in values["moves"])
-        return cls(tuple(moves), values["times"], values["nanoseconds"])
+    moves: Annotated[tuple[_TrafficInFile, ...], Len(1)]
+    times: Positive
+    nanoseconds: Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +88,12 @@ class MeasuredStep:
     """
 
     graph: str
-    rest_nanoseconds: int
-    computing_nanoseconds: int
-    calling_nanoseconds: int
+    rest_nanoseconds: Positive
+    computing_nanoseconds: Natural
+    calling_nanoseconds: Natural
     calls: tuple[MeasuredCall, ...]
-    microbatches: int = 1
-    reread_bytes: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the step as JSON values."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return {**fields, "calls": [call.to_json() for call in self.calls]}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> MeasuredStep:
-        """Return the step of JSON values: the inverse of `to_json`."""
-        calls = tuple(map(MeasuredCall.from_json, values["calls"]))
-        return cls(**{**values, "calls": calls})
+    microbatches: Positive = 1
+    reread_bytes: Natural = 0
 
 
 class SlowedCall(NamedTuple):

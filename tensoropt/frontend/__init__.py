@@ -19,7 +19,7 @@ from tensoropt.frontend.job.job import (
     local_size,
     shutdown,
 )
-from tensoropt.frontend.job.run_summary import summary
+from tensoropt.frontend.job.run_summary import compare, summary
 from tensoropt.frontend.keras_models.parallelize import parallelize
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
@@ -49,6 +49,7 @@ __all__ = [
     "PreemptionHook",
     "Session",
     "build_execution_graph",
+    "compare",
     "describe",
     "enable_graph_mode",
     "find_strategy",

@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
-from tensoropt.plan.executed_steps import WARM_UP, ExecutedSteps
+from tensoropt.plan.plan import Plan
 
-__all__ = ["Comparison", "Quantity", "compare"]
+__all__ = ["Comparison", "ExecutedSteps", "Quantity", "compare"]
 
-OFF = 0.2
+_OFF = 0.2
 """Relative error of a prediction above which there is advice."""
+_WARM_UP = 1
+"""First steps that are not compared: they set variables, and emit programs of further fetches."""
+
+_PEAKS = 3
+"""Further steps whose memory is counted: all steps allocate alike, and counting takes time."""
+
+
+@dataclass(slots=True)
+class ExecutedSteps:
+    """Measured costs of the steps of a plan on this rank, including the first.
+
+    Attributes:
+        step_seconds: time of each step.
+        network_seconds: time of each step inside collectives, including waiting for other ranks; 0
+            if all ranks are in one process.
+        peak_bytes: for each step, the most memory in use at once; None if it was not counted, as
+            for all but the first few steps.
+        stage: the pipeline stage of this rank; None without stages, or if one process has all.
+    """
+
+    step_seconds: list[float] = field(default_factory=list)
+    network_seconds: list[float] = field(default_factory=list)
+    peak_bytes: list[int | None] = field(default_factory=list)
+    stage: int | None = None
+
+    @property
+    def wants_peak(self) -> bool:
+        """Whether memory should be counted in the next step."""
+        return len(self.peak_bytes) < _WARM_UP + _PEAKS
+
+    def add(self, step_seconds: float, network_seconds: float, peak_bytes: int | None) -> None:
+        """Add a step."""
+        self.step_seconds.append(step_seconds)
+        self.network_seconds.append(network_seconds)
+        self.peak_bytes.append(peak_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +80,7 @@ class Quantity:
         if self.error is None or self.predicted is None or self.measured is None:
             return False
         above = self.measured - self.margin * self.predicted
-        return max(above / self.measured, -self.error) > OFF
+        return max(above / self.measured, -self.error) > _OFF
 
     def __str__(self) -> str:
         def text(value: float | None) -> str:
@@ -83,12 +118,12 @@ class Comparison:
         if times:
             remedies.append(
                 f"{' and '.join(times)} {'was' if len(times) == 1 else 'were'} predicted with an "
-                f"error of more than {100 * OFF:.0f} %: run `mpirun -np N tensoropt profile "
+                f"error of more than {100 * _OFF:.0f} %: run `mpirun -np N tensoropt profile "
                 f"SCRIPT`{again}, and find the strategy anew"
             )
         if any(quantity.unit == "MiB" and (quantity.error or 0) > 0 for quantity in off):
             remedies.append(
-                f"peak memory was more than predicted, by over {100 * OFF:.0f} %: leave that much "
+                f"peak memory was more than predicted, by over {100 * _OFF:.0f} %: leave that much "
                 "of a device free with memory_limit_bytes"
             )
         return "; ".join(remedies)
@@ -98,39 +133,37 @@ class Comparison:
         return "\n".join([*lines, self.advice] if self.advice else lines)
 
 
-def compare(
-    steps: ExecutedSteps,
-    step_seconds: float,
-    network_seconds: float,
-    peak_bytes: int | None,
-    is_measured: bool,
-    peak_margin: float = 1.0,
-) -> Comparison:
-    """Compare predictions with medians over the steps after the first.
+def compare(plan: Plan, steps: ExecutedSteps) -> Comparison:
+    """Compare a plan's predictions with medians over the steps after the first.
+
+    Memory is this rank's, compared with the prediction for its stage, if that is known.
 
     Args:
-        steps: the measured costs of the steps.
-        step_seconds: predicted time of a step.
-        network_seconds: predicted time of resharding.
-        peak_bytes: predicted peak per device.
-        is_measured: whether a profile of the machine was used.
-        peak_margin: margin of the peak, see `Quantity`.
+        plan: the plan.
+        steps: the measured costs of its steps.
     """
-    times = steps.step_seconds[WARM_UP:]
-    network = steps.network_seconds[WARM_UP:]
-    peaks = [peak for peak in steps.peak_bytes[WARM_UP:] if peak]
+    times = steps.step_seconds[_WARM_UP:]
+    network = steps.network_seconds[_WARM_UP:]
+    peaks = [peak for peak in steps.peak_bytes[_WARM_UP:] if peak]
+    predicted = plan.peak_bytes
+    if steps.stage is not None:
+        stage = plan.stages[steps.stage]
+        predicted = stage.memory_bytes if plan.peak_is_estimated else stage.peak_bytes
 
-    def middle(values: list[float], scale: float) -> float | None:
-        return median(values) * scale if values else None
+    def middle(values: list[float]) -> float | None:
+        return median(values) * 1e3 if values else None
 
-    predicted_peak = None if peak_bytes is None else peak_bytes / 2**20
-    peak = max(peaks) / 2**20 if peaks else None
+    def mebibytes(count: int | None) -> float | None:
+        return None if count is None else count / 2**20
+
+    step, in_network = plan.predicted_step_seconds * 1e3, plan.predicted_network_seconds * 1e3
+    peak = mebibytes(max(peaks, default=None))
     return Comparison(
         len(times),
         (
-            Quantity("step time", "ms", step_seconds * 1e3, middle(times, 1e3)),
-            Quantity("network time", "ms", network_seconds * 1e3, middle(network, 1e3)),
-            Quantity("peak memory", "MiB", predicted_peak, peak, peak_margin),
+            Quantity("step time", "ms", step, middle(times)),
+            Quantity("network time", "ms", in_network, middle(network)),
+            Quantity("peak memory", "MiB", mebibytes(predicted), peak, plan.peak_margin),
         ),
-        is_measured,
+        bool(plan.cluster.measured) or plan.cluster.step_overhead_seconds > 0,
     )

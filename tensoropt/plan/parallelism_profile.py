@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from tensoropt.converters import from_values, to_values
 from tensoropt.plan.amounts import devices_of, quantity_of
 
 __all__ = ["ParallelismProfile", "ProfilePoint"]
@@ -110,9 +111,10 @@ class ParallelismProfile:
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""
-        return {"points": [asdict(point) for point in self.points]}
+        values: dict[str, Any] = to_values(self)
+        return values
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> ParallelismProfile:
+    def from_json(cls, values: object) -> ParallelismProfile:
         """The inverse of `to_json`."""
-        return cls(tuple(ProfilePoint(**point) for point in values["points"]))
+        return from_values(cls, values, "a profile is as it was computed. Got", "Compute it again.")

@@ -2,119 +2,53 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from tensoropt.cost.cluster import Cluster
+from annotated_types import Ge
+
+from tensoropt.converters import (
+    Digest,
+    MeshAxes,
+    Natural,
+    Number,
+    Positive,
+    Text,
+    from_values,
+    to_values,
+)
+from tensoropt.cost.cluster import MAY_LACK, Cluster
 from tensoropt.errors import LayoutError, PlanError
 from tensoropt.graph.batch_norm import BatchNorm
-from tensoropt.json_files import digest_of, read_json, schema_error, write_json
+from tensoropt.json_files import digest_of, read_json, write_json
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import compared_with
-from tensoropt.plan.comparison import Comparison, compare
-from tensoropt.plan.executed_steps import executed_steps
+from tensoropt.plan.older_schemas import SCHEMA, in_current_schema
+from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.peak_margin import ESTIMATE, SUM
-from tensoropt.plan.recorded_resharding import RecordedResharding
+from tensoropt.plan.recorded_resharding import ReshardingInFile
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
-from tensoropt.plan.ways import way
-from tensoropt.tdl import types_with
 from tensoropt.transformations.rewritten.application import Rewrite
 from tensoropt.transformations.staged.schedule import Schedule
 
-__all__ = ["FEWER_DEVICES", "NAMES_ONLY", "OperatorPlan", "Plan"]
+__all__ = ["FEWER_DEVICES", "Plan"]
 
 FEWER_DEVICES = frozenset({"mini_parallelism", "mini_cost"})
 """Options of `find_strategy` whose plans may leave devices of the job without work."""
 
-NAMES_ONLY = types_with(role="names")
-"""Types of operators that only name or group other operators' outputs."""
-
-_SCHEMA = 12
-_SINCE_11: dict[str, Any] = {"peak_is_estimated": False, "frontier_ways": [], "looked_at": ""}
-_SINCE_10: dict[str, Any] = {"fewer_devices": [], **_SINCE_11}
-_SINCE_9: dict[str, Any] = {
-    "rewrites": [],
-    "frontier_peaks": [],
-    **_SINCE_10,
-}
-_SINCE_8: dict[str, Any] = {"copies": 1, **_SINCE_9}
-_SINCE_6: dict[str, Any] = {"stages": [], "schedule": None, **_SINCE_8}
-_SINCE_5: dict[str, Any] = {"microbatches": 1, **_SINCE_6}
-_SINCE_4: dict[str, Any] = {"digest": None, **_SINCE_5}
-_SINCE_3: dict[str, Any] = {"batch_norm": "global", **_SINCE_4}
-_SINCE_2: dict[str, Any] = {"reshardings": [], **_SINCE_3}
-_SINCE: dict[int, dict[str, Any]] = {
-    1: {
-        "validation": None,
-        "executed_nanoseconds": None,
-        "network_nanoseconds": None,
-        "epsilon": 0.0,
-        "within": None,
-        **_SINCE_2,
-    },
-    2: _SINCE_2,
-    3: _SINCE_3,
-    4: _SINCE_4,
-    5: _SINCE_5,
-    6: _SINCE_6,
-    7: _SINCE_8,
-    8: _SINCE_8,
-    9: _SINCE_9,
-    10: _SINCE_10,
-    11: _SINCE_11,
-}
-"""For each older schema, values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"
 _FILE_REMEDY = (
     "Give the path of a file that Plan.save or `tensoropt plan --output` wrote. Save the plan "
     "again if it was damaged."
 )
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorPlan:
-    """One operator of a plan.
-
-    Attributes:
-        name: its name in the script.
-        type: TensorFlow's operator type.
-        splits: for each index of its iteration space, the mesh axes that split it.
-        mesh: its device mesh in the paper's notation, ``[2,2]``.
-        inputs: tensor map of each input on that mesh, ``[0,-1]``.
-        output: tensor map of its first output.
-        time_nanoseconds: predicted time of the operator, forward and backward, without
-            resharding.
-        memory_bytes: predicted memory per device.
-        kept: the copies of its outputs that are kept for the backward pass, one of
-            `tensoropt.parallel.configuration.KEPT`.
-    """
-
-    name: str
-    type: str
-    splits: tuple[tuple[int, ...], ...]
-    mesh: str
-    inputs: tuple[str, ...]
-    output: str
-    time_nanoseconds: int
-    memory_bytes: int
-    kept: str = "both"
-
-    @property
-    def is_split(self) -> bool:
-        """Whether the devices share its computation."""
-        return any(self.splits)
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields by name, as of `dataclasses.asdict`, in a tenth of its time."""
-        return {name: getattr(self, name) for name in self.__slots__}
+_MAY_LACK = MAY_LACK | {"kept", "recompute"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,38 +116,38 @@ class Plan:
     """
 
     option: str
-    devices: int
-    mesh_axes: tuple[int, ...]
+    devices: Positive
+    mesh_axes: MeshAxes
     cluster: Cluster
-    graph_digest: str
+    graph_digest: Digest
     roots: tuple[str, ...]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[Natural, ...]]
     batch_placeholders: tuple[str, ...]
     operators: tuple[OperatorPlan, ...]
-    time_nanoseconds: int
-    memory_bytes: int
-    memory_limit_bytes: int | None
-    frontier: tuple[tuple[int, int], ...]
+    time_nanoseconds: Natural
+    memory_bytes: Natural
+    memory_limit_bytes: Natural | None
+    frontier: tuple[tuple[Natural, Natural], ...]
     exact: bool
     notes: tuple[str, ...] = ()
-    peak_bytes: int | None = None
-    algorithm: str = "ft"
+    peak_bytes: Natural | None = None
+    algorithm: Text = "ft"
     validation: Validation | None = None
-    executed_nanoseconds: int | None = None
-    network_nanoseconds: int | None = None
-    epsilon: float = 0.0
-    within: float | None = None
-    reshardings: tuple[RecordedResharding, ...] = ()
+    executed_nanoseconds: Natural | None = None
+    network_nanoseconds: Natural | None = None
+    epsilon: Annotated[Number, Ge(0)] = 0.0
+    within: Annotated[Number, Ge(0)] | None = None
+    reshardings: tuple[ReshardingInFile, ...] = ()
     batch_norm: BatchNorm = "global"
-    microbatches: int = 1
+    microbatches: Positive = 1
     stages: tuple[StagePlan, ...] = ()
     schedule: Schedule | None = None
-    copies: int = 1
+    copies: Positive = 1
     rewrites: tuple[Rewrite, ...] = ()
-    frontier_ways: tuple[str, ...] = ()
+    frontier_ways: tuple[Text, ...] = ()
     looked_at: str = ""
-    frontier_peaks: tuple[tuple[int, int], ...] = ()
-    fewer_devices: tuple[tuple[int, int | None], ...] = ()
+    frontier_peaks: tuple[tuple[Natural, Natural], ...] = ()
+    fewer_devices: tuple[tuple[Natural, Natural | None], ...] = ()
     peak_is_estimated: bool = False
 
     @property
@@ -258,25 +192,6 @@ class Plan:
         computing = sum(operator.time_nanoseconds for operator in self.operators)
         overhead = round(self.cluster.step_overhead_seconds * 1e9)
         return max(0, self.time_nanoseconds - computing - overhead) / 1e9
-
-    def compare(self) -> Comparison:
-        """Compare predicted and measured costs, over the steps of equal plans in this process.
-
-        Memory is this rank's, compared with the prediction for its stage, if that is known.
-        """
-        steps = executed_steps(self)
-        peak = self.peak_bytes
-        if steps.stage is not None:
-            stage = self.stages[steps.stage]
-            peak = stage.memory_bytes if self.peak_is_estimated else stage.peak_bytes
-        return compare(
-            steps,
-            self.predicted_step_seconds,
-            self.predicted_network_seconds,
-            peak,
-            bool(self.cluster.measured) or self.cluster.step_overhead_seconds > 0,
-            self.peak_margin,
-        )
 
     @property
     def configurations(self) -> dict[str, Configuration]:
@@ -341,17 +256,11 @@ class Plan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON values that follow the schema, with their digest."""
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "cluster"}
-        values["operators"] = [operator.to_json() for operator in self.operators]
-        if self.validation is not None:
-            values["validation"] = self.validation.to_json()
-        values["reshardings"] = [resharding.to_json() for resharding in self.reshardings]
-        values["stages"] = [stage.to_json() for stage in self.stages]
-        values["rewrites"] = [rewrite.to_json() for rewrite in self.rewrites]
-        plain: dict[str, Any] = json.loads(json.dumps(values))
-        plain = {"schema": _SCHEMA, **plain, "cluster": self.cluster.to_json()}
-        return {**plain, "digest": digest_of(plain)}
+        """The plan as JSON values, with their digest."""
+        values = to_values(self)
+        del values["cluster"]
+        values = {"schema": SCHEMA, **values, "cluster": self.cluster.to_json()}
+        return {**values, "digest": digest_of(values)}
 
     @classmethod
     def from_json(cls, values: object, origin: str = "a plan") -> Plan:
@@ -361,46 +270,23 @@ class Plan:
             PlanError: naming the field that breaks the schema or contradicts another field; or if
                 the digest does not match. Plans older than schema 5 have no digest.
         """
-        given = values
-        version = values.get("schema", "none") if isinstance(values, dict) else "none"
-        if isinstance(values, dict) and type(version) is int and version in _SINCE:
-            values = _SINCE[version] | _with_ways(values) | {"schema": _SCHEMA}
-            version = _SCHEMA
-        if version != _SCHEMA:
+        given = values if isinstance(values, dict) else {}
+        fields = in_current_schema(given)
+        version, digest = fields.get("schema", "none"), fields.get("digest", "none")
+        if version != SCHEMA:
             raise PlanError(
-                f"this TensorOpt reads plans up to schema {_SCHEMA}. Got {origin} of schema "
+                f"this TensorOpt reads plans up to schema {SCHEMA}. Got {origin} of schema "
                 f"{version}. Find the strategy again with this version."
             )
-        error = schema_error(values, "tensoropt.plan", "plan.schema.json")
-        if error is not None:
-            place = "/".join(map(str, error.path)) or "the whole"
-            raise PlanError(
-                f"a plan follows its schema. Got in {origin} at {place}: {error.message}. {_REMEDY}"
-            )
-        assert isinstance(values, dict)
-        fields = {name: _frozen(values[name]) for name in cls.__slots__ if name != "cluster"}
-        fields["operators"] = tuple(
-            OperatorPlan(**{key: _frozen(value) for key, value in entry.items()})
-            for entry in values["operators"]
-        )
-        fields["shapes"] = {name: tuple(shape) for name, shape in values["shapes"].items()}
-        if values["validation"] is not None:
-            fields["validation"] = Validation.from_json(values["validation"])
-        fields["stages"] = tuple(map(StagePlan.from_json, values["stages"]))
-        fields["rewrites"] = tuple(map(Rewrite.from_json, values["rewrites"]))
-        contradiction = ""
-        try:
-            fields["reshardings"] = tuple(map(RecordedResharding.from_json, values["reshardings"]))
-        except LayoutError as error:
-            contradiction = f"an invalid resharding: {error}"
-        plan = cls(cluster=Cluster.from_json(values["cluster"], origin), **fields)
-        contradiction = contradiction or plan._contradiction()
+        fields = {name: fields[name] for name in fields if name not in ("schema", "digest")}
+        rule = f"a plan follows its schema. Got in {origin}"
+        plan = from_values(cls, fields, rule, _REMEDY, _MAY_LACK)
+        contradiction = plan._contradiction()
         if contradiction:
             raise PlanError(
                 f"the fields of a plan agree. Got in {origin} {contradiction}. {_REMEDY}"
             )
-        assert isinstance(given, dict)
-        if values["digest"] != (digest_of(given) if "digest" in given else None):
+        if digest != (digest_of(given) if "digest" in given else None):
             raise PlanError(
                 f"a plan is as it was found. Got {origin}, which was changed afterwards. {_REMEDY}"
             )
@@ -472,22 +358,3 @@ class Plan:
             PlanError: if the file cannot be read, is not JSON, breaks the schema, or was changed.
         """
         return cls.from_json(read_json(path, _FILE, _FILE_REMEDY), str(path))
-
-
-def _with_ways(values: dict[str, Any]) -> dict[str, Any]:
-    """An older plan's values, with the substitutions of each point as its way.
-
-    Older plans have the whole batch. A value of another type stays, and the schema refuses it.
-    """
-    substitutions = values.get("frontier_rewrites")
-    if not isinstance(substitutions, list) or not all(
-        isinstance(names, list) and all(isinstance(name, str) for name in names)
-        for names in substitutions
-    ):
-        return values
-    rest = {name: value for name, value in values.items() if name != "frontier_rewrites"}
-    return {**rest, "frontier_ways": [way(names) for names in substitutions]}
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+from annotated_types import Len
+from pydantic import PlainSerializer
+
+from tensoropt.converters import Form, Natural, Positive, one_of
 from tensoropt.errors import LayoutError
-from tensoropt.parallel.layout import Layout
-from tensoropt.parallel.resharding import ReshardStep
+from tensoropt.parallel.layout import REDUCERS, Layout
+from tensoropt.parallel.resharding import KINDS, ReshardStep
 
-__all__ = ["RecordedResharding"]
+__all__ = ["RecordedResharding", "ReshardingInFile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,45 +52,68 @@ class RecordedResharding:
                 f"the steps of a resharding lead to its target. Got {layout} for {self.target}."
             )
 
-    def to_json(self) -> dict[str, Any]:
-        """The resharding as JSON values; a step is its kind, axes, dimensions and reducer."""
-        return {
-            "shape": list(self.shape),
-            "itemsize": self.itemsize,
-            "source": _layout_to_json(self.source),
-            "target": _layout_to_json(self.target),
-            "steps": [
-                [step.kind, list(step.axes), step.from_dim, step.to_dim, step.reducer]
-                for step in self.steps
-            ],
-        }
+
+_Axes = Annotated[tuple[Natural, ...], Len(0, 62)]
+_Reducer = Annotated[str, one_of(REDUCERS)]
+
+
+class _Layout(NamedTuple):
+    """A layout in a file; the last two are left out if no axis is partial."""
+
+    dims: Annotated[tuple[_Axes, ...], Len(0, 254)]
+    partial: _Axes = ()
+    reducer: _Reducer = "sum"
+
+    def written(self) -> tuple[Any, ...]:
+        """The items in a file."""
+        return tuple(self) if self.partial else (self.dims,)
+
+
+_LayoutInFile = Annotated[
+    Layout,
+    Form(
+        Annotated[_Layout, PlainSerializer(_Layout.written)],
+        lambda values: Layout(*values),
+        lambda layout: _Layout(layout.dims, layout.partial, layout.reducer),
+    ),
+]
+_Step = tuple[Annotated[str, one_of(KINDS)], _Axes, Natural | None, Natural | None, _Reducer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Resharding:
+    """A resharding in a file; a step is its kind, axes, dimensions and reducer."""
+
+    shape: tuple[Natural, ...]
+    itemsize: Positive
+    source: _LayoutInFile
+    target: _LayoutInFile
+    steps: Annotated[tuple[_Step, ...], Len(1, 64)]
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> RecordedResharding:
-        """The inverse of `to_json`.
+    def of(cls, resharding: RecordedResharding) -> _Resharding:
+        """The values of a resharding."""
+        steps = tuple(
+            (step.kind, step.axes, step.from_dim, step.to_dim, step.reducer)
+            for step in resharding.steps
+        )
+        shape, itemsize = resharding.shape, resharding.itemsize
+        return cls(shape, itemsize, resharding.source, resharding.target, steps)
+
+    def recorded(self) -> RecordedResharding:
+        """The inverse of `of`.
 
         Raises:
             LayoutError: if the steps do not lead from the source to the target.
         """
-        source, target = _layout(values["source"]), _layout(values["target"])
-        layout, steps = source, []
-        for kind, axes, from_dim, to_dim, reducer in values["steps"]:
-            steps.append(
-                ReshardStep.from_source(kind, tuple(axes), layout, from_dim, to_dim, reducer)
-            )
+        layout, steps = self.source, []
+        for kind, axes, from_dim, to_dim, reducer in self.steps:
+            steps.append(ReshardStep.from_source(kind, axes, layout, from_dim, to_dim, reducer))
             layout = steps[-1].target
-        return cls(tuple(values["shape"]), values["itemsize"], source, target, tuple(steps))
+        return RecordedResharding(self.shape, self.itemsize, self.source, self.target, tuple(steps))
 
 
-def _layout_to_json(layout: Layout) -> list[Any]:
-    dims = [list(axes) for axes in layout.dims]
-    return [dims, list(layout.partial), layout.reducer] if layout.partial else [dims]
-
-
-def _layout(values: list[Any]) -> Layout:
-    dims, *partial = values
-    return Layout(tuple(tuple(axes) for axes in dims), *map(_hashable, partial))
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+ReshardingInFile = Annotated[
+    RecordedResharding, Form(_Resharding, _Resharding.recorded, _Resharding.of)
+]
+"""The type of a field with a resharding."""

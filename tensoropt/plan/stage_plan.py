@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
+from tensoropt.converters import MeshAxes, Natural
 from tensoropt.parallel.mesh import Mesh
 
 __all__ = ["StagePlan"]
@@ -28,14 +27,14 @@ class StagePlan:
         peak_bytes: predicted peak per device; None if it is unknown.
     """
 
-    mesh_axes: tuple[int, ...]
+    mesh_axes: MeshAxes
     operators: tuple[str, ...]
-    forward_nanoseconds: int
-    backward_nanoseconds: int
-    once_nanoseconds: int
-    memory_bytes: int
+    forward_nanoseconds: Natural
+    backward_nanoseconds: Natural
+    once_nanoseconds: Natural
+    memory_bytes: Natural
     recompute: bool = False
-    peak_bytes: int | None = None
+    peak_bytes: Natural | None = None
 
     @property
     def mesh(self) -> Mesh:
@@ -46,15 +45,3 @@ class StagePlan:
         """Predicted time of a step without waiting for other stages."""
         passes = self.forward_nanoseconds + self.backward_nanoseconds
         return microbatches * passes + self.once_nanoseconds
-
-    def to_json(self) -> dict[str, Any]:
-        """The stage as JSON values that follow the schema."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> StagePlan:
-        """The inverse of `to_json`."""
-        fields = dict(values)
-        for name in ("mesh_axes", "operators"):
-            fields[name] = tuple(fields[name])
-        return cls(**fields)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Annotated
+
+from annotated_types import Ge, Len
+
+from tensoropt.converters import Natural, Number, Positive
 
 __all__ = ["Trial", "Validation"]
 
@@ -26,12 +30,12 @@ class Trial:
     """
 
     name: str
-    time_nanoseconds: int
-    memory_bytes: int
-    steps: int = 0
-    measured_seconds: float | None = None
-    measured_network_seconds: float | None = None
-    measured_peak_bytes: int | None = None
+    time_nanoseconds: Natural
+    memory_bytes: Natural
+    steps: Natural = 0
+    measured_seconds: Annotated[Number, Ge(0)] | None = None
+    measured_network_seconds: Annotated[Number, Ge(0)] | None = None
+    measured_peak_bytes: Natural | None = None
     dropped: str = ""
 
     def __str__(self) -> str:
@@ -54,9 +58,9 @@ class Validation:
         remarks: candidates that could not be measured, and the reasons.
     """
 
-    asked: int
-    trials: tuple[Trial, ...]
-    adopted: int
+    asked: Positive
+    trials: Annotated[tuple[Trial, ...], Len(1, 1000)]
+    adopted: Natural
     remarks: tuple[str, ...] = ()
 
     @property
@@ -96,22 +100,3 @@ class Validation:
             for number, trial in enumerate(self.trials)
         ]
         return "\n".join([*lines, *self.remarks, *([self.verdict] if self.comparisons else [])])
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as JSON values that follow the plan's schema."""
-        return {
-            "asked": self.asked,
-            "trials": [asdict(trial) for trial in self.trials],
-            "adopted": self.adopted,
-            "remarks": list(self.remarks),
-        }
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Validation:
-        """The inverse of `to_json`, of values that follow the schema."""
-        return cls(
-            asked=values["asked"],
-            trials=tuple(Trial(**trial) for trial in values["trials"]),
-            adopted=values["adopted"],
-            remarks=tuple(values["remarks"]),
-        )

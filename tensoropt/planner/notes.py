@@ -10,7 +10,7 @@ from tensoropt.graph.batch_norm import BatchNorm, takes_statistics
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.amounts import devices_of
-from tensoropt.plan.plan import NAMES_ONLY, OperatorPlan
+from tensoropt.plan.operator_plan import NAMES_ONLY, OperatorPlan
 from tensoropt.planner.operator_kinds import calls_functions, computes, is_undescribed
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem

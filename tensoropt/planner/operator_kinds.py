@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.graph.operator import Operator
-from tensoropt.plan.plan import NAMES_ONLY
+from tensoropt.plan.operator_plan import NAMES_ONLY
 from tensoropt.tdl import operator_type
 
 __all__ = ["calls_functions", "computes", "is_undescribed", "makes_text"]

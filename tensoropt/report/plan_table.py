@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.plan import Plan
-from tensoropt.plan.plan import NAMES_ONLY
+from tensoropt.plan.operator_plan import NAMES_ONLY
 from tensoropt.report.text_table import Report, table
 
 __all__ = ["plan_table"]

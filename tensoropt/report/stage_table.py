@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensoropt.plan import Plan
-from tensoropt.plan.plan import NAMES_ONLY, OperatorPlan
+from tensoropt.plan.operator_plan import NAMES_ONLY, OperatorPlan
 from tensoropt.report.text_table import Report, table
 
 __all__ = ["stage_table"]

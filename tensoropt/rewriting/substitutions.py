@@ -7,20 +7,25 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import Ge, Le, Len
+
+from tensoropt.converters import Form, Text, from_values, one_of, to_values
 from tensoropt.errors import PlanError
-from tensoropt.json_files import read_json, schema_error, write_json
-from tensoropt.rewriting.algebra.typing import WHOLE, Typing, infer
+from tensoropt.json_files import read_json, write_json
+from tensoropt.rewriting.algebra.typing import COPIES, WHOLE, Typing, infer
 from tensoropt.rewriting.operators import PARALLEL
 from tensoropt.rewriting.terms import Term, parse
 
 __all__ = ["FILE", "KINDS", "Input", "Substitution", "kind_of", "read", "verified", "write"]
 
 KINDS = ("algebraic", "parallel", "hybrid")
-SCHEMA = 1
-_PACKAGE = "tensoropt.rewriting"
-FILE = Path(str(resources.files(_PACKAGE) / "substitutions.json"))
+FILE = Path(str(resources.files("tensoropt.rewriting") / "substitutions.json"))
 """The package's substitutions, which ``python -m tools.rewriting.generate`` writes."""
+_PLACEMENT = ("space", "time")
+"""Names of an input's fields that a file lacks if they are `WHOLE`."""
+_TermInFile = Annotated[Term, Form(Text, parse, str)]
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,10 @@ class Input:
         time: `WHOLE`, or the dimension that is computed a microbatch at a time.
     """
 
-    name: str
-    rank: int
-    space: int = WHOLE
-    time: int = WHOLE
+    name: Text
+    rank: Annotated[int, Ge(0), Le(4)]
+    space: Annotated[int, Ge(COPIES), Le(3)] = WHOLE
+    time: Annotated[int, Ge(0), Le(3)] = WHOLE
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,12 @@ class Substitution:
         proof: names of the properties from which the equality follows.
     """
 
-    name: str
-    kind: str
-    source: Term
-    target: Term
+    name: Text
+    kind: Annotated[str, one_of(KINDS)]
+    source: _TermInFile
+    target: _TermInFile
     inputs: tuple[Input, ...]
-    proof: tuple[str, ...]
+    proof: Annotated[tuple[Text, ...], Len(1)]
 
     @cached_property
     def typing(self) -> Typing:
@@ -88,6 +93,14 @@ class Substitution:
 
     def __str__(self) -> str:
         return f"{self.source} = {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of substitutions."""
+
+    schema: Annotated[int, Ge(1), Le(1)]
+    substitutions: tuple[Substitution, ...]
 
 
 _BACK = ", reversed"
@@ -126,20 +139,8 @@ def read(path: Path) -> tuple[Substitution, ...]:
     remedy = "Install TensorOpt again, or write the file anew: python -m tools.rewriting.generate."
     rule = "a file of substitutions is JSON that the generator wrote"
     values = read_json(path, rule, remedy)
-    error = schema_error(values, _PACKAGE, "substitutions.schema.json")
-    if error is not None:
-        raise PlanError(f"{rule}. Got {str(path)!r}: {error.json_path}: {error.message}. {remedy}")
-    substitutions = tuple(
-        Substitution(
-            entry["name"],
-            entry["kind"],
-            parse(entry["source"]),
-            parse(entry["target"]),
-            tuple(Input(**values) for values in entry["inputs"]),
-            tuple(entry["proof"]),
-        )
-        for entry in values["substitutions"]
-    )
+    file = from_values(_File, values, f"{rule}. Got {str(path)!r}", remedy, _PLACEMENT)
+    substitutions = file.substitutions
     for substitution in substitutions:
         if substitution.kind != kind_of(substitution.source, substitution.target):
             raise PlanError(
@@ -158,20 +159,10 @@ def read(path: Path) -> tuple[Substitution, ...]:
 
 def write(path: Path, substitutions: Iterable[Substitution]) -> None:
     """Write a file of substitutions."""
-    entries = [
-        {
-            "name": substitution.name,
-            "kind": substitution.kind,
-            "source": str(substitution.source),
-            "target": str(substitution.target),
-            "inputs": [_entry(i) for i in substitution.inputs],
-            "proof": list(substitution.proof),
-        }
-        for substitution in substitutions
-    ]
-    write_json(path, {"schema": SCHEMA, "substitutions": entries}, indent=1)
-
-
-def _entry(item: Input) -> dict[str, object]:
-    entry = {"name": item.name, "rank": item.rank, "space": item.space, "time": item.time}
-    return {name: value for name, value in entry.items() if value != WHOLE}
+    values = to_values(_File(1, tuple(substitutions)))
+    for entry in values["substitutions"]:
+        for item in entry["inputs"]:
+            for name in _PLACEMENT:
+                if item[name] == WHOLE:
+                    del item[name]
+    write_json(path, values, indent=1)

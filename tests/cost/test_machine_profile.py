@@ -101,7 +101,7 @@ def test_an_edited_profile_is_refused(tmp_path: Path) -> None:
         ("schema", 1, "schema 6. Got .* of schema 1"),
         ("mesh", [1], "mesh/0"),
         ("operators", [{"operator": "Relu"}], "operators/0"),
-        ("extra", 1, "'extra'"),
+        ("extra", 1, "at extra: 1 "),
     ],
 )
 def test_a_profile_follows_its_schema(key: str, value: object, message: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tensoropt.plan.comparison import Comparison, Quantity, compare
-from tensoropt.plan.executed_steps import ExecutedSteps
+from tensoropt.plan import Plan
+from tensoropt.plan.comparison import Comparison, ExecutedSteps, Quantity, compare
+from tests.plan.test_plan import a_plan
 
 
 def of(*step_ms: float, predicted_ms: float = 10.0, is_measured: bool = True) -> Comparison:
@@ -14,8 +17,20 @@ def of(*step_ms: float, predicted_ms: float = 10.0, is_measured: bool = True) ->
         measured.step_seconds.append(step / 1e3)
         measured.network_seconds.append(step / 4e3)
         measured.peak_bytes.append(None)
-    network = predicted_ms / 4e3
-    return compare(measured, predicted_ms / 1e3, network, 2**20, is_measured)
+    return compare(predicted(predicted_ms, is_measured), measured)
+
+
+def predicted(step_ms: float, is_measured: bool = True) -> Plan:
+    """A plan with a quarter of its step in collectives, and a peak of 1 MiB."""
+    plan = a_plan()
+    overhead = 1e-9 if is_measured else 0.0
+    return replace(
+        plan,
+        cluster=replace(plan.cluster, step_overhead_seconds=overhead),
+        executed_nanoseconds=round(step_ms * 1e6),
+        network_nanoseconds=round(step_ms * 1e6 / 4),
+        peak_bytes=2**20,
+    )
 
 
 def test_the_first_step_does_not_count_and_the_median_does() -> None:
@@ -46,8 +61,8 @@ def test_what_is_off_by_more_than_a_fifth_says_what_to_do() -> None:
 )
 def test_a_profile_is_no_remedy_for_memory(measured_mib: float, remedy: str) -> None:
     peak = round(measured_mib * 2**20)
-    measured = ExecutedSteps([0.0, 0.01], [0.0, 0.0], [None, peak])
-    advice = compare(measured, 0.01, 0.0, 2**20, is_measured=True).advice
+    measured = ExecutedSteps([0.0, 0.01], [0.0, 0.0025], [None, peak])
+    advice = compare(predicted(10.0), measured).advice
     assert remedy in advice
     assert bool(advice) == bool(remedy)
     assert "tensoropt profile" not in advice

@@ -19,9 +19,9 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.plan import ParallelismProfile, Plan
-from tensoropt.plan.executed_steps import executed_steps, forget_steps
+from tensoropt.plan.comparison import ExecutedSteps, compare
+from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.parallelism_profile import ProfilePoint
-from tensoropt.plan.plan import OperatorPlan
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Trial, Validation
@@ -224,7 +224,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
 def test_every_field_is_required(field: str) -> None:
     values = a_plan().to_json()
     del values[field]
-    with pytest.raises(PlanError, match=f"'{field}' is a required property"):
+    with pytest.raises(PlanError, match=f"at {field}: nothing .the name is required"):
         Plan.from_json(values)
 
 
@@ -363,15 +363,12 @@ def test_memory_is_compared_with_what_the_stage_of_a_rank_takes() -> None:
     first, second = plan.stages
     stages = first, dataclasses.replace(second, peak_bytes=3 * 2**20)
     plan = dataclasses.replace(plan, peak_bytes=5 * 2**20, stages=stages)
-    assert plan.compare().quantities[2].predicted == 5  # one process has all stages
-    for stage, predicted in enumerate((None, 3)):
-        executed_steps(plan).stage = stage
-        assert plan.compare().quantities[2].predicted == predicted
+    for stage, predicted in ((None, 5), (0, None), (1, 3)):  # one process has all stages, or one
+        peak = compare(plan, ExecutedSteps(stage=stage)).quantities[2]
+        assert peak.predicted == predicted
     plan = dataclasses.replace(plan, peak_is_estimated=True)
-    executed_steps(plan).stage = 0
-    peak = plan.compare().quantities[2]
+    peak = compare(plan, ExecutedSteps(stage=0)).quantities[2]
     assert (peak.predicted, peak.margin) == (1, plan.peak_margin)  # the stage's sum
-    forget_steps()
 
 
 @pytest.mark.parametrize(
@@ -400,7 +397,7 @@ def test_stages_that_contradict_other_fields(
 
 def test_whose_statistics_a_plan_takes_is_one_of_two() -> None:
     values = a_plan().to_json() | {"batch_norm": "loocal"}
-    with pytest.raises(PlanError, match=r"at batch_norm: 'loocal' is not one of \['global', 'loc"):
+    with pytest.raises(PlanError, match=r"at batch_norm: 'loocal' .*'global' or 'local'"):
         Plan.from_json(values)
 
 
@@ -428,14 +425,14 @@ def test_recorded_steps_lead_from_one_layout_to_the_other() -> None:
     good = RecordedResharding((8, 4), 4, gathered.source, whole, (gathered,))
     values = dataclasses.replace(a_plan(), reshardings=(good,)).to_json()
     values["reshardings"][0]["steps"][0][2] = 1
-    with pytest.raises(PlanError, match="an invalid resharding: allgather over"):
+    with pytest.raises(PlanError, match=r"at reshardings/0: .*allgather over"):
         Plan.from_json(values)
     values["reshardings"][0]["steps"] *= 65
-    with pytest.raises(PlanError, match=r"at reshardings/0/steps: .* is too long"):
+    with pytest.raises(PlanError, match=r"at reshardings/0/steps: .* at most 64 items"):
         Plan.from_json(values)
     values["reshardings"][0]["steps"][0][0] = "teleport"
     values["reshardings"][0]["steps"][1:] = []
-    with pytest.raises(PlanError, match="at reshardings/0/steps/0/0: 'teleport' is not one of"):
+    with pytest.raises(PlanError, match=r"at reshardings/0/steps/0/0: 'teleport' .one of 'slice'"):
         Plan.from_json(values)
 
 
@@ -463,7 +460,7 @@ def test_what_is_no_plan(values: object) -> None:
 
 
 def test_a_field_too_many() -> None:
-    with pytest.raises(PlanError, match="'colour' was unexpected"):
+    with pytest.raises(PlanError, match=r"at colour: 'blue' .there is no such name"):
         Plan.from_json({**a_plan().to_json(), "colour": "blue"})
 
 

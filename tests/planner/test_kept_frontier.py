@@ -95,7 +95,7 @@ def test_a_taken_point_has_the_plan_of_the_market(
     build: Callable[[], None], batch: int, fields: dict[str, Any], ways: set[str]
 ) -> None:
     market, plan = chosen(request_of(build, batch, **fields), "mini_time")
-    kept = json.loads(json.dumps(market.kept(plan).values))
+    kept = json.loads(json.dumps(market.kept(plan).to_json()))
     every = plan.frontier_ways
     assert all(any(way in each for each in every) for way in ways)
     ample = {**fields, "memory_limit_bytes": 2**40}
@@ -134,7 +134,7 @@ def test_a_frontier_of_another_step_or_a_changed_one_is_refused() -> None:
     changes: list[dict[str, Any]] = [{"devices": 4}, {"points": []}, {"more": 1}]
     for changed in changes:
         with pytest.raises(PlanError):
-            KeptFrontier.from_json({**kept.values, **changed})
+            KeptFrontier.from_json({**kept.to_json(), **changed})
 
 
 @given(

@@ -27,7 +27,7 @@ def _first() -> Substitution:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"schema": 1', '"schema": 2', "1 was expected"),
+        ('"schema": 1', '"schema": 2', "at schema: 2 "),
         ('"algebraic"', '"parallel"', "which is not parallel"),
         ('"name": "x",', '"name": "q",', "whose inputs are others"),
         ("{", "[", "JSON"),

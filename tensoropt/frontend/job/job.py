@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -32,7 +32,7 @@ from tensoropt.frontend.job.gpus import see_own_gpu
 from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_memory
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.plan import Plan
-from tensoropt.plan.executed_steps import ExecutedSteps, forget_steps
+from tensoropt.plan.comparison import ExecutedSteps
 from tensoropt.planner.request import Request
 
 __all__ = [
@@ -74,12 +74,19 @@ _SAME_SETTINGS = (
 )
 
 
-class Running(NamedTuple):
-    """A graph's executor, and its plan and the record of its steps, if it has a plan."""
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A graph that runs.
+
+    Attributes:
+        executor: runs the graph.
+        plan: the plan of the executor; None if each device runs the whole graph.
+        steps: measured costs of the plan's steps, which runs add.
+    """
 
     executor: Executor
-    plan: Plan | None
-    steps: ExecutedSteps | None
+    plan: Plan | None = None
+    steps: ExecutedSteps = field(default_factory=ExecutedSteps)
 
 
 @dataclass(slots=True)
@@ -99,11 +106,9 @@ class Job:
         check_feeds_every: see `FedValues`.
         trace: the timeline of steps' operators; None unless the user asked for it.
         config: configuration of the script's sessions.
-        plan: the current plan.
         searched: the last plan that was searched, and its request.
-        steps: measured costs of the plan's steps.
-        executor: runs the current graph.
-        other_graphs: by graph, the executors of graphs other than the current one.
+        graphs: the graphs that run.
+        script: the current graph, which need not run yet; None before the first.
         draws: counters of the random operators, for runs without a session.
         dry_run: the settings of a dry run; None in a real run.
         profiles: cache of `profile_at`, by number of devices.
@@ -123,17 +128,30 @@ class Job:
     check_feeds_every: int = CHECK_FEEDS_EVERY
     trace: StepTrace | None = None
     config: tf.compat.v1.ConfigProto | None = None
-    plan: Plan | None = None
     searched: tuple[Plan, Request] | None = None
-    steps: ExecutedSteps | None = None
-    executor: Executor | None = None
-    other_graphs: dict[tf.Graph, Running] = field(default_factory=dict)
+    graphs: dict[tf.Graph, Running] = field(default_factory=dict)
+    script: tf.Graph | None = None
     draws: Draws = field(default_factory=Draws)
     dry_run: DryRun | None = None
     profiles: dict[int, Profile | None] = field(default_factory=dict)
     warned_of_share: bool = False
     check_every: int = 0
     ran_plan: bool = False
+
+    @property
+    def running(self) -> Running | None:
+        """The current graph, if it runs."""
+        return self.graphs.get(self.script)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the current graph; None without one."""
+        return None if self.running is None else self.running.plan
+
+    @property
+    def executor(self) -> Executor | None:
+        """The executor of the current graph; None if it does not run."""
+        return None if self.running is None else self.running.executor
 
     def cluster_at(self, devices: int) -> Cluster:
         """The cluster for a search on this many devices: hardware and network facts."""
@@ -227,7 +245,6 @@ def init(
     if _job is not None:
         _adjust(_job, devices, cluster, transport, allow_copies)
         return
-    forget_steps()
     carrier = _checked_transport(transport)
     if _dry_run is not None:
         _job = _dry_run_job(_dry_run)
@@ -413,9 +430,7 @@ def shutdown() -> None:
         for forget in _forgetting if _job is not None else ():
             forget()
     finally:
-        if _job is not None and _job.executor is not None:
-            _job.executor.close()
-        for running in _job.other_graphs.values() if _job is not None else ():
+        for running in _job.graphs.values() if _job is not None else ():
             running.executor.close()
         copies.remove()
         for _, remove in _hooks:

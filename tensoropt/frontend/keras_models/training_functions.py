@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import OptionError
+from tensoropt.frontend.job.job import Running
 from tensoropt.frontend.keras_models.keras_package import (
     as_called,
     count_batch,
@@ -111,6 +112,11 @@ class _BatchFunction:
     def plan(self) -> Plan | None:
         """The plan of the last batch; None before."""
         return self._step.plan
+
+    @property
+    def running(self) -> Running | None:
+        """The graph of the last batch; None before."""
+        return self._step.running
 
     def __call__(self, batches: Iterable[Any]) -> Any:
         """Run the next batches of an iterator, or those of a list.

@@ -42,9 +42,9 @@ def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., An
             if current().group.rank > 0:
                 stack.enter_context(_silent(package_of(model), given.arguments))
             result = loop(*given.args, **given.kwargs)
-        plan = getattr(model.train_function, "plan", None)
-        if name == "fit" and result is not None and plan is not None:
-            result.tensoropt = {"ranks": plan.devices, **costs(plan)}
+        running = getattr(model.train_function, "running", None)
+        if name == "fit" and result is not None and running is not None:
+            result.tensoropt = {"ranks": running.plan.devices, **costs(running)}
         return result
 
     return call

@@ -12,7 +12,7 @@ from tensoropt.errors import OptionError
 from tensoropt.execution.world.world import World
 from tensoropt.frontend.job.dry_run import PlanReached
 from tensoropt.frontend.job.first_rank import on_first_rank
-from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.job.job import Job, Running, current
 from tensoropt.frontend.job.plan_executor import (
     early_values,
     plan_executor,
@@ -23,7 +23,7 @@ from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
-from tensoropt.plan.executed_steps import executed_steps
+from tensoropt.plan.comparison import ExecutedSteps
 from tensoropt.planner.optional_space import first_line
 from tensoropt.planner.request import Request
 
@@ -99,16 +99,17 @@ def build_execution_graph(
     except Exception:
         _stop(job)
         if values:
-            job.executor = replicated_executor(job, script)
-            job.executor.assign(values)
+            executor = replicated_executor(job, script)
+            job.graphs[script] = Running(executor)
+            executor.assign(values)
         raise
 
 
 def _stop(job: Job) -> None:
-    """Close the job's executor, and leave the job without a plan."""
-    if job.executor is not None:
-        job.executor.close()
-    job.executor, job.plan, job.steps = None, None, None
+    """Close the executor of the job's current graph, and leave the graph without a plan."""
+    running = job.graphs.pop(job.script, None)
+    if running is not None:
+        running.executor.close()
 
 
 def _start(
@@ -129,10 +130,11 @@ def _start(
         values: values of the variables that runs before the plan assigned.
         graph: the graph of the plan's step, if it has been imported.
     """
-    job.plan, job.steps = plan, executed_steps(plan)
-    job.executor = plan_executor(job, script, plan, world, job.agreement, job.trace, graph)
-    job.executor.assign(values)
-    job.executor.program((), plan.roots, plan.shapes)
+    job.script = script
+    executor = plan_executor(job, script, plan, world, job.agreement, job.trace, graph)
+    job.graphs[script] = Running(executor, plan, ExecutedSteps(stage=executor.stage))
+    executor.assign(values)
+    executor.program((), plan.roots, plan.shapes)
 
 
 def _start_simpler(

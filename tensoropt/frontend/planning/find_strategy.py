@@ -275,7 +275,7 @@ def _plan(request: Request, option: str) -> tuple[Plan, Mapping[str, Any]]:
     from tensoropt.planner.choose import chosen
 
     market, plan = chosen(request, option)
-    return plan, market.kept(plan).values
+    return plan, market.kept(plan).to_json()
 
 
 def _write_notes(job: Job, plan: Plan) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from tensoropt.errors import PlanError
-from tensoropt.execution.runtime.executor import Executor
 from tensoropt.frontend.inputs.shapes import unfed
 from tensoropt.frontend.job import copies
 from tensoropt.frontend.job.job import Job, Running, current
@@ -24,7 +23,7 @@ from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph, needed_operations
 from tensoropt.plan import Plan
 
-__all__ = ["close", "executor_for", "is_step", "needs_gradient", "switch_to"]
+__all__ = ["close", "is_step", "needs_gradient", "running_for", "switch_to"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -36,8 +35,8 @@ _trains = weakref.WeakKeyDictionary()
 """For each graph, whether some operators need a gradient."""
 
 
-def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Executor:
-    """The executor that runs some operators of a graph.
+def running_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Running:
+    """The executor that runs some operators of a graph, and its plan.
 
     Args:
         script: the graph.
@@ -61,9 +60,9 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
             f"{', '.join(map(repr, roots))} with gradients, under a plan of a graph without "
             "gradients; call find_strategy and build_execution_graph after minimize."
         )
-    if job.executor is None:
-        job.executor = replicated_executor(job, script)
-    return job.executor
+    if script not in job.graphs:
+        job.graphs[script] = Running(replicated_executor(job, script))
+    return job.graphs[script]
 
 
 def needs_gradient(script: tf.Graph, roots: Sequence[str]) -> bool:
@@ -102,24 +101,15 @@ def _is_unplanned_training(script: tf.Graph, roots: Sequence[str], plan: Plan) -
 
 
 def switch_to(job: Job, script: tf.Graph) -> None:
-    """Make a graph's executor and plan the job's current ones. Each graph has its own."""
-    if job.executor is not None:
-        if job.executor.script is script:
-            return
-        job.other_graphs[job.executor.script] = Running(job.executor, job.plan, job.steps)
-    nothing = None, None, None
-    job.executor, job.plan, job.steps = job.other_graphs.pop(script, nothing)
+    """Make a graph the job's current one. Each graph has an executor and a plan of its own."""
+    job.script = script
 
 
 def close(job: Job, script: tf.Graph) -> None:
     """Free a graph's executor and variables. The job's current graph stays current."""
-    before = job.executor
-    switch_to(job, script)
-    if job.executor is not None:
-        job.executor.close()
-    job.executor, job.plan, job.steps = None, None, None
-    if before is not None and before.script is not script:
-        switch_to(job, before.script)
+    running = job.graphs.pop(script, None)
+    if running is not None:
+        running.executor.close()
 
 
 def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> None:

@@ -20,10 +20,11 @@ from tensoropt.frontend.inputs.feed_dict import Fed
 from tensoropt.frontend.job.job import Job, current, is_initialized
 from tensoropt.frontend.job.plan_executor import adopt_config
 from tensoropt.frontend.measuring.step_meter import Meter
-from tensoropt.frontend.session.executor_selection import executor_for, is_step
+from tensoropt.frontend.session.executor_selection import is_step, running_for
 from tensoropt.frontend.session.fetches import Fetched, fetched_operators
 from tensoropt.frontend.session.supervisor_loops import run_due_loops
 from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
+from tensoropt.plan import Plan
 from tensoropt.tensorflow_private import SessionInterface, stack
 
 __all__ = ["InteractiveSession", "Session", "run", "run_named"]
@@ -87,17 +88,15 @@ def run_named(
     roots = fetched_operators(tensors, operations)
     shapes = {name: value.shape for name, value in values.items()}
     with _one_at_a_time:
-        executor = executor_for(graph, roots, shapes)
-        steps = job.steps
-        if job.plan is not None and not is_step(graph, roots, job.plan):
-            steps = None
-        with Meter(executor.world, steps is not None and steps.wants_peak) as meter:
+        running = running_for(graph, roots, shapes)
+        executor, plan, steps = running.executor, running.plan, running.steps
+        whole = plan is not None and is_step(graph, roots, plan)
+        with Meter(executor.world, whole and steps.wants_peak) as meter:
             draws = job.draws if draws is None else draws
             results = executor.run(tensors, operations, values, draws, call)
-        job.ran_plan = job.ran_plan or job.plan is not None
-        if steps is not None:
-            _warn_of_shares(job, shapes)
-            steps.stage = executor.stage
+        job.ran_plan = job.ran_plan or plan is not None
+        if plan is not None and whole:
+            _warn_of_shares(job, plan, shapes)
             steps.add(meter.step_seconds(), meter.network_seconds(), meter.peak_bytes())
             if job.check_every and len(steps.step_seconds) % job.check_every == 0:
                 executor.check_replicas()
@@ -118,10 +117,9 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
     return fetched.build(session, values)
 
 
-def _warn_of_shares(job: Job, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _warn_of_shares(job: Job, plan: Plan, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Warn once if a rank seems to feed only its own share of the planned batch."""
-    plan = job.plan
-    if plan is None or plan.devices == 1 or job.warned_of_share:
+    if plan.devices == 1 or job.warned_of_share:
         return
     for name in plan.batch_placeholders:
         planned = plan.shapes[name][0] if name in plan.shapes else 0
@@ -219,7 +217,7 @@ class Session(SessionInterface):  # type: ignore[misc]
         """
         self._prepare()
         with _one_at_a_time:
-            yield executor_for(self._graph, [], {}), self.draws(current())
+            yield running_for(self._graph, [], {}).executor, self.draws(current())
 
     def _prepare(self) -> None:
         if self._closed:

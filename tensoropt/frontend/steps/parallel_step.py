@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensoropt.errors import OptionError, PlanError, StateError
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.inputs.step_arguments import Arguments
-from tensoropt.frontend.job.job import Job, current, init, is_initialized
+from tensoropt.frontend.job.job import Job, Running, current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.session.executor_selection import close, needs_gradient, switch_to
@@ -89,7 +89,7 @@ class ParallelStep:
         count: returns the number of steps of the job; None if it is not known.
 
     Attributes:
-        plan: the plan of the last call that needed one; None before.
+        running: the graph of the last call that needed a plan; None before.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ParallelStep:
         self._values = VariableValues(run_named)
         self._job: Job | None = None
         self._loops: EpochLoops | None = None
-        self.plan: Plan | None = None
+        self.running: Running | None = None
         functools.update_wrapper(self, self._traces.function)
         self._call = f"{getattr(self, '__name__', 'a step')}(...)"
 
@@ -120,11 +120,17 @@ class ParallelStep:
             except GradientInLoopError as error:
                 self._loops = EpochLoops(self._traces.function, self._step_of, error)
         result = self._loops(*args, **kwargs)
-        self.plan = getattr(self._loops.last, "plan", self.plan)
+        if self._loops.last is not None:
+            self.running = self._loops.last.running
         return result
 
     def _step_of(self, body: Callable[..., Any]) -> ParallelStep:
         return ParallelStep(body, {**self._options, "plan": self._given}, self._count)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the last call that needed one; None before."""
+        return None if self.running is None else self.running.plan
 
     def close(self) -> None:
         """Free the step's graphs and their variables; another call traces and plans it again."""
@@ -168,7 +174,7 @@ class ParallelStep:
     def _begin_in(self, job: Job) -> None:
         """Forget the plans and draws of a job that has been shut down."""
         if self._job is not job:
-            self._job, self.plan = job, None
+            self._job, self.running = job, None
             self._planned.clear()
             self._draws.clear()
 
@@ -230,7 +236,7 @@ class ParallelStep:
                 assert isinstance(plan, Plan)
                 _say(plan)
                 build_execution_graph(plan=plan)
-        self.plan = job.plan
+        self.running = job.running
 
 
 def _say(plan: Plan) -> None:

@@ -16,7 +16,7 @@ from tensoropt.parallel.resharding.step import (
     LOCAL_KINDS,
     ReshardStep,
 )
-from tensoropt.parallel.resharding.traffic import StepTraffic, shape_after, step_traffic
+from tensoropt.parallel.resharding.traffic import Runs, StepTraffic, shape_after, step_traffic
 
 __all__ = [
     "COLLECTIVE_KINDS",
@@ -25,6 +25,7 @@ __all__ = [
     "Exchange",
     "Price",
     "ReshardStep",
+    "Runs",
     "Step",
     "StepTraffic",
     "plan_reshard",

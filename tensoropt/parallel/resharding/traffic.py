@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from tensoropt.converters import Natural, one_of
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.exchange import Exchange
 from tensoropt.parallel.resharding.step import ReshardStep
@@ -13,7 +14,10 @@ from tensoropt.parallel.resharding.step import ReshardStep
 if TYPE_CHECKING:
     from tensoropt.parallel.resharding import Step
 
-__all__ = ["StepTraffic", "shape_after", "step_traffic"]
+__all__ = ["Runs", "StepTraffic", "shape_after", "step_traffic"]
+
+Runs = Annotated[str, one_of(("", "whole", "long", "short"))]
+"""The lengths of the pieces of memory that a step cuts or joins; empty if they do not matter."""
 
 _LONG_RUN_BYTES = 512
 """Runs of at least this length count as long. It lies between the lengths that are measured as
@@ -33,9 +37,9 @@ class StepTraffic(NamedTuple):
     """
 
     kind: str
-    axes: tuple[int, ...]
-    bytes: int
-    runs: str
+    axes: tuple[Natural, ...]
+    bytes: Natural
+    runs: Runs
 
 
 def step_traffic(

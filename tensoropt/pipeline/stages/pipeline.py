@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tensoropt.converters import Natural
 from tensoropt.errors import OptionError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.points import Profile
@@ -69,15 +70,15 @@ class Stage:
         memory: the bytes of a device.
     """
 
-    first: int
-    last: int
-    devices: int
-    point: int
+    first: Natural
+    last: Natural
+    devices: Natural
+    point: Natural
     recompute: bool
-    forward: int
-    backward: int
-    once: int
-    memory: int
+    forward: Natural
+    backward: Natural
+    once: Natural
+    memory: Natural
 
 
 @dataclass(frozen=True, slots=True)

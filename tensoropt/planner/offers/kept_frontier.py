@@ -1,17 +1,19 @@
-"""The frontier of a market as JSON values, from which any point is planned without a search."""
+"""The frontier of a market in a file, from which any point is planned without a search."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Len
+
+from tensoropt.converters import Natural, Number, Positive, Text, from_values, to_values
 from tensoropt.errors import InfeasibleError, OptionError, PlanError
-from tensoropt.json_files import digest_of, schema_error
+from tensoropt.json_files import digest_of
 from tensoropt.plan.amounts import bytes_of
 from tensoropt.plan.plan import Plan
-from tensoropt.planner.offers.kept_offers import kept_offer, offer_of
+from tensoropt.planner.offers.kept_offers import KeptOffer, kept_offer, offer_of
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.union import UnionPoint
@@ -31,15 +33,31 @@ OF_THE_MARKET = (
 """The fields of `Plan` that all plans of a market share."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+_Pairs = tuple[tuple[Natural, Natural], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeptFrontier:
     """The points of a market's frontier.
 
     Attributes:
-        values: the frontier as plain JSON values.
+        devices: number of devices of its plans.
+        points: for each point the number of its offer, and its number among the points of that.
+        offers: the offers that have points.
+        frontier, frontier_ways, frontier_peaks, exact, within, fewer_devices, looked_at: see
+            `Plan`.
     """
 
-    values: dict[str, Any]
+    devices: Positive
+    points: Annotated[_Pairs, Len(1)]
+    offers: Annotated[tuple[KeptOffer, ...], Len(1)]
+    frontier: Annotated[_Pairs, Len(1)]
+    frontier_ways: tuple[Text, ...]
+    frontier_peaks: _Pairs
+    exact: bool
+    within: Annotated[Number, Ge(0)] | None
+    fewer_devices: tuple[tuple[Natural, Natural | None], ...]
+    looked_at: str
 
     @classmethod
     def of(cls, plan: Plan, offers: Sequence[Offer], points: Sequence[UnionPoint]) -> KeptFrontier:
@@ -54,43 +72,45 @@ class KeptFrontier:
         for point in points:
             numbers.setdefault(point.frontier, []).append(point.number)
         places = {offer: place for place, offer in enumerate(numbers)}
-        kept = {
-            "schema": _SCHEMA,
-            "devices": plan.devices,
-            "points": [
-                [places[point.frontier], numbers[point.frontier].index(point.number)]
+        return cls(
+            plan.devices,
+            tuple(
+                (places[point.frontier], numbers[point.frontier].index(point.number))
                 for point in points
-            ],
-            "offers": [kept_offer(offers[offer], points) for offer, points in numbers.items()],
-            **{name: getattr(plan, name) for name in OF_THE_MARKET},
-        }
-        plain: dict[str, Any] = json.loads(json.dumps(kept))
-        return cls({**plain, "digest": digest_of(plain)})
+            ),
+            tuple(kept_offer(offers[offer], kept) for offer, kept in numbers.items()),
+            *(getattr(plan, name) for name in OF_THE_MARKET),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the frontier as JSON values, with their digest."""
+        values = {"schema": _SCHEMA, **to_values(self)}
+        return {**values, "digest": digest_of(values)}
 
     @classmethod
     def from_json(cls, values: object) -> KeptFrontier:
-        """Return the frontier that ``values`` describe.
+        """Return the frontier of JSON values: the inverse of `to_json`.
 
         Raises:
             PlanError: if the values break the schema, or were changed.
         """
-        error = schema_error(values, "tensoropt.planner.offers", "kept_frontier.schema.json")
-        if error is not None:
-            place = "/".join(map(str, error.path)) or "the whole"
+        given = values if isinstance(values, dict) else {}
+        if given.get("schema") != _SCHEMA:
             raise PlanError(
-                f"a kept frontier follows its schema. Got at {place}: {error.message}; search it "
-                "again."
+                f"a kept frontier is of schema {_SCHEMA}. Got another schema; search it again."
             )
-        assert isinstance(values, dict)
-        if values["digest"] != digest_of(values):
+        fields = {name: given[name] for name in given if name not in ("schema", "digest")}
+        rule = "a kept frontier follows its schema. Got"
+        frontier = from_values(cls, fields, rule, "Search it again.")
+        if given.get("digest") != digest_of(given):
             raise PlanError(
                 "a kept frontier is as it was found. Got one that was changed afterwards; search "
                 "it again."
             )
-        return cls(values)
+        return frontier
 
     def __len__(self) -> int:
-        return len(self.values["points"])
+        return len(self.points)
 
     def plan_of(self, request: Request, option: str, number: int) -> Plan:
         """Return the plan of a point.
@@ -111,21 +131,19 @@ class KeptFrontier:
                 f"point is the number of one of the {len(self)} points of the frontier, from 0 to "
                 f"{len(self) - 1}. Got point={number}; `tensoropt show` lists them for a plan."
             )
-        request = replace(request, devices=self.values["devices"])
-        frontier = [(memory, time) for memory, time in self.values["frontier"]]
+        request = replace(request, devices=self.devices)
+        memory, _ = self.frontier[number]
         usable = request.usable_bytes(request.devices)
-        if frontier[number][0] > usable:
-            raise _does_not_fit(number, f"{bytes_of(frontier[number][0])} a device", usable)
-        place, within = self.values["points"][number]
-        members = zip(frontier, self.values["points"], strict=True)
+        if memory > usable:
+            raise _does_not_fit(number, f"{bytes_of(memory)} a device", usable)
+        place, within = self.points[number]
+        members = zip(self.frontier, self.points, strict=True)
         points = [point for point, (offer, _) in members if offer == place]
-        offer = offer_of(request, self.values["offers"][place], points)
-        plan = offer.plan_of(within, option)
+        plan = offer_of(request, self.offers[place], points).plan_of(within, option)
         limit = request.limit_bytes(request.devices)
         if plan.peak_bytes is not None and plan.peak_bytes > limit:
             raise _does_not_fit(number, f"a peak of {bytes_of(plan.peak_bytes)}", limit)
-        fields = {name: _frozen(self.values[name]) for name in OF_THE_MARKET}
-        return replace(plan, **fields)
+        return replace(plan, **{name: getattr(self, name) for name in OF_THE_MARKET})
 
 
 def _does_not_fit(number: int, amount: str, limit: int) -> InfeasibleError:
@@ -133,7 +151,3 @@ def _does_not_fit(number: int, amount: str, limit: int) -> InfeasibleError:
         f"a chosen point fits the memory of a device, {bytes_of(limit)}. Got point "
         f"{number} with {amount}; choose a point with less memory, or raise memory_limit_bytes."
     )
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

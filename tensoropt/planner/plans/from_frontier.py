@@ -8,7 +8,8 @@ from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.plan import OperatorPlan, Plan
+from tensoropt.plan.operator_plan import OperatorPlan
+from tensoropt.plan.plan import Plan
 from tensoropt.planner.notes import batch_norm_notes, extrapolations, notes_of, unsplit_notes
 from tensoropt.planner.prices.peak import PredictedPeak, predicted_peak
 from tensoropt.planner.prices.step_time import step_time

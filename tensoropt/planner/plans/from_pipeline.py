@@ -9,7 +9,8 @@ from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
-from tensoropt.plan.plan import OperatorPlan, Plan
+from tensoropt.plan.operator_plan import OperatorPlan
+from tensoropt.plan.plan import Plan
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.planner.notes import staged_batch_norm_notes
 from tensoropt.planner.plans.from_frontier import operator_plan

@@ -24,6 +24,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Int64Array
+from tensoropt.converters import Number
 from tensoropt.errors import OptionError
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.coarsen import leaders
@@ -58,7 +59,7 @@ class Space:
     recompute: bool = False
     sharded_storage: bool = True
     partial_operands: bool = True
-    smallest_share: float = 1 / 256
+    smallest_share: Number = 1 / 256
 
     def __post_init__(self) -> None:
         if not 0 <= self.smallest_share <= 1:

@@ -11,8 +11,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Annotated
 
+from annotated_types import Len
+
+from tensoropt.converters import Pairs, Text
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
@@ -50,23 +53,12 @@ class Rewrite:
         inputs: the tensors of the inputs of its terms, by name.
     """
 
-    substitution: str
-    outputs: tuple[str, ...]
-    inputs: tuple[tuple[str, str], ...]
+    substitution: Text
+    outputs: Annotated[tuple[str, ...], Len(1)]
+    inputs: Annotated[tuple[tuple[str, str], ...], Pairs()]
 
     def __str__(self) -> str:
         return f"{self.substitution} at {', '.join(self.outputs)}"
-
-    def to_json(self) -> dict[str, Any]:
-        """The rewrite as JSON values."""
-        inputs = dict(self.inputs)
-        return {"substitution": self.substitution, "outputs": self.outputs, "inputs": inputs}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Rewrite:
-        """The inverse of `to_json`."""
-        inputs = tuple(values["inputs"].items())
-        return cls(values["substitution"], tuple(values["outputs"]), inputs)
 
 
 @cache

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tensoropt.converters import Natural
 from tensoropt.errors import OptionError
 
 __all__ = [
@@ -101,9 +102,9 @@ class Part:
         needs: the parts of other stages that it reads, as (stage, number).
     """
 
-    forward: int
-    backward: int
-    needs: tuple[tuple[int, int], ...] = ()
+    forward: Natural
+    backward: Natural
+    needs: tuple[tuple[Natural, Natural], ...] = ()
 
 
 def simulated_step(

@@ -36,7 +36,7 @@ def compared(algorithm: str) -> list[float | None]:
     fed = np.random.default_rng(0).random((BATCH, WIDTH))
     for _ in range(5):
         tf.run(step, {features: fed})
-    peak = plan.compare().quantities[2]
+    peak = tf.compare().quantities[2]
     return [peak.predicted, peak.measured]
 
 

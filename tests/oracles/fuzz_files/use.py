@@ -15,6 +15,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.errors import TensorOptError
 from tensoropt.plan import Plan
+from tensoropt.plan.comparison import ExecutedSteps, compare
 from tensoropt.report.machine_profile_tables import (
     collective_table,
     operator_table,
@@ -37,7 +38,7 @@ def _plan(path: Path) -> None:
 def _use_plan(plan: Plan) -> None:
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")):
         print_plan(plan)
-        print(plan.compare())
+        print(compare(plan, ExecutedSteps()))
     assert set(plan.configurations) == {operator.name for operator in plan.operators}
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     _use_cluster(plan.cluster)
