@@ -9,7 +9,7 @@ from __future__ import annotations
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
-from tensoropt.search.branching.part import Part
+from tensoropt.search.branching.subproblem import Subproblem
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.simplify_first import simplified, simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
@@ -52,7 +52,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     if known is not None:
         keep(known)
     if simple is not None:
-        left = Part(simple.flat(), is_simple=True)
+        left = Subproblem(simple.flat(), is_simple=True)
         outcome = branch_and_bound(problem, gap, limits.short_branching, left, known)
         known = _with(known, outcome).found
         if was_interrupted() or known.is_within(gap):
@@ -91,7 +91,7 @@ def approximate(
             quick.
     """
     look = first_look(problem)
-    whole = Part(look.table.graph, table=look.table)
+    whole = Subproblem(look.table.graph, table=look.table)
     outcome = supported_frontier(problem, incumbent, rounds, limits, look, whole.learn)
     known = outcome.found
     if was_interrupted() or known.is_within(enough):

@@ -131,6 +131,11 @@ class SearchLimits:
     line_additions: float = 1e7
     leaf_configurations: int = 8_000
     leaf_points: int = 300_000
+    plain_share: float = 0.125
+    promising_share: float = 0.025
+    first_gap: float = 0.01
+    next_stage_share: float = 0.25
+    closing_share: float = 0.65
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -152,7 +157,7 @@ class SearchLimits:
         counts = {
             field.name: _scaled(getattr(self, field.name), factor, int(field.name in _NOT_ZERO))
             for field in fields(self)
-            if not field.name.endswith(("_gap", "_gap_cells"))
+            if not field.name.endswith(("_gap", "_gap_cells", "_share"))
         }
         return replace(self, **counts)
 

@@ -10,10 +10,10 @@ from functools import cache
 from math import inf
 from typing import TypeVar
 
+from tensoropt.search.effort import WORTH_A_THREAD
+
 __all__ = ["in_threads", "threads_for"]
 
-# Additions of sweeps: to hand fewer to a thread takes longer than they do.
-_WORTH_A_THREAD = 1e7
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ def _cores() -> int:
 
 def threads_for(additions: float) -> int:
     """How many threads are worth starting for so many additions of sweeps."""
-    return max(1, int(min(_cores(), additions / _WORTH_A_THREAD)))
+    return max(1, int(min(_cores(), additions / WORTH_A_THREAD)))
 
 
 def in_threads(

@@ -17,12 +17,12 @@ __all__ = ["incumbent", "solve"]
 
 
 def solve(problem: GraphProblem) -> Frontier:
-    """One strategy: operators split the batch over all devices, variables are replicated (section
-    2.2).
+    """Return one strategy: operators split the batch over all devices, variables are replicated
+    (section 2.2).
 
-    The batch is what loaders split, wherever it goes (`named_dimensions`). An operator that does
-    not have it, as an optimizer's update, is computed on every device; where the batch does not
-    divide by all devices, it is split over as many as it does.
+    The batch is the dimension that loaders split, in every tensor (`named_dimensions`). An operator
+    without it, as an optimizer's update, is computed on every device. A batch that does not divide
+    by all devices is split over as many as possible.
     """
     names = named_dimensions(problem)
     batches = _batches(problem, names)
@@ -38,12 +38,12 @@ def solve(problem: GraphProblem) -> Frontier:
 
 
 def incumbent(problem: GraphProblem) -> Frontier:
-    """Data parallelism as what is known of the frontier before anything has been searched."""
+    """Return data parallelism as the known frontier before any search."""
     return replace(solve(problem), exact=False, within=None)
 
 
 def _batches(problem: GraphProblem, names: NamedDimensions) -> frozenset[int]:
-    """Names of the dimensions that loaders split."""
+    """Return the names of the dimensions that loaders split."""
     found = set()
     for number, group in enumerate(problem.choices):
         if problem.graph[group.leader].is_placeholder:

@@ -1,4 +1,5 @@
-"""The fastest strategy of a problem, whatever its memory: what solvers of one objective find."""
+"""The fastest strategy of a problem, whatever its memory: the result of solvers with one
+objective."""
 
 from __future__ import annotations
 
@@ -10,30 +11,30 @@ import numpy.typing as npt
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.problem.restrict import restrict, whole_strategies
-from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
+from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.branching.least_cost import least_cost
+from tensoropt.search.effort import LEAST_TIME_SWEEPS
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.bucket_elimination import fastest
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 from tensoropt.search.scalar.series_parallel import weighted_elimination
+from tensoropt.search.tolerances import ROUNDING
 
 __all__ = ["least_time", "single_strategy"]
-
-_SWEEPS = 24
 
 
 def single_strategy(
     problem: Problem, strategy: npt.ArrayLike, *, exact: bool = True, within: float | None = None
 ) -> Frontier:
-    """The frontier of a solver that finds one strategy, with its costs by equation 3.
+    """Return the frontier of one strategy, with its costs by equation 3.
 
     Args:
-        problem: that it is of.
+        problem: the strategy's problem.
         strategy: a configuration for every node.
-        exact: whether it is the one that the solver is after.
-        within: by which share another may be faster at most, None if not known.
+        exact: whether it is the optimum of its solver.
+        within: the share by which another may be faster at most, None if not known.
     """
     row = np.asarray(strategy, dtype=np.int32)[None]
     return Frontier(*problem.costs(row), row, exact=exact, within=within)
@@ -42,14 +43,14 @@ def single_strategy(
 def least_time(
     problem: Problem, kept: Sequence[Int64Array], limits: SearchLimits = DEFAULT_LIMITS
 ) -> Frontier:
-    """The one strategy of least time; which, of several equally fast, its memory does not say.
+    """Return a strategy of least time; of several, its memory is not specified.
 
-    Bucket elimination, as OptCNN's. Where its tables would be large, a fast strategy is found by
-    large neighbourhood search, and what bounds prove to be slower is left out (reduced-cost
-    fixing), with all that the frontier's search does for a pair of weights (`least_cost`). Where
-    tables still would be too large, a series-parallel graph's least is found by products between
-    slots; else that strategy is the answer: not exact, and by which share another may be faster is
-    known.
+    Bucket elimination, as OptCNN's, finds it. If its tables would be too large, a fast strategy is
+    found by large neighbourhood search, and configurations that bounds prove to be slower are
+    dropped (reduced-cost fixing), as the frontier's search does for a pair of weights
+    (`least_cost`). If tables would still be too large, a series-parallel graph's least time is
+    found by products between slots. Otherwise the fast strategy is returned: not exact, and with
+    the share by which another may be faster.
 
     Args:
         problem: with times that are not negative.
@@ -60,7 +61,7 @@ def least_time(
     chosen, exact, gap = fastest(part, limits.bucket_cells), True, None
     if chosen is None:
         table = WeightedBounds(part)
-        bounds, near = table.bounds(1.0, 0.0, _SWEEPS), Neighbourhoods(table)
+        bounds, near = table.bounds(1.0, 0.0, LEAST_TIME_SWEEPS), Neighbourhoods(table)
         chosen = near.near_bounds(bounds)
         not_slower = _fixed(part, table, bounds, chosen)
         left = restrict(part, not_slower)
@@ -88,7 +89,7 @@ def least_time(
 def _fixed(
     part: Problem, table: WeightedBounds, bounds: Bounds, chosen: Int32Array
 ) -> list[Int64Array]:
-    """The configurations of every node that no bound proves to be slower than a strategy."""
+    """Return the configurations of every node that no bound proves to be slower than a strategy."""
     _, time = part.cost(chosen.tolist())
     left = bounds.min_marginals <= time * (1 + ROUNDING)
     left[table.start[:-1] + chosen] = True  # bounded by its time, but for roundings

@@ -1,9 +1,9 @@
-"""Named dimensions: which dimensions of which tensors are one and the same.
+"""Named dimensions: classes of dimensions of tensors that are one and the same.
 
-In Mesh-TensorFlow a script names every dimension of every tensor. Here the names are derived from
-the operators' iteration spaces: an index ties the dimensions that it runs along. The batch, a
-layer's channels, the heads of an attention then each come out as one class, from the tensor where
-the class begins to the last operator that has it.
+In Mesh-TensorFlow a script names every dimension of every tensor. Here names are derived from the
+operators' iteration spaces: an index ties the dimensions that it runs along. The batch, a layer's
+channels and the heads of an attention each are one class, from the tensor where the class begins to
+the last operator that has it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class NamedDimensions:
     """The name of every index of every operator.
 
     Attributes:
-        of_operator: per operator the name of each index of its iteration space. Different indices
-            of an operator have different names.
+        of_operator: for each operator the name of each index of its iteration space. Different
+            indices of an operator have different names.
         count: names are 0 to count - 1, in the order of the graph.
     """
 
@@ -38,8 +38,8 @@ class _Classes:
     """Union-find over dimensions of tensors and indices of operators.
 
     A class has at most one dimension of each tensor and one index of each operator, as
-    Mesh-TensorFlow demands of names: what would have two is not united, and keeps a name of its own
-    (there a script renames the dimension).
+    Mesh-TensorFlow demands of names. Classes whose union would have two stay apart (there a script
+    renames the dimension).
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _Classes:
 def named_dimensions(problem: GraphProblem) -> NamedDimensions:
     """Name the indices of a graph's operators, see the head of this file.
 
-    A gradient's dimensions have the names of what it is the gradient of; operators that are
+    A gradient's dimensions have the names of the differentiated tensor's. Operators that are
     configured together have the same names.
     """
     classes = _Classes()
@@ -80,7 +80,7 @@ def named_dimensions(problem: GraphProblem) -> NamedDimensions:
     tied = leaders(problem.graph)
     for group in problem.choices:
         for name in group.members:
-            # A weight that lies as it is read has the names of its reader's input.
+            # A weight that is stored as it is read has the names of its reader's input.
             leader = tied[name] if name in group.weights else group.leader
             own, indices = (problem.derivations[each].indices for each in (leader, name))
             if [index.extent for index in indices] == [index.extent for index in own]:

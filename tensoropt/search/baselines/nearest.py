@@ -18,7 +18,7 @@ def leader_assignments(problem: GraphProblem, node: int) -> Int8Array:
 
 
 def nearest_option(assigned: Int8Array, wanted: Int8Array) -> int:
-    """The first of the options that split as wanted along the most axes, the others along none.
+    """Return the first option that splits as wanted along the most axes, and along no other axis.
 
     An axis is left out where the extent does not divide, or a tied operator cannot follow.
 

@@ -1,4 +1,5 @@
-"""Every operator whole on every device: what no operator, gradient or collective can forbid."""
+"""Every operator whole on every device: the strategy that no operator, gradient or collective
+forbids."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ __all__ = ["solve"]
 
 
 def solve(problem: GraphProblem) -> Frontier:
-    """One strategy: no operator is split where it can be whole, and no variable either."""
+    """Return one strategy: no operator is split where it can be whole, and no variable either."""
     wanted = np.full(len(problem.mesh.axes), NO_INDEX, dtype=np.int8)
     strategy = [
         nearest_option(leader_assignments(problem, number), wanted)

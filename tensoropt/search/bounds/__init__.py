@@ -1,1 +1,1 @@
-"""Lower bounds on all strategies by message passing (TRW-S), and what they prove."""
+"""Lower bounds on all strategies by message passing (TRW-S), and the gaps that they prove."""

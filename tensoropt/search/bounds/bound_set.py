@@ -1,11 +1,11 @@
-"""Pruning points of partial strategies: those that no strategy better than all known ones can have.
+"""Pruning of points that no strategy better than all known ones can have.
 
 Message passing (`message_passing`) gives lower bounds for several weights (a bound set: Ehrgott and
-Gandibleux, "Bound sets for biobjective combinatorial optimization problems", 2007). As messages
-only move cost, a part of a strategy is bounded, too: its weighted cost, less the messages of its
-edges to the rest, is at most the cost of every strategy that contains it, less that of the rest. So
-a point of a table is dropped, whichever nodes have been eliminated into it, once no strategy with
-it can lie in the search region.
+Gandibleux, "Bound sets for biobjective combinatorial optimization problems", 2007). Since messages
+only move cost, they bound a part of a strategy, too: the part's weighted cost, less the messages of
+its edges to the other nodes, is at most the cost of every strategy that contains it, less the bound
+on the other nodes. So a point of a table is dropped, whichever nodes were eliminated into it, if no
+strategy with it can lie in the search region.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array, offsets_of
-from tensoropt.search.bounds.message_passing import ROUNDING
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table
+from tensoropt.search.tolerances import ROUNDING
 
 __all__ = ["BoundSet"]
 
@@ -31,12 +31,12 @@ _BRANCHES = 16
 
 @dataclass(frozen=True, eq=False)
 class BoundSet:
-    """Bounds for several weights and the known strategies to compare with.
+    """Bounds for several weights, and the region of strategies better than the known ones.
 
     Attributes:
         weights: W pairs.
-        region: of the known strategies.
-        least: float64[W], below every strategy; 0 for bounds that are of whole strategies.
+        region: the search region of the known strategies.
+        least: float64[W], a bound on every strategy; 0 if the bounds given are of whole strategies.
     """
 
     weights: Sequence[Weights]
@@ -45,12 +45,13 @@ class BoundSet:
 
     @cached_property
     def _limits(self) -> tuple[Float64Array, Int64Array]:
-        """The most that each line may say of a strategy under a corner, as a tree: of corners,
-        which are the leaves, and of the nodes above, each of which allows what one below it does.
+        """The highest weighted costs of strategies below each corner, as a tree.
+
+        The leaves are the corners. A node above allows every cost that one of its children allows.
 
         Returns:
-            float64[nodes of the tree, W], leaves first, and int64[levels + 1], where each level of
-            the tree begins.
+            float64[nodes of the tree, W], leaves first, and int64[levels + 1], where each level
+                begins.
         """
         levels = [self.region.limits(self.weights) * (1.0 + ROUNDING)]
         while len(levels[-1]) > 1:
@@ -60,16 +61,16 @@ class BoundSet:
 
     @cached_property
     def _per_unit(self) -> tuple[Float64Array, Float64Array]:
-        """float64[W] each: what a nanosecond weighs, and a byte."""
+        """float64[W] each: the weights of a nanosecond, and of a byte."""
         per_nanosecond, per_byte = np.array(self.weights, dtype=np.float64).T.copy()
         return per_nanosecond, per_byte
 
     def undominated(self, table: Table, rest: Float64Array) -> Table:
-        """The points of ``table`` that a strategy better than the known ones can have.
+        """Return the points of ``table`` that a strategy better than the known ones can have.
 
         Args:
-            rest: float64[rows, W] (or [1, W]), what is to be added to a point's weighted cost to
-                bound every strategy with it, less ``least``.
+            rest: float64[rows, W] or [1, W]: added to a point's weighted cost, it bounds every
+                strategy with the point, less ``least``.
         """
         if table.memory.size == 0:
             return table
@@ -86,11 +87,12 @@ class BoundSet:
         )
 
     def possible(self, bounds: Float64Array) -> BoolArray:
-        """Reduced-cost fixing: which of some things may be in a strategy better than the known ones
-        (Dantzig et al., 1954, for one objective).
+        """Reduced-cost fixing: mark the things that a better strategy may contain (Dantzig et al.,
+        1954, for one objective).
 
         Args:
-            bounds: float64[things, W], below the weighted cost of every strategy with each.
+            bounds: float64[things, W], a bound on the weighted cost of every strategy with each
+                thing.
         """
         nothing = np.zeros(len(bounds), dtype=np.int64)
         return self._alive(np.arange(len(bounds) + 1), nothing, nothing, bounds)
@@ -114,10 +116,10 @@ def _alive(
     limits: Float64Array,
     levels: Int64Array,
 ) -> BoolArray:
-    """Which points have a corner on the far side of all their lines; ``limits`` are those of a
-    tree of corners, [node, line].
+    """Mark the points for which some corner is beyond all their lines.
 
-    The line that failed last is asked first, and the corner that sufficed last.
+    ``limits`` has the nodes of the tree of corners, [node, line]. The line that failed last and the
+    corner that sufficed last are tested first.
     """
     alive = np.zeros(memory.size, np.bool_)
     weights = per_byte.size

@@ -1,8 +1,10 @@
-"""By how much a strategy can be better than all known ones, at each corner of the search region.
+"""The share by which a strategy can be better than all known ones, at each corner of the region.
 
-A strategy that no known one is as good as lies below a corner: a pair of memory and time, both of
+A strategy that no known one equals or beats lies below a corner: a pair of memory and time, both of
 which it undercuts. If it undercuts both by a factor, so does its weighted cost. A lower bound of
 weighted costs rules out all factors above the corner's cost divided by the bound.
+
+The proven gap of a frontier is the widest gap at a corner.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
-from tensoropt.search.bounds.message_passing import ROUNDING, Bounds
+from tensoropt.search.bounds.message_passing import Bounds
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import Weights
+from tensoropt.search.tolerances import ROUNDING, WIDEST_GAP
 
 __all__ = [
-    "WIDEST_GAP",
     "Corners",
     "by_lines",
     "by_nodes",
@@ -30,15 +32,13 @@ __all__ = [
     "proven_gap_of_lines",
 ]
 
-WIDEST_GAP = 1e6
-"""Share. Gaps above it are reported as unbounded."""
 
 Corners = tuple[Float64Array, Float64Array]
 """Memory and time of local upper bounds, infinite where they do not limit."""
 
 
 def corners_of(memory: Int64Array, time: Int64Array) -> Corners:
-    """The corners of the region that the points of a frontier leave open.
+    """Return the corners of the region that the points of a frontier leave open.
 
     Args:
         memory, time: int64[points], along the frontier.
@@ -53,7 +53,7 @@ def corners_of(memory: Int64Array, time: Int64Array) -> Corners:
 
 
 def limits_of(corners: Corners, weights: Sequence[Weights]) -> Float64Array:
-    """float64[corners, weights], what strategies below each corner cost at most."""
+    """float64[corners, weights], the highest weighted cost of strategies below each corner."""
     memory, time = corners
     pairs = np.array(weights, dtype=np.float64).reshape(-1, 2)
     with np.errstate(invalid="ignore"):  # 0 times infinity
@@ -64,11 +64,11 @@ def limits_of(corners: Corners, weights: Sequence[Weights]) -> Float64Array:
 
 
 def by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
-    """float64[corners], the shares by which a strategy can be better than each, at most.
+    """Return float64[corners], the shares by which a strategy can be better than each corner.
 
     Args:
         limits: float64[corners, W].
-        least: float64[W], below the weighted costs of all strategies.
+        least: float64[W], bounds on the weighted costs of all strategies.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.where(least > 0, limits / least, np.where(limits <= least, 1.0, np.inf))
@@ -79,19 +79,16 @@ def by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
 def by_nodes(
     limits: Float64Array, min_marginals: Float64Array, start: Int64Array, shares: Float64Array
 ) -> Float64Array:
-    """The shares that bounds on configurations prove.
+    """Return float64[corners], the shares that bounds on configurations prove.
 
-    Every strategy has one configuration of each node. So a node allows what its least restrictive
-    configuration allows, and the node that allows least decides.
+    Every strategy has one configuration of each node. A node allows the share of its least
+    restrictive configuration, and the node that allows the smallest share decides.
 
     Args:
         limits: float64[corners, W].
         min_marginals: float64[configurations of all nodes, W], bounds on the strategies with each.
-        start: int64[nodes + 1], where each node's configurations are.
-        shares: float64[corners], above 0: what is proven without nodes.
-
-    Returns:
-        float64[corners], shares.
+        start: int64[nodes + 1], where each node's configurations begin.
+        shares: float64[corners], above 0: the shares that are proven without nodes.
     """
     found = shares.copy()
     _by_nodes(limits, min_marginals, start, found)
@@ -99,15 +96,15 @@ def by_nodes(
 
 
 def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array) -> float | None:
-    """The gap by bounds on configurations, of which every strategy has one of each node.
+    """Return the gap that bounds on configurations prove.
 
     Args:
         bounds: for some weights.
         incumbent: the known strategies.
-        start: int64[nodes + 1], where each node's configurations are in the bounds.
+        start: int64[nodes + 1], where each node's configurations begin.
 
     Returns:
-        The share; None where none is proven, as where least costs are 0.
+        The share; None where no gap is proven, as where least costs are 0.
     """
     weights = [each.weights for each in bounds]
     corners, shares = gaps_of_lines(weights, [each.least for each in bounds], incumbent)
@@ -118,14 +115,14 @@ def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array)
 
 
 def narrowest(*gaps: float | None) -> float | None:
-    """The least of some proven gaps, of which None proves nothing."""
+    """Return the least of some proven gaps; None stands for no proven gap."""
     return min((gap for gap in gaps if gap is not None), default=None)
 
 
 def proven_gap_of_lines(
     weights: Sequence[Weights], least: Sequence[float] | Float64Array, incumbent: Frontier
 ) -> float | None:
-    """The gap by the least weighted costs of all strategies, for some weights."""
+    """Return the gap that the least weighted costs of all strategies prove, for some weights."""
     _, shares = gaps_of_lines(weights, least, incumbent)
     return _widest(shares)
 
@@ -133,7 +130,7 @@ def proven_gap_of_lines(
 def gaps_of_lines(
     weights: Sequence[Weights], least: Sequence[float] | Float64Array, incumbent: Frontier
 ) -> tuple[Corners, Float64Array]:
-    """The corners of the known strategies' search region, and float64[corners], the gaps there."""
+    """Return the corners of the known strategies' region, and float64[corners], the gaps there."""
     corners = corners_of(incumbent.memory, incumbent.time)
     limits = limits_of(corners, weights)
     return corners, by_lines(limits, np.asarray(least, dtype=np.float64))
@@ -153,14 +150,14 @@ def _by_nodes(
 ) -> None:
     weights = limits.shape[1]
     inverse = np.empty(weights)
-    # Each node's configuration that came nearest to the corner before; at the next it mostly says
-    # that the node allows as much as others.
+    # The configuration of each node that came nearest to the last corner; it often decides at the
+    # next corner, too.
     near = start[:-1].copy()
     for corner in range(limits.shape[0]):
         for line in range(weights):
             limit = limits[corner, line]
             inverse[line] = 1.0 / limit if 0.0 < limit < np.inf else 0.0
-        # How near to the corner all configurations of some node must come.
+        # All configurations of some node are at least this near to the corner.
         best = 1.0 / (1.0 + shares[corner])
         for node in range(start.size - 1):
             worst = _nearest(min_marginals[near[node]], inverse, np.inf)
@@ -177,8 +174,8 @@ def _by_nodes(
 
 @numba.njit(cache=True, nogil=True)
 def _nearest(min_marginals: Float64Array, inverse: Float64Array, most: float) -> float:
-    """How near to a corner strategies with a configuration come, by all lines; or ``most``, if that
-    is less."""
+    """Return how near strategies with a configuration come to a corner, by all lines, at most
+    ``most``."""
     nearest = 0.0
     for line in range(inverse.size):
         nearest = max(nearest, min_marginals[line] * inverse[line])

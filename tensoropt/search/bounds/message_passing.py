@@ -1,23 +1,23 @@
 """Lower bounds on strategies by message passing (TRW-S).
 
 A strategy's weighted cost u * time + w * memory is a sum of costs of nodes and edges. A *message*
-moves cost from an edge to the slots of a node at one of its ends, or back: no strategy's sum
-changes (a reparametrisation), and no edge's cost ever becomes negative. So at any time
+moves cost from an edge to the slots of a node at one of its ends, or back. No strategy's sum
+changes (a reparametrisation), and no edge's cost becomes negative. So at any time
 
     sum over nodes i of min_k cost_i(k)       bounds every strategy from below, and
     that sum - min_k cost_j(k) + cost_j(k)    every strategy in which j has configuration k.
 
 Messages are passed in the order of sequential tree-reweighted message passing (Kolmogorov,
 "Convergent tree-reweighted message passing for energy minimization", 2006): nodes in order, then in
-reverse, each dividing its cost equally among the edges ahead of it, and each of these passing all
-that it can to its far end. On a tree the bounds are exact after one sweep forward and one back;
+reverse. Each node divides its cost equally among the edges ahead of it, and each edge passes as
+much as it can to its far end. On a tree the bounds are exact after one sweep forward and one back;
 elsewhere they grow from sweep to sweep. A sweep takes O(L**2) for an edge between L slots. Pendant
-trees are folded into the rest of the graph before the first sweep, and take no part in it. After
-the last sweep the bounds are those of a spanning tree (`pendant_trees`), which are exact on it.
+trees are folded into the other nodes before the first sweep, and take no part in it. After the last
+sweep the bounds are those of a spanning tree (`pendant_trees`), which are exact on it.
 
-Edges' costs are rounded down to units of some 2**-30 of a table's largest, and nodes give whole
-units: what is lost makes bounds lower, not wrong. Costs of nodes are float64: who uses the bounds
-allows for `ROUNDING`, which is far more than all roundings of a search together.
+Costs of edges are rounded down to units of about 2**-30 of a table's largest, and nodes pass whole
+units: rounding makes bounds lower, not wrong. Costs of nodes are float64; callers allow for
+`ROUNDING`, which is more than all roundings of a search.
 """
 
 from __future__ import annotations
@@ -47,34 +47,19 @@ from tensoropt.search.bounds.pendant_trees import (
     residual_costs,
     spanning_tree,
 )
+from tensoropt.search.effort import CELL_ROUNDING_PRICE, WEIGHTS_AT_ONCE
 from tensoropt.search.flat.fewer_ends import fewer_ends
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.threads import in_threads, threads_for
+from tensoropt.search.tolerances import LARGEST_MESSAGE, ZERO_WEIGHT
 from tensoropt.search.watch import look_at_clock
 
-__all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
+__all__ = ["Bounds", "WeightedBounds", "nearest", "warm_bounds"]
 
 
-ROUNDING = 1e-11
-"""Share of a strategy's weighted cost by which a bound may be too high for its roundings.
-
-A sweep adds to a sum some ten times a node, and each addition rounds by 2**-53 at most: of a
-thousand nodes and fifty sweeps that is less than a tenth of this share. Messages may not be much
-more than the least cost for that: bounds begin from other bounds' messages only where these are at
-most `_LARGEST_MESSAGE` times as much.
-"""
-_LARGEST_MESSAGE = 500.0
-
-
-# To compare weights by their ratio, none among them.
-_TINY = 1e-9
-# To round a cell of a table takes as long as so many additions of sweeps.
-_ROUNDED = 10
-# Tables of some weights alone are kept for the next who asks for them, of at most so many cells.
+# Most cells of tables for one set of weights that are kept for the next request: 64 MiB.
 _KEPT_CELLS = 1 << 24
-# Weights in a pass: what they hold of an edge stays in the first caches.
-_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,10 +68,10 @@ class Bounds:
 
     Attributes:
         weights: of a nanosecond and of a byte.
-        least: bound on every strategy.
+        least: a bound on every strategy.
         min_marginals: float64[configurations of all nodes], bounds on the strategies with each.
-        messages: float64[slots of all edges], from the edges to the nodes at their ends: first at
-            the sources' slots, edge by edge, then at the targets'.
+        messages: float64[slots of all edges], from the edges to the nodes at their ends: first to
+            the sources' slots, edge by edge, then to the targets'.
     """
 
     weights: Weights
@@ -102,12 +87,12 @@ class WeightedBounds:
         graph: with costs that are not negative.
 
     Attributes:
-        graph: that graph.
-        ends: of its edges.
-        start: int64[nodes + 1], where each node's configurations are.
-        memory, time: of all nodes' configurations.
-        has_memory: whether edges take any.
-        cells: of all edges.
+        graph: see above.
+        ends: the ends of its edges.
+        start: int64[nodes + 1], where each node's configurations begin.
+        memory, time: of the configurations of all nodes.
+        has_memory: whether an edge takes memory.
+        cells: the number of cells of all edges.
     """
 
     def __init__(self, graph: Problem | FlatGraph) -> None:
@@ -129,7 +114,7 @@ class WeightedBounds:
         takes = np.array([part.memory is not None for part in self._parts], dtype=np.bool_)
         self._takes_memory = takes[self._kind]
         self.has_memory = bool(takes.any())
-        # Where the messages of edges that take memory are.
+        # The positions of messages of edges that take memory.
         of_edges = np.repeat(np.tile(self._takes_memory, 2), sizes.ravel())
         self._own_messages = np.flatnonzero(of_edges)
         self._of_time = self._in_units([(1.0, 0.0)], np.flatnonzero(~takes))
@@ -137,15 +122,15 @@ class WeightedBounds:
         self._last: tuple[tuple[Weights, ...], Tables] | None = None
 
     def fewer(self, weights: Weights, alive: BoolArray) -> tuple[WeightedBounds, Int64Array]:
-        """The problem with some of its configurations, for one pair of weights alone.
+        """Return the graph with some of its configurations, for one pair of weights.
 
         Args:
             weights: of a nanosecond and of a byte.
-            alive: bool[configurations of all nodes], of each node at least one.
+            alive: bool[configurations of all nodes], at least one of each node.
 
         Returns:
-            The same in flat arrays; and which of the messages are left, to begin with: for the
-            same weights all hold.
+            The smaller graph, and the old number of each message that is left. For the same weights
+                bounds may begin with these messages.
         """
         ends, messages = fewer_ends(self.ends, alive)
         tables = fewer_tables(self.ends, self.tables([weights]), ends, messages)
@@ -163,10 +148,10 @@ class WeightedBounds:
         return found, messages
 
     def tables(self, weights: Sequence[Weights]) -> Tables:
-        """Of all edges, for some pairs of weights.
+        """Return the tables of all edges for some pairs of weights.
 
-        Where a nanosecond weighs 1 in all of them, the edges without memory have their tables in
-        common, and for all weights ever. Those of the last weights are kept, if they are few.
+        Where a nanosecond weighs 1 in all pairs, edges without memory share their tables among all
+        weights. The tables of the last weights are kept if they have few cells.
         """
         if self._only is not None:
             return self._only
@@ -180,7 +165,7 @@ class WeightedBounds:
         own, own_starts, own_scales = self._in_units(weights, np.unique(self._kind[is_own]))
         first = np.where(is_own, own_starts[:, self._kind], starts[:, self._kind])
         scale = np.where(is_own, own_scales[:, self._kind], scales[:, self._kind])
-        # Of one order, whatever indexing made: sweeps are compiled for each.
+        # Contiguous whatever the indexing made: sweeps are compiled for each memory order.
         first, scale = np.ascontiguousarray(first), np.ascontiguousarray(scale)
         found = Tables(shared, own, is_own, first, scale)
         if own.size <= _KEPT_CELLS:
@@ -190,8 +175,11 @@ class WeightedBounds:
     def _in_units(
         self, weights: Sequence[Weights], parts: Int64Array
     ) -> tuple[Int32Array, Int64Array, Float64Array]:
-        """Some different tables for each of some pairs of weights: int32[all cells], and for each
-        weight and table, the others' too, where it begins and its scale."""
+        """Return distinct tables in whole units, for each pair of weights.
+
+        Returns:
+            int32[all cells], and for each pair of weights and table where it begins and its scale.
+        """
         sizes = [self._parts[part].count for part in parts.tolist()]
         starts = offsets_of(sizes * len(weights))
         flat = np.empty(starts[-1], dtype=np.int32)
@@ -207,16 +195,16 @@ class WeightedBounds:
             to_units(costs, scale, flat[starts[place] : starts[place + 1]])
 
         places = range(parts.size * len(weights))
-        in_threads(fill, places, _ROUNDED * flat.size)
+        in_threads(fill, places, CELL_ROUNDING_PRICE * flat.size)
         return flat, firsts, scales
 
     def prepare(self) -> None:
-        """Find what all weights share, before several threads ask for bounds."""
+        """Compute the data that all weights share, before several threads ask for bounds."""
         if self._tree is None:
             self.bounds(1.0, self._byte_worth, 1)
 
     def bounds(self, per_nanosecond: float, per_byte: float, sweeps: int) -> Bounds:
-        """The bounds after so many sweeps forward and back."""
+        """Return the bounds after some sweeps forward and back."""
         (found,) = self.all_bounds([(per_nanosecond, per_byte)], sweeps, [None])
         return found
 
@@ -226,12 +214,13 @@ class WeightedBounds:
         sweeps: int,
         begin: Sequence[Float64Array | None],
     ) -> list[Bounds]:
-        """`bounds` of several pairs of weights, in sweeps that all have in common.
+        """Return the `bounds` of several pairs of weights, in sweeps that they share.
 
         Args:
             weights: nanoseconds weigh 1 in all of them, or in none.
-            begin: for each the messages to begin with, as of other bounds in which a nanosecond
-                weighs as much. Those of edges that take memory begin anew.
+            sweeps: the number of sweeps.
+            begin: for each pair the messages to begin with, from bounds in which a nanosecond
+                weighs as much. Messages of edges that take memory begin anew.
         """
         if not (self.has_memory or any(pair[0] for pair in weights)):
             return [self._of_memory(per_byte) for _, per_byte in weights]
@@ -249,12 +238,12 @@ class WeightedBounds:
     def _initial(
         self, weights: Sequence[Weights], begin: Sequence[Float64Array | None]
     ) -> tuple[Tables, Float64Array, Float64Array]:
-        """Tables, nodes' costs and messages before the first sweep."""
+        """Return tables, nodes' costs and messages before the first sweep."""
         shares = np.array(weights)[:, :, None]
         costs = shares[:, 0] * self.time + shares[:, 1] * self.memory
         messages = np.zeros((len(weights), self._places))
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1).sum(axis=1)
-        for row, known, most in zip(messages, begin, _LARGEST_MESSAGE * least, strict=True):
+        for row, known, most in zip(messages, begin, LARGEST_MESSAGE * least, strict=True):
             if known is not None and _largest_message(known) <= most:
                 row[:] = known
                 row[self._own_messages] = 0.0
@@ -271,7 +260,7 @@ class WeightedBounds:
         found: Float64Array,
         messages: Float64Array,
     ) -> list[Bounds]:
-        """The bounds of a spanning forest, or those found in sweeps where they are higher."""
+        """Return the bounds of a spanning forest, or those of the sweeps where they are higher."""
         passed = messages.copy()
         tree = self._spanning_tree(tables, messages)
         pass_along(tree, self.ends, tables, costs, costs, messages)
@@ -287,7 +276,7 @@ class WeightedBounds:
             bounds[:, own_places] += (total - own)[:, None]
         pass_along(walk.back(), self.ends, tables, bounds, costs, messages)
         np.maximum(bounds, found, out=bounds)
-        # Every strategy has some configuration of each node.
+        # Every strategy has one configuration of each node.
         of_nodes = np.minimum.reduceat(bounds, self.start[:-1], axis=1)
         return [
             Bounds(pair, float(own), each, moved)
@@ -297,9 +286,9 @@ class WeightedBounds:
         ]
 
     def _spanning_tree(self, tables: Tables, messages: Float64Array) -> Walk:
-        """A spanning tree of the 2-core, of the edges with the largest residual costs.
+        """A spanning tree of the 2-core, with the edges of the largest residual costs.
 
-        Those of the first weights are used for all, so that a table is read once for them all.
+        The tree of the first weights serves all weights, so that a table is read once for all.
         """
         if self._tree is None:
             left = residual_costs(self.ends, tables, messages[0])
@@ -308,7 +297,7 @@ class WeightedBounds:
         return self._tree
 
     def _of_memory(self, per_byte: float) -> Bounds:
-        """Bounds where edges cost nothing."""
+        """Return the bounds where edges cost nothing."""
         costs = per_byte * self.memory
         least = np.minimum.reduceat(costs, self.start[:-1])
         total = float(least.sum())
@@ -317,7 +306,7 @@ class WeightedBounds:
 
 
 def _largest_message(messages: Float64Array) -> float:
-    """The largest message of either sign, but for slots that no configuration has."""
+    """Return the largest message of either sign, except at slots that no configuration has."""
     sizes = np.abs(messages)
     return float(sizes.max(initial=0.0, where=sizes < ENDLESS / 2))
 
@@ -328,9 +317,9 @@ def warm_bounds(
     sweeps: int,
     earlier: Sequence[Bounds] = (),
 ) -> list[Bounds]:
-    """The bounds of all weights, on several threads if they are worth it.
+    """Return the bounds of all weights, on several threads if they have enough work.
 
-    Each begins with the messages of the nearest weight's earlier bounds.
+    Each begins with the messages of the earlier bounds for the nearest weights.
     """
     table.prepare()
     timed = [each for each in earlier if each.weights[0] == 1]
@@ -341,7 +330,7 @@ def warm_bounds(
     }
     alike = [pair for pair in weights if pair[0] == 1]
     additions = sweep_additions(sweeps, table.cells, len(weights))
-    count = max(1, min(_AT_ONCE, -(-len(alike) // threads_for(additions))))
+    count = max(1, min(WEIGHTS_AT_ONCE, -(-len(alike) // threads_for(additions))))
     groups = [[pair] for pair in weights if pair[0] != 1]
     groups += [alike[first : first + count] for first in range(0, len(alike), count)]
 
@@ -358,10 +347,14 @@ def warm_bounds(
 
 
 def nearest(pair: Weights, pairs: Sequence[Weights]) -> int:
-    """Which of some pairs of weights is the nearest: by the ratio of what a byte weighs, and of
-    those in which a nanosecond weighs as much, if there are any."""
+    """Return the number of the nearest pair of weights, by the ratio of the weights of a byte.
+
+    Pairs with the same weight of a nanosecond come first, if there are any.
+    """
     ratios = [
-        abs(np.log((each[1] + _TINY) / (pair[1] + _TINY))) if each[0] == pair[0] else np.inf
-        for each in pairs
+        abs(np.log((per_byte + ZERO_WEIGHT) / (pair[1] + ZERO_WEIGHT)))
+        if per_nanosecond == pair[0]
+        else np.inf
+        for per_nanosecond, per_byte in pairs
     ]
     return int(np.argmin(ratios))

@@ -1,8 +1,8 @@
-"""Compiled sweeps of message passing over a problem's edges, for many weights at a time.
+"""Compiled sweeps of message passing over the edges of a problem, for many weights at once.
 
-What costs time is to read every cell of every edge's table for every weight. So a table is read
-once for all weights, four rows at a time. Its numbers have 32 bits: they count units that
-are small enough to make no difference, some 2**30 to its largest number. The same table serves both
+Reading every cell of every edge's table for every weight takes nearly all the time. So a table is
+read once for all weights, four rows at a time. Its numbers have 32 bits and count units that are
+small enough to make no difference, about 2**30 to its largest number. The same table serves both
 directions.
 """
 
@@ -34,24 +34,23 @@ __all__ = [
 ]
 
 
-# Columns at a time: four rows of them and what is found stay in the first cache.
+# Columns in a pass: four rows of them and the output fit the first cache.
 _COLUMNS = 512
 ENDLESS = 1e300
-"""The message at a slot that no configuration has: it is in no strategy."""
+"""The message at a slot that no configuration has: no strategy uses it."""
 MOST_UNITS = 2**30
-"""Units in a table are fewer, so that the sum of two numbers has 32 bits."""
+"""More units than any table has, so that the sum of two numbers has 32 bits."""
 
 
 class Tables(NamedTuple):
-    """What edges cost for some weights, rounded down to whole units, so that bounds hold for the
-    costs themselves.
+    """The costs of edges for some weights, rounded down to whole units, so that bounds hold.
 
     Attributes:
-        flat: int32[cells of all different tables that all weights share], [source, target] of each.
-        own: int32[cells of the others], weight by weight.
+        flat: int32[cells of all distinct tables that the weights share], [source, target] of each.
+        own: int32[cells of all other tables], weight by weight.
         is_own: bool[edges], whose tables are in ``own``.
         first: int64[weights, edges], where each edge's table begins.
-        scale: float64[weights, edges], units to a weighted cost of 1: a power of two.
+        scale: float64[weights, edges], units for a weighted cost of 1: a power of two.
     """
 
     flat: Int32Array
@@ -63,7 +62,7 @@ class Tables(NamedTuple):
 
 @numba.njit(cache=True, nogil=True)
 def cells_of(tables: Tables, weight: int, edge: int) -> Int32Array:
-    """All cells from the first of an edge's table on."""
+    """All cells from the first cell of an edge's table on."""
     first = tables.first[weight, edge]
     return tables.own[first:] if tables.is_own[edge] else tables.flat[first:]
 
@@ -109,21 +108,22 @@ def _pick(
 
 @numba.njit(cache=True, nogil=True)
 def whole_units(largest: float) -> float:
-    """The largest power of two by which a table may be multiplied whose largest number is given."""
+    """The largest power of two that keeps a table below `MOST_UNITS`, by its largest number."""
     units: float = 2.0 ** np.floor(np.log2((MOST_UNITS - 1) / (largest if largest > 0 else 1.0)))
     return units
 
 
 @numba.njit(cache=True, nogil=True)
 def to_units(costs: npt.NDArray[Any], scale: float, out: Int32Array) -> None:
-    """Costs in whole units, rounded down."""
+    """Write costs in whole units, rounded down."""
     for place in range(costs.size):
         out[place] = np.int32(np.floor(costs[place] * scale))
 
 
 @numba.njit(cache=True, nogil=True)
 def least_of_columns(table: Int32Array, near: Int32Array, out: Int32Array) -> None:
-    """The least of every column, ``near`` added to the rows; for each of some ``near``."""
+    """Write the least of every column after adding ``near`` to the rows, for each row of
+    ``near``."""
     rows, columns = table.shape
     whole = rows - rows % 4
     for begin in range(0, columns, _COLUMNS):
@@ -136,7 +136,7 @@ def least_of_columns(table: Int32Array, near: Int32Array, out: Int32Array) -> No
                 c, d = near[weight, row + 2], near[weight, row + 3]
                 best = out[weight, begin:end]
                 for place in range(end - begin):
-                    # Compiled code adds two of 32 bits to one of 64, which takes twice as long.
+                    # Without the casts, compiled code adds to 64 bits, which takes twice as long.
                     first = min(np.int32(one[place] + a), np.int32(two[place] + b))
                     last = min(np.int32(three[place] + c), np.int32(four[place] + d))
                     best[place] = min(best[place], min(first, last))
@@ -151,7 +151,8 @@ def least_of_columns(table: Int32Array, near: Int32Array, out: Int32Array) -> No
 
 @numba.njit(cache=True, nogil=True)
 def least_of_rows(table: Int32Array, near: Int32Array, out: Int32Array) -> None:
-    """The least of every row, ``near`` added to the columns; for each of some ``near``."""
+    """Write the least of every row after adding ``near`` to the columns, for each row of
+    ``near``."""
     rows, columns = table.shape
     whole = rows - rows % 4
     for row in range(0, whole, 4):
@@ -180,7 +181,7 @@ def least_of_rows(table: Int32Array, near: Int32Array, out: Int32Array) -> None:
 
 @numba.njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
 def _settle(costs: Float64Array, least: Float64Array, node: int) -> float:
-    """Update a node's least cost; returns by how much it grew."""
+    """Update a node's least cost; return its increase."""
     now: float = np.inf
     for place in range(costs.size):
         now = min(now, costs[place])
@@ -191,7 +192,7 @@ def _settle(costs: Float64Array, least: Float64Array, node: int) -> float:
 
 @numba.njit(cache=True, nogil=True)
 def _least_at_slots(costs: Float64Array, slots: Int64Array, count: int) -> Float64Array:
-    """The least cost of configurations with each of so many slots; inf where none has it."""
+    """Return the least cost of configurations with each slot; infinite where none has it."""
     least = np.full(count, np.inf)
     for place in range(costs.size):
         slot = slots[place]
@@ -209,11 +210,11 @@ def _give(
     scale: float,
     near: Int32Array,
 ) -> float:
-    """A node passes a part of its cost at its slots to an edge, in whole units.
+    """Pass a part of a node's cost at its slots to an edge, in whole units.
 
-    ``near`` becomes what the edge holds at these slots then, above the least of it, which is
-    returned. What is more than the largest number of a table above it makes no difference to the
-    message to the far end.
+    ``near`` becomes the cost that the edge then holds at these slots, above the least of it, which
+    is returned. A number that exceeds the least by more than the largest number of a table makes no
+    difference to the message to the far end.
     """
     share = _least_at_slots(own, slots, message.size)
     lowest = np.inf
@@ -241,7 +242,7 @@ def _take(
     message: Float64Array,
     costs: Float64Array,
 ) -> None:
-    """An edge's new message to a node: all that it can pass, in place of its message before."""
+    """Pass as much as an edge can to a node, in place of its earlier message."""
     more = np.empty(message.size)
     for slot in range(message.size):
         now = out[slot] / scale + lowest
@@ -263,15 +264,15 @@ def pass_cost(
     costs: Float64Array,
     messages: Float64Array,
 ) -> None:
-    """A node passes a part of its cost to an edge, and the edge all it can to its other end.
+    """Pass a part of a node's cost to an edge, and as much as the edge can to its other end.
 
     Args:
         edge: its number.
-        is_ahead: whether from its source to its target.
-        part: of the node's cost.
+        is_ahead: whether the direction is from source to target.
+        part: the share of the node's cost.
         ends, tables: of all edges.
         own: float64[weights, K], the node's costs.
-        left: float64[weights, K], what it passes is subtracted here.
+        left: float64[weights, K], the array from which the passed cost is subtracted.
         costs: float64[weights, configurations] of all nodes, to which the edge adds.
         messages: float64[weights, slots of all edges], from edges to nodes.
     """
@@ -320,15 +321,15 @@ def sweep(
     found: Float64Array,
     messages: Float64Array,
 ) -> None:
-    """One sweep in the order of nodes, over edges from their sources, or from their targets.
+    """Do one sweep in the order of nodes, over edges from their sources, or from their targets.
 
     Args:
         order: int64[any], nodes.
         ends, tables: of all edges.
         is_ahead: whether messages are passed from sources to targets.
-        costs, found: float64[weights, configurations], of all nodes' configurations with the
-            messages that they got, and the best bound known.
-        least: float64[weights, nodes], of ``costs``.
+        costs: float64[weights, configurations], all nodes' costs with the messages received.
+        least: float64[weights, nodes], the least of ``costs``.
+        found: float64[weights, configurations], the best bound so far.
         messages: float64[weights, slots of all edges], from edges to nodes.
     """
     weights, start = costs.shape[0], ends.start
@@ -364,7 +365,7 @@ def sweep(
 
 @numba.njit(cache=True, nogil=True)
 def receive(costs: Float64Array, messages: Float64Array, ends: Incidence) -> None:
-    """Add to every configuration's cost the messages at its slots, for every weight."""
+    """Add the messages at the slots of every configuration to its cost, for every weight."""
     for side in (ends.source, ends.target):
         for edge in range(side.node.size):
             first, last = ends.start[side.node[edge]], ends.start[side.node[edge] + 1]
@@ -375,5 +376,5 @@ def receive(costs: Float64Array, messages: Float64Array, ends: Incidence) -> Non
 
 
 def sweep_additions(sweeps: int, cells: int, weights: int = 1) -> float:
-    """What sweeps of all edges add, forward and back."""
+    """The additions of sweeps over all edges, forward and back."""
     return 2.0 * sweeps * cells * weights

@@ -1,8 +1,8 @@
-"""Pendant trees of a graph, and trees that span it: along them bounds are exact.
+"""Pendant trees and spanning trees of a graph: along trees bounds are exact.
 
-After message passing (`message_passing`) no cost is negative, so edges may be left out of a bound.
-Of a spanning tree alone the least of every configuration is found exactly, by one pass to its roots
-and one back. The tree has those edges whose residual costs are largest.
+After message passing (`message_passing`) no cost is negative, so a bound may leave out edges. On a
+spanning tree the least cost of every configuration is exact after one pass to the roots and one
+back. The tree has the edges with the largest residual costs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tensoropt.search.flat.incidence import Incidence
 __all__ = ["Walk", "pass_along", "pendant_edges", "residual_costs", "spanning_tree"]
 
 
-# Of what is left on an edge every so many rows and columns are looked at.
+# Every seventh row and fifth column of an edge is sampled for its residual cost.
 _ROWS, _COLUMNS = 7, 5
 
 
 class Walk(NamedTuple):
-    """Edges of a forest, from each node to its parent; nodes come before their parents.
+    """The edges of a forest from each node to its parent; nodes come before their parents.
 
     Attributes:
         edges: int64[any], numbers of the edges.
@@ -38,11 +38,11 @@ class Walk(NamedTuple):
     is_ahead: BoolArray
 
     def back(self) -> Walk:
-        """From parents to nodes, the other way round."""
+        """The walk in reverse, from parents to nodes."""
         return Walk(self.edges[::-1].copy(), ~self.is_ahead[::-1])
 
     def then(self, other: Walk) -> Walk:
-        """This walk and, after it, another."""
+        """This walk followed by another."""
         return Walk(
             np.concatenate([self.edges, other.edges]),
             np.concatenate([self.is_ahead, other.is_ahead]),
@@ -50,9 +50,9 @@ class Walk(NamedTuple):
 
 
 def pendant_edges(nodes: int, source: Sequence[int], target: Sequence[int]) -> Walk:
-    """The edges of all trees that hang on a graph by one node, leaves first.
+    """Return the edges of all trees that hang on the graph by one node, leaves first.
 
-    Of a graph that is a tree it is all of them.
+    In a tree these are all edges.
     """
     beside: list[set[int]] = [set() for _ in range(nodes)]  # the edges of each node
     for edge, ends in enumerate(zip(source, target, strict=True)):
@@ -78,18 +78,18 @@ def pendant_edges(nodes: int, source: Sequence[int], target: Sequence[int]) -> W
 def spanning_tree(
     nodes: int, source: Int64Array, target: Int64Array, edges: Int64Array, left: Float64Array
 ) -> Walk:
-    """The spanning tree of largest residual costs, of each component.
+    """Return the spanning tree of largest residual costs, of each component.
 
     Args:
-        nodes: how many there are.
+        nodes: the number of nodes.
         source, target: int64[all edges], the nodes that edges join.
-        edges: those that the tree may have.
+        edges: the edges that the tree may have.
         left: float64[all edges], see `residual_costs`.
     """
     order = edges[np.argsort(-left[edges], kind="stable")]
     _, first = np.unique(source[order] * nodes + target[order], return_index=True)
     order = order[np.sort(first)]  # of edges that join the same nodes, the best
-    # Every node may hang on a root besides, where nothing else joins it to the others.
+    # Every node may hang on an extra root, for components.
     near = np.concatenate([source[order], np.arange(nodes)])
     far = np.concatenate([target[order], np.full(nodes, nodes)])
     rank = np.arange(1, near.size + 1, dtype=np.float64)
@@ -111,7 +111,7 @@ def spanning_tree(
 
 @numba.njit(cache=True, nogil=True)
 def residual_costs(ends: Incidence, tables: Tables, messages: Float64Array) -> Float64Array:
-    """float64[edges], the mean of each edge's costs less the messages that it has passed."""
+    """float64[edges], the mean cost of each edge after the messages that it has passed."""
     source, target = ends.source, ends.target
     found = np.zeros(source.node.size)
     for edge in range(found.size):
@@ -138,22 +138,23 @@ def pass_along(
     left: Float64Array,
     messages: Float64Array,
 ) -> None:
-    """Along a walk every node passes all its cost to its edge, and the edge all it can to the next.
+    """Pass all cost of every node along a walk to its edge, and as much as possible to the next
+    node.
 
-    A walk to parents gathers all cost at the roots. Back from there, where nodes also keep what
-    they pass on, every node has the least cost of its tree with each of its configurations.
+    A walk to parents gathers all cost at the roots. On the way back nodes keep the cost that they
+    pass on; then every node has the least cost of its tree with each of its configurations.
 
     Args:
-        walk: which edges, in which order.
+        walk: the edges in order.
         ends, tables: of all edges.
-        costs: float64[weights, configurations], of all nodes' with the messages that they got.
-        left: what nodes pass on is subtracted here: ``costs``, or another array, which is not read.
+        costs: float64[weights, configurations], all nodes' costs with the messages received.
+        left: the array from which passed cost is subtracted: ``costs``, or one that is not read.
         messages: float64[weights, slots of all edges], from edges to nodes.
     """
     for place in range(walk.edges.size):
         edge, is_ahead = walk.edges[place], walk.is_ahead[place]
         node = ends.source.node[edge] if is_ahead else ends.target.node[edge]
         first, last = ends.start[node], ends.start[node + 1]
-        # A copy, as in sweeps: what is compiled for them serves here, too.
+        # A copy, as in sweeps, so that the same compiled code serves.
         own, rest = costs[:, first:last].copy(), left[:, first:last]
         pass_cost(edge, is_ahead, 1.0, ends, tables, own, rest, costs, messages)

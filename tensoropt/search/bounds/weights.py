@@ -1,4 +1,4 @@
-"""At which weights of time and memory to look for bounds and strategies."""
+"""The weights of time and memory for which bounds and strategies are computed next."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tensoropt.search.pareto.region import Weights
 
 __all__ = ["first_weights", "wide_runs", "widest_gaps"]
 
-# Where no frontier is known, weights of a byte reach from its mean worth divided by this to its
-# mean worth times this.
+# Without a known frontier, weights of a byte reach from its worth divided by this to its worth
+# times this.
 _SPREAD = 1e3
 
 
 def first_weights(problem: Problem, incumbent: Frontier | None, count: int) -> list[Weights]:
-    """At most ``count`` pairs of weights: time alone, memory alone, and between.
+    """Return at most ``count`` pairs of weights: time alone, memory alone, and pairs between.
 
-    Without a known frontier they are spread around what a byte is worth on the whole; else they are
-    slopes of its convex hull, to which its corners are nearest.
+    Without a known frontier the pairs are spread around the worth of a byte. Otherwise they are
+    slopes of its convex hull, whose corners are nearest to them.
     """
     if incumbent is None or len(incumbent) < 3:
         between = problem.byte_worth * np.geomspace(1 / _SPREAD, _SPREAD, count - 2)
@@ -39,10 +39,11 @@ def first_weights(problem: Problem, incumbent: Frontier | None, count: int) -> l
 def widest_gaps(
     incumbent: Frontier, bounds: Sequence[Bounds], count: int, epsilon: float, *, halved: bool
 ) -> list[Weights]:
-    """Weights where strategies may be better than known ones by most: slopes of the hull there.
+    """Return the weights where strategies may be better than known ones by most: slopes of the
+    hull.
 
-    One after the other, as if a weight's gap between bound and known strategies were ``halved``
-    then, or closed, until no gap is much wider than a quarter of ``epsilon``.
+    They are chosen one after the other, as if each choice closed a weight's gap, or ``halved`` it,
+    until no gap is wider than a quarter of ``epsilon``.
     """
     pairs, least = _lines(bounds)
     corners, share = gaps_of_lines(pairs, least, incumbent)
@@ -74,8 +75,11 @@ def widest_gaps(
 
 
 def wide_runs(incumbent: Frontier, bounds: Sequence[Bounds], epsilon: float) -> list[list[int]]:
-    """Neighbours on the hull of a known frontier, by their numbers, as long as between each and the
-    next a strategy may be better than known ones by more than ``epsilon``."""
+    """Return runs of neighbours on a known frontier's hull, by their numbers.
+
+    Between each neighbour and the next, a strategy may be better than known ones by more than
+    ``epsilon``.
+    """
     (memory, _), share = gaps_of_lines(*_lines(bounds), incumbent)
     wide = memory[share > epsilon]
     hull = hull_of(incumbent.memory, incumbent.time)

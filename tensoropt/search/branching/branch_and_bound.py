@@ -24,60 +24,46 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
-from tensoropt.search.bounds.corner_gaps import WIDEST_GAP, Corners, by_lines, by_nodes, limits_of
+from tensoropt.search.bounds.corner_gaps import Corners, by_lines, by_nodes, limits_of
 from tensoropt.search.branching.divide import Halves, at_hub, by_costs, sides
-from tensoropt.search.branching.exact_part import search_exactly
-from tensoropt.search.branching.known import Known, Points
-from tensoropt.search.branching.part import NO_CORNERS, Hull, Part
+from tensoropt.search.branching.exact_search import search_exactly
+from tensoropt.search.branching.known_points import KnownPoints, Points
+from tensoropt.search.branching.subproblem import NO_CORNERS, Hull, Subproblem
+from tensoropt.search.effort import (
+    BOUNDS_AGAIN,
+    CONFIGURATIONS_PER_WEIGHT,
+    CORNER_PRICE,
+    MIXED_EDGES,
+    WEIGHT_SWEEPS,
+)
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
+from tensoropt.search.tolerances import (
+    BETTER_MIXTURE,
+    DIVIDED_GAP,
+    EXACT_EDGE,
+    MIXTURE_GRAIN,
+    NEAR_BOUND,
+    REBUILT_PART,
+    REPEATED_SEARCH,
+    SAME_SLOPE,
+    STAGE_REACHED,
+    STALLED_GAP,
+    WIDEST_GAP,
+)
 from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["branch_and_bound"]
 
-# Sweeps of bounds for new weights, which begin from those of near weights.
-_SWEEPS = 4
-# Bounds need not come nearer to a strategy than this share of epsilon.
-_NEAR = 0.02
 # Weights in a pass over all tables.
 _AT_ONCE = 4
-# Weights of a part that are bounded anew when it is divided or has become smaller.
-_AGAIN = 4
 # Weights this far from the mean worth of a byte: least time, or memory, and little of the other.
 _FAR = 1e6
-# Two slopes are one if they differ by a smaller share.
-_SAME = 1e-6
-# Bounds for an edge of a hull are as good as exact, if it costs at most this share of epsilon more.
-_NEARLY = 0.1
-# Of a mixture only what betters known points by this share of epsilon is worth finding.
-_MIXED = 0.25
-# So many edges of a hull are mixed at once: their ends have most choices in common.
-_MIXED_EDGES = 4
-# Of a table of mixtures, points are apart by this share of that in time.
-_GRAIN = 0.1
-# A part is made anew once so few of its configurations are left.
-_FEWER = 0.7
-# An exact search that took too much is tried again with so many fewer configurations.
-_LESS = 0.9
-# The gap that is looked for first, and how many times narrower each next one is.
-_FIRST, _NARROWER = 0.01, 10.0
-# A gap that is not the last one need not quite be reached: what is looked for the next narrows it.
-_ALMOST = 1.5
-# A narrower gap takes at least so many times as much work; it is not begun where there is less.
-_NEXT = 4
-# A gap that nobody asked for is looked for with this share of all additions.
-_CLOSING = 0.65
-# Nobody waits for parts to be divided where the whole's gaps are more times as wide as that.
-_WIDE = 2.0
-# For so many configurations a pair of weights takes as much again, besides sweeps.
-_CONFIGURATIONS = 5_000
-# A stage is stalled while its gap stays above this share of what it was, and more parts wait.
-_NARROWED = 0.9
-# Gaps at a corner take so many additions for each configuration.
-_CORNER = 2
+# Factor between the gaps of two stages.
+_NARROWER = 10.0
 
 
 @interruptible
@@ -85,7 +71,7 @@ def branch_and_bound(
     problem: Problem,
     epsilon: float,
     limits: SearchLimits,
-    whole: Part | None = None,
+    whole: Subproblem | None = None,
     incumbent: Frontier | None = None,
     *,
     closes: bool = False,
@@ -103,7 +89,7 @@ def branch_and_bound(
             additions.
     """
     if whole is None:
-        whole = Part(FlatGraph.of(problem))
+        whole = Subproblem(FlatGraph.of(problem))
         if whole.cells <= limits.simplified_cells:
             whole = whole.simplified(limits)
     return Outcome(_Search(problem, epsilon, limits, incumbent, closes).run(whole))
@@ -136,7 +122,7 @@ class _Search:
     ) -> None:
         self.problem, self.target, self.closes = problem, epsilon, closes
         self.limits = limits.leaf
-        self.known = Known(problem)
+        self.known = KnownPoints(problem)
         self.proven = np.inf  # the least gap that was proven so far
         if incumbent is not None:
             self.known.add(Points(incumbent.memory, incumbent.time, incumbent.strategies))
@@ -144,11 +130,11 @@ class _Search:
         self.spent = 0.0
         self.epsilon = epsilon  # of this stage
         self.closed = 0.0  # the widest gap of all parts that are not searched further
-        self._heap: list[tuple[float, int, Part, _Gaps]] = []
+        self._heap: list[tuple[float, int, Subproblem, _Gaps]] = []
         self._pushed = 0
         self._mixed: set[bytes] = set()
 
-    def run(self, whole: Part) -> Frontier:
+    def run(self, whole: Subproblem) -> Frontier:
         """Search until gaps are as narrow as wanted, or work is done: first until none is wide,
         then from the whole problem again, with what is known by then."""
         worth = self.problem.byte_worth
@@ -156,21 +142,22 @@ class _Search:
         if not whole.bounds:
             self._bound(whole, ends)
         keep(partial(self._frontier, self.proven), gap=self.proven)
-        for epsilon in _stages(self.target, self.proven):
-            enough = epsilon if epsilon == self.target else _ALMOST * epsilon
+        limits = self.limits
+        most = limits.next_stage_share * limits.branching_additions  # before a narrower stage
+        for epsilon in _stages(self.target, self.proven, limits.first_gap):
+            enough = epsilon if epsilon == self.target else STAGE_REACHED * epsilon
             self._stage(whole, epsilon, (enough, np.inf))
-            if self.proven > enough or self.spent * _NEXT > self.limits.branching_additions:
+            if self.proven > enough or self.spent > most:
                 break
-        if self.closes and self.limits.closing_gap < self.proven <= self.target:
-            self.limits = replace(
-                self.limits, branching_additions=_CLOSING * self.limits.branching_additions
-            )
-            if self.spent * _NEXT <= self.limits.branching_additions:
-                gap = self.limits.closing_gap
-                self._stage(whole, gap, (gap, _WIDE * gap))
+        if self.closes and limits.closing_gap < self.proven <= self.target:
+            additions = limits.closing_share * limits.branching_additions
+            self.limits = replace(limits, branching_additions=additions)
+            if self.spent <= limits.closing_share * most:
+                gap = limits.closing_gap
+                self._stage(whole, gap, (gap, DIVIDED_GAP * gap))
         return self._frontier(self.proven)
 
-    def _stage(self, whole: Part, epsilon: float, divided: tuple[float, float]) -> None:
+    def _stage(self, whole: Subproblem, epsilon: float, divided: tuple[float, float]) -> None:
         """Search until all gaps are at most ``epsilon``, work is done, or parts are divided without
         gain. They are only divided where the whole's gap is then more than the first of
         ``divided``, and at most the second."""
@@ -187,7 +174,7 @@ class _Search:
         narrowest, fewest, at = np.inf, 0, self.spent
         while self._heap and self.spent < most:
             self.proven = self.within
-            if self.proven < _NARROWED * narrowest or len(self._heap) <= fewest:
+            if self.proven < STALLED_GAP * narrowest or len(self._heap) <= fewest:
                 narrowest, fewest, at = self.proven, len(self._heap), self.spent
             elif self.spent - at > self.limits.stalled_additions:
                 break
@@ -206,19 +193,21 @@ class _Search:
         """The proven gap: the widest of all parts, unless less has been proven before."""
         return min(self.proven, max([self.closed, *(-negative for negative, *_ in self._heap)]))
 
-    def _bound(self, part: Part, weights: Sequence[Weights]) -> None:
-        found, additions, swept = part.bound(weights, _SWEEPS, _NEAR * self.epsilon, self.epsilon)
-        each = self.limits.line_additions * (1 + part.configurations / _CONFIGURATIONS)
+    def _bound(self, part: Subproblem, weights: Sequence[Weights]) -> None:
+        found, additions, swept = part.bound(
+            weights, WEIGHT_SWEEPS, NEAR_BOUND * self.epsilon, self.epsilon
+        )
+        each = self.limits.line_additions * (1 + part.configurations / CONFIGURATIONS_PER_WEIGHT)
         self.spent += additions + swept * each
         self.known.add(found)
 
-    def _look_at(self, part: Part) -> None:
+    def _look_at(self, part: Subproblem) -> None:
         """Find a part's supported points near open corners, what is between them, and its gap."""
-        self._mix(part, self._supported(part, _NEARLY * self.epsilon))
+        self._mix(part, self._supported(part, EXACT_EDGE * self.epsilon))
         self._supported(part, 0.0)
         self._wait(part)
 
-    def _wait(self, part: Part) -> None:
+    def _wait(self, part: Subproblem) -> None:
         """Put a part among those that wait, unless its gap is narrow."""
         gaps = self._gaps(part)
         if gaps is None:
@@ -229,17 +218,17 @@ class _Search:
         else:
             self.closed = max(self.closed, gap)
 
-    def _gaps(self, part: Part) -> _Gaps | None:
+    def _gaps(self, part: Subproblem) -> _Gaps | None:
         """A part's open corners and their gaps, if it has any."""
         corners, share = self._open_corners(part)
         if share.size == 0:
             return None
         limits = self._limits(part, corners)
         share = by_nodes(limits, part.min_marginals(), part.start, share)
-        self.spent += share.size * _CORNER * part.configurations
+        self.spent += share.size * CORNER_PRICE * part.configurations
         return _Gaps(self.known.count, corners, share)
 
-    def _go_on(self, part: Part, earlier: _Gaps) -> None:
+    def _go_on(self, part: Subproblem, earlier: _Gaps) -> None:
         """Search a part exactly, or where its gap is widest; else leave out of it what is not
         better than known strategies; else divide it."""
         gaps = earlier if earlier.known == self.known.count else self._gaps(part)
@@ -269,7 +258,7 @@ class _Search:
         if self._searched(part, alive, region, worth):
             part.close(window)
             self._wait(part)
-        elif (wide & ~here).any() or alive.sum() < _FEWER * part.configurations:
+        elif (wide & ~here).any() or alive.sum() < REBUILT_PART * part.configurations:
             self._look_at_some(part, alive, near, window)
             part.close(window)
             self._wait(part)
@@ -279,7 +268,7 @@ class _Search:
             for half in at_hub(part) or self._halves(part, worth):
                 self._look_at_some(part, half, near, part.window)
 
-    def _halves(self, part: Part, slope: float) -> Halves:
+    def _halves(self, part: Subproblem, slope: float) -> Halves:
         """Halves of a part by costs on both sides of an edge of its hull, see `by_costs`."""
         weights, own = sides(part, slope), {each.weights for each in part.own}
         wanted = [pair for pair in weights if pair not in own]
@@ -288,7 +277,7 @@ class _Search:
         return by_costs(part, weights)
 
     def _look_at_some(
-        self, part: Part, alive: BoolArray, near: Sequence[int], window: Corners | None
+        self, part: Subproblem, alive: BoolArray, near: Sequence[int], window: Corners | None
     ) -> None:
         """Look at some of a part's configurations, below the corners of a window, with the bounds
         that are near these."""
@@ -296,16 +285,19 @@ class _Search:
         some.window = window
         if not some.is_simple and some.cells <= self.limits.exact_cells:
             some = some.simplified(self.limits)
-        self._bound(some, [part.bounds[line].weights for line in near[:_AGAIN]])
+        again = [part.bounds[line].weights for line in near[:BOUNDS_AGAIN]]
+        self._bound(some, again)
         self._look_at(some)
 
-    def _searched(self, part: Part, alive: BoolArray, region: SearchRegion, worth: float) -> bool:
+    def _searched(
+        self, part: Subproblem, alive: BoolArray, region: SearchRegion, worth: float
+    ) -> bool:
         """Whether what is alive of a part in a region could be searched exactly."""
         if not np.logical_or.reduceat(alive, part.start[:-1]).all():
             return True
         left = int(alive.sum())
         most = max(self.limits.leaf_configurations, part.nodes)
-        if left > min(most, _LESS * part.failed):
+        if left > min(most, REPEATED_SEARCH * part.failed):
             return False
         smaller = part.only(alive)
         if smaller.cells <= self.limits.exact_cells and self._solved(
@@ -315,11 +307,11 @@ class _Search:
         part.failed = left
         return False
 
-    def _push(self, part: Part, gap: float, gaps: _Gaps) -> None:
+    def _push(self, part: Subproblem, gap: float, gaps: _Gaps) -> None:
         self._pushed += 1
         heapq.heappush(self._heap, (-gap, self._pushed, part, gaps))
 
-    def _open_corners(self, part: Part) -> tuple[Corners, Float64Array]:
+    def _open_corners(self, part: Subproblem) -> tuple[Corners, Float64Array]:
         """The corners at which lines leave a gap of more than epsilon, and the gaps; what is
         narrower is closed."""
         corners = self.known.corners()
@@ -331,10 +323,10 @@ class _Search:
         wide[wide] = part.is_open((corners[0][wide], corners[1][wide]))
         return (corners[0][wide], corners[1][wide]), share[wide]
 
-    def _limits(self, part: Part, corners: Corners) -> Float64Array:
+    def _limits(self, part: Subproblem, corners: Corners) -> Float64Array:
         return limits_of(corners, [each.weights for each in part.bounds])
 
-    def _supported(self, part: Part, nearly: float) -> Hull:
+    def _supported(self, part: Subproblem, nearly: float) -> Hull:
         """A part's supported points, until each edge of their hull below an open corner is one of
         the hull of all its strategies (dichotomy: Aneja and Nair, 1979), or nearly by this share:
         as far as bounds for other slopes say."""
@@ -356,7 +348,7 @@ class _Search:
             wanted = [
                 (gap, slope)
                 for edge, gap in gaps.items()
-                if not (np.abs(known - (slope := hull.slope(edge))) <= _SAME * slope).any()
+                if not (np.abs(known - (slope := hull.slope(edge))) <= SAME_SLOPE * slope).any()
                 and (nearly == 0 or part.is_loose(hull, edge, nearly))
             ]
             if not wanted:
@@ -364,7 +356,7 @@ class _Search:
             best = sorted(wanted, reverse=True)[:_AT_ONCE]
             self._bound(part, sorted((1.0, slope) for _, slope in best))
 
-    def _ends(self, part: Part, hull: Hull, corners: Corners) -> list[Weights]:
+    def _ends(self, part: Subproblem, hull: Hull, corners: Corners) -> list[Weights]:
         """Weights of the ends of a part's hull, where it does not reach to an open corner."""
         worth = self.problem.byte_worth
         ends = []
@@ -375,15 +367,15 @@ class _Search:
         known = {each.weights for each in part.own}
         return [pair for pair in ends if pair not in known]
 
-    def _mix(self, part: Part, hull: Hull) -> None:
+    def _mix(self, part: Subproblem, hull: Hull) -> None:
         """Find what mixes neighbours on a part's hull, below corners that are open."""
         corners, _ = self._open_corners(part)
         if hull.memory.size > 1 and corners[0].size:
             edges = np.unique(hull.edges_below(corners[0]))
-            for some in np.array_split(edges, -(-edges.size // _MIXED_EDGES)):
+            for some in np.array_split(edges, -(-edges.size // MIXED_EDGES)):
                 self._mix_edges(part, hull, some)
 
-    def _mix_edges(self, part: Part, hull: Hull, edges: Int64Array) -> None:
+    def _mix_edges(self, part: Subproblem, hull: Hull, edges: Int64Array) -> None:
         """Find what mixes the ends of some of a hull's edges: of all together, of half of them
         where that takes too much."""
         ends = np.unique([edges, edges + 1])
@@ -391,16 +383,16 @@ class _Search:
         if key in self._mixed:
             return
         self._mixed.add(key)
-        better = _MIXED * self.epsilon
+        better = BETTER_MIXTURE * self.epsilon
         region = _region(self.known.corners(), better)
-        grain = int(_GRAIN * better * hull.time[ends[-1]])
+        grain = int(MIXTURE_GRAIN * better * hull.time[ends[-1]])
         worth = hull.slope(int(edges[edges.size // 2]))
         if not self._solved(part.mixtures(hull, ends), region, better, worth, grain):
             for half in np.array_split(edges, 2) if edges.size > 1 else ():
                 self._mix_edges(part, hull, half)
 
     def _solved(
-        self, part: Part, region: SearchRegion, epsilon: float, worth: float, grain: int = 0
+        self, part: Subproblem, region: SearchRegion, epsilon: float, worth: float, grain: int = 0
     ) -> bool:
         """Whether a part could be searched exactly, for what is better than known strategies by
         more than epsilon; what was found is known then. See `search_exactly`."""
@@ -410,14 +402,14 @@ class _Search:
             self.known.add(found.points)
         return found.is_whole
 
-    def _near_corners(self, part: Part, limits: Float64Array) -> list[int]:
+    def _near_corners(self, part: Subproblem, limits: Float64Array) -> list[int]:
         """Which bounds of a part rule out most at open corners, those that do so at most first."""
         least = np.array([each.least for each in part.bounds])
         with np.errstate(divide="ignore", invalid="ignore"):
             near = np.where(np.isfinite(limits), least / limits, 0.0)
         order = np.argsort(-near, axis=1, kind="stable")
         _, first = np.unique(order.T, return_index=True)
-        found: list[int] = order.T.ravel()[np.sort(first)][: 4 * _AGAIN].tolist()
+        found: list[int] = order.T.ravel()[np.sort(first)][: 4 * BOUNDS_AGAIN].tolist()
         return found
 
 
@@ -426,9 +418,9 @@ def _region(corners: Corners, epsilon: float) -> SearchRegion:
     return SearchRegion.at(corners[0] / (1 + epsilon), corners[1] / (1 + epsilon))
 
 
-def _stages(epsilon: float, proven: float) -> list[float]:
-    """Gaps to look for one after the other, the widest first: less than what is proven."""
+def _stages(epsilon: float, proven: float, first: float) -> list[float]:
+    """The gaps of all stages, from ``first`` down to ``epsilon``, below the proven gap."""
     stages = [epsilon]
-    while stages[0] < _FIRST:
-        stages.insert(0, min(_FIRST, stages[0] * _NARROWER))
+    while stages[0] < first:
+        stages.insert(0, min(first, stages[0] * _NARROWER))
     return [stage for stage in stages[:-1] if stage < proven] + stages[-1:]

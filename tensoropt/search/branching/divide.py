@@ -8,19 +8,16 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array
 from tensoropt.search.bounds.message_passing import nearest
-from tensoropt.search.branching.part import Part
+from tensoropt.search.branching.subproblem import Subproblem
 from tensoropt.search.pareto.region import Weights
+from tensoropt.search.tolerances import AS_COSTLY, LEAST_SHARE
 
 __all__ = ["Halves", "at_hub", "by_costs", "sides"]
 
-# Nodes cost as much from this share of the most on.
-_AS_MUCH = 0.98
 # Lines that are so many times as steep as an edge of the hull, and as much less steep, say what
 # strategies on either side of it cost; known bounds for lines up to so many times as steep as these
 # or less do as well.
 _STEEPER, _ABOUT = 4.0, 2.0
-# What a choice costs counts as at least this share.
-_LEAST = 1e-6
 # A hub is a node of at most so many states and at least so many neighbours.
 _STATES, _NEIGHBOURS = 3, 4
 
@@ -28,7 +25,7 @@ Halves = tuple[BoolArray, BoolArray]
 """bool[configurations] of a part, those with some of a node's and those with its others."""
 
 
-def at_hub(part: Part) -> Halves | None:
+def at_hub(part: Subproblem) -> Halves | None:
     """Halves by one state of a hub and its others, if there is one: a node of few states and many
     neighbours.
 
@@ -46,7 +43,7 @@ def at_hub(part: Part) -> Halves | None:
     return _halves(part, hub, np.arange(sizes[hub]) == 0)
 
 
-def sides(part: Part, slope: float) -> list[Weights]:
+def sides(part: Subproblem, slope: float) -> list[Weights]:
     """Weights for which strategies on either side of an edge of the hull cost least, those of less
     memory first: where the part has bounds for about such, theirs.
 
@@ -62,7 +59,7 @@ def sides(part: Part, slope: float) -> list[Weights]:
     return found
 
 
-def by_costs(part: Part, weights: Sequence[Weights]) -> Halves:
+def by_costs(part: Subproblem, weights: Sequence[Weights]) -> Halves:
     """Halves by the configurations of a node that are better on one side of an edge of the hull,
     and those that are better on the other.
 
@@ -80,12 +77,12 @@ def by_costs(part: Part, weights: Sequence[Weights]) -> Halves:
         sizes = np.diff(part.start)
         node = int(sizes.argmax())
         return _halves(part, node, np.arange(sizes[node]) < sizes[node] // 2)
-    costliest = np.flatnonzero(costs >= _AS_MUCH * most)
+    costliest = np.flatnonzero(costs >= AS_COSTLY * most)
     node = int(costliest[costliest.size // 2])
     return _halves(part, node, takes_low[part.start[node] : part.start[node + 1]])
 
 
-def _halves(part: Part, node: int, half: BoolArray) -> Halves:
+def _halves(part: Subproblem, node: int, half: BoolArray) -> Halves:
     """The part's configurations with half of a node's, and those with the others."""
     first, last = part.start[node], part.start[node + 1]
     one = np.ones(part.configurations, dtype=np.bool_)
@@ -94,7 +91,7 @@ def _halves(part: Part, node: int, half: BoolArray) -> Halves:
     return one, other
 
 
-def _costs(part: Part, weights: Sequence[Weights]) -> tuple[Float64Array, BoolArray]:
+def _costs(part: Subproblem, weights: Sequence[Weights]) -> tuple[Float64Array, BoolArray]:
     """What each node costs strategies on both sides of an edge of the hull, if they are left but
     one half of its configurations: the other one, which takes less on the other side.
 
@@ -116,5 +113,5 @@ def _costs(part: Part, weights: Sequence[Weights]) -> tuple[Float64Array, BoolAr
         for own, others in ((low, takes_low), (fast, ~takes_low))
     ]
     has_halves = np.isfinite(costs).all(axis=0)
-    found[has_halves] = np.maximum(costs, _LEAST).prod(axis=0)[has_halves]
+    found[has_halves] = np.maximum(costs, LEAST_SHARE).prod(axis=0)[has_halves]
     return found, takes_low

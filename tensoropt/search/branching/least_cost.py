@@ -12,16 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from tensoropt.arrays import Int32Array
-from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
+from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.bounds.passes import sweep_additions
+from tensoropt.search.effort import LEAST_COST_SWEEPS
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
+from tensoropt.search.tolerances import ROUNDING, SAME_COST
 
 __all__ = ["least_cost"]
-
-# Bounds have met a strategy that costs at most this share more.
-_MET = 1e-6
-# Sweeps over what is left, fewer configurations each time.
-_SWEEPS = (4, 8, 16)
 
 
 def least_cost(
@@ -45,7 +42,7 @@ def least_cost(
         enough: share. Bounds are not made higher once the strategy costs at most so much more.
         slack: share. Configurations are swept once, too, that cost by so much more at least.
     """
-    met = max(_MET, enough)
+    met = max(SAME_COST, enough)
     if cost > bounds.least * (1 + met):
         chosen = near.near_bounds(bounds)
         now = near.cost(bounds.weights, chosen)
@@ -58,7 +55,7 @@ def least_cost(
     first = table.start[:-1]
     places = np.arange(min_marginals.size)
     limit = cost * (1 + max(slack, ROUNDING))
-    for sweeps in _SWEEPS:
+    for sweeps in LEAST_COST_SWEEPS:
         alive = closer.min_marginals <= limit
         if not np.logical_or.reduceat(alive, table.start[:-1]).all():
             break  # every strategy costs as much

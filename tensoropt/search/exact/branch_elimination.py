@@ -8,7 +8,7 @@ import numpy as np
 
 from tensoropt.search.exact.search_graph import SearchGraph, joint_near_slots
 from tensoropt.search.exact.through_edge import through_edge
-from tensoropt.search.joint_slots import joint_keys
+from tensoropt.search.flat.joint_slots import joint_keys
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 
@@ -16,8 +16,10 @@ __all__ = ["combinations", "eliminate_branch"]
 
 
 def combinations(graph: SearchGraph, node: int, but: int) -> int:
-    """How many combinations of slots a node's states have on all its edges but one. A node that two
-    are merged into has one state for each pair of theirs."""
+    """Return the number of combinations of slots that a node's states have on all edges but one.
+
+    A node into which another was merged has one state for each pair of their states.
+    """
     others = [far for far in graph.neighbours(node) if far != but]
     if len(others) < 2:
         return graph.end(node, others[0]).size if others else 1
@@ -28,9 +30,9 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     """Merge ``node`` into its neighbour ``into``, which takes over its other edges.
 
     F(o_h, (w, v)) unites F(o_h, p) ⊗ F(o_i, k) ⊗ F(e_ih, k, p) over the states k of the node whose
-    slots on all its other edges together are v, and the states p of the neighbour whose slots on
-    all its other edges together are w: what happens elsewhere depends on v and w alone, on every
-    edge at once. A node without other edges has one v: its configuration is minimised out.
+    slots on all its other edges are v, and the states p of the neighbour whose slots on all its
+    other edges are w: the remaining graph depends on v and w alone, on every edge at once. A node
+    without other edges has one v: its configuration is minimised out.
     """
     node_key, node_example = joint_near_slots(graph, node, into)
     into_key, into_example = joint_near_slots(graph, into, node)

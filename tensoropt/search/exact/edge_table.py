@@ -1,7 +1,7 @@
 """An edge of the search graph: a frontier for each pair of slots.
 
-It is made of a problem's edge, in which slots that differ in nothing are one; and of two parallel
-edges, with a slot for each combination of theirs.
+It is made from a problem's edge, in which equal slots become one; or from two parallel edges, with
+a slot for each combination of theirs.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
+from tensoropt.search.effort import PAIR_PRICE
 from tensoropt.search.flat.flat_graph import Cells, FlatEdge
-from tensoropt.search.joint_slots import joint_keys, numbered
+from tensoropt.search.flat.joint_slots import joint_keys, numbered
 from tensoropt.search.like_subgraphs import Compute
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 
 __all__ = ["EdgeTable", "End", "edge_table", "merge_parallel"]
 
-# Two cells, one of each edge, are added as quickly as so many additions of a merge.
-_PAIR = 16
 
 Made = Callable[[str, list[Table], Sequence[Int64Array], Compute], Table]
 
 
 class End(NamedTuple):
-    """One end of an edge: the node's slots, how many there are, and the messages to the node; see
-    `EdgeTable`."""
+    """One end of an edge: the slot of each state, the number of slots, and the messages to the
+    node; see `EdgeTable`."""
 
     slots: Int64Array
     size: int
@@ -43,10 +42,10 @@ class EdgeTable:
     Attributes:
         near_slots: int64[states of the near node], the slot of each.
         far_slots: int64[states of the far node].
-        near_count, far_count: how many slots there are; each is used by some state.
+        near_count, far_count: the number of slots; each is used by some state.
         table: row ``near * far_count + far`` is the frontier of that pair of slots.
         near_messages, far_messages: float64[slots, W], costs that the edge has passed to the nodes
-            at its ends (`tensoropt.search.bounds.message_passing`), for W weights, maybe none.
+            at its ends (`tensoropt.search.bounds.message_passing`), for W weights; W may be 0.
     """
 
     near_slots: Int64Array
@@ -59,7 +58,7 @@ class EdgeTable:
 
     @classmethod
     def between(cls, near: End, far: End, table: Table) -> EdgeTable:
-        """An edge of a table, by its ends."""
+        """The edge between two ends."""
         return cls(near.slots, far.slots, near.size, far.size, table, near.messages, far.messages)
 
     @property
@@ -77,14 +76,14 @@ class EdgeTable:
         return self.with_table(self.table, flipped=True)
 
     def with_table(self, table: Table, *, flipped: bool = False) -> EdgeTable:
-        """The same slots with another table, and seen from the other end if ``flipped``."""
+        """The same slots with another table, seen from the other end if ``flipped``."""
         if flipped:
             return EdgeTable.between(self.far, self.near, table.turned(self.near_count))
         return self if table is self.table else EdgeTable.between(self.near, self.far, table)
 
     def restrict(self, near: Int64Array | None, far: Int64Array | None) -> EdgeTable:
-        """The edge between some states of the nodes at its ends (None: all of them), without slots
-        that none of these has."""
+        """The edge between some states of the nodes at its ends (None: all), without unused
+        slots."""
         near_slots, near_used = _used(self.near_slots, near, self.near_count)
         far_slots, far_used = _used(self.far_slots, far, self.far_count)
         if near_used.size == self.near_count and far_used.size == self.far_count:
@@ -101,7 +100,8 @@ class EdgeTable:
 
     @property
     def rest(self) -> Float64Array:
-        """float64[rows, W]: what bounds add to a point's cost, beside the least of all."""
+        """float64[rows, W], which added to a point's cost bounds it, less the bound on every
+        strategy."""
         rest: Float64Array = -(self.near_messages[:, None] + self.far_messages)
         return rest.reshape(self.near_count * self.far_count, rest.shape[2])
 
@@ -109,7 +109,7 @@ class EdgeTable:
 def _used(
     slots: Int64Array, states: Int64Array | None, count: int
 ) -> tuple[Int64Array, Int64Array]:
-    """The slots of some states, numbered anew, and which of all these are."""
+    """Return the new slots of some states, and the old number of each remaining slot."""
     if states is None:
         return slots, np.arange(count)
     number, first = numbered(slots[states], count)
@@ -117,9 +117,9 @@ def _used(
 
 
 def edge_table(edge: FlatEdge, cells: Cells) -> EdgeTable:
-    """An edge without slots that no state has, and with equal slots as one."""
+    """Make an edge without unused slots, and with equal slots as one."""
     if cells.identity is not None or cells.offsets is not None:
-        # What cells stand for may fit their own slots alone.
+        # Identities belong to the cells of their own slots alone.
         return EdgeTable(
             *edge.slots,
             cells.rows,
@@ -154,7 +154,8 @@ def edge_table(edge: FlatEdge, cells: Cells) -> EdgeTable:
 
 
 def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:
-    """The first of each set of rows that are equal in all tables, and the set of each."""
+    """Return the first of each set of rows that are equal in all tables, and the set of each
+    row."""
     numbers: dict[bytes, int] = {}
     both = np.concatenate(tables, axis=1)
     number = [numbers.setdefault(row.tobytes(), len(numbers)) for row in both]
@@ -164,7 +165,9 @@ def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:
 def merge_parallel(first: EdgeTable, second: EdgeTable, made: Made) -> EdgeTable:
     """Edge elimination (paper, equation 5): one edge between the pairs of slots that occur.
 
-    Both are seen from the same node; ``made`` is that of their graph.
+    Args:
+        first, second: both edges, seen from the same node.
+        made: `SearchGraph.made` of their graph.
 
     Raises:
         SearchSizeError: if there are too many pairs.
@@ -176,7 +179,7 @@ def merge_parallel(first: EdgeTable, second: EdgeTable, made: Made) -> EdgeTable
     count = near_states.size * far_states.size
 
     def compute(tables: list[Table], names: BackPointers) -> Table:
-        names.spend(_PAIR * count)  # before they are listed
+        names.spend(PAIR_PRICE * count)  # before they are listed
         one, other = tables
         rows = [
             np.add.outer(near * edge.far_count, far).ravel()

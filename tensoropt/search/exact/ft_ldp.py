@@ -19,7 +19,7 @@ __all__ = ["eliminate_all", "frontier_of", "ft_ldp", "or_too_large", "solve_grap
 
 
 def ft_ldp(problem: Problem, limits: SearchLimits) -> Outcome:
-    """The frontier by eliminations and dynamic programming alone.
+    """Return the frontier by eliminations and dynamic programming alone.
 
     Args:
         problem: with costs of any sign.
@@ -27,14 +27,14 @@ def ft_ldp(problem: Problem, limits: SearchLimits) -> Outcome:
 
     Returns:
         The exact frontier, or one without a proven gap if a heuristic elimination was needed. Too
-        large where a table has too many points.
+            large where a table has too many points.
     """
     states = limits.branch_states
     return or_too_large(lambda: solve_graph(SearchGraph(problem, limits), None, 0.0, states))
 
 
 def or_too_large(search: Callable[[], Outcome]) -> Outcome:
-    """The outcome of a search, or that its tables were too large to hold."""
+    """Return the outcome of a search; too large if its tables exceed the limits."""
     try:
         return search()
     except SearchSizeError:
@@ -48,14 +48,14 @@ def solve_graph(
 
     Args:
         graph: with bounds and a search region, or without.
-        incumbent: strategies whose points are joined to those found.
-        epsilon: how much better than the incumbent what is searched for is: that of the graph's
-            search region, 0 without one.
-        max_states: states. Branch elimination makes no node of more.
+        incumbent: strategies that are joined with those found.
+        epsilon: the share by which strategies in the graph's search region better the incumbent; 0
+            without a region.
+        max_states: the most states of a node that branch elimination makes.
 
     Returns:
-        As `ft_ldp`; also within a gap if ``epsilon`` is not 0. Without a frontier where nothing
-        lies in the search region and there is no incumbent.
+        As `ft_ldp`; within a gap if ``epsilon`` is not 0. Without a frontier where nothing lies in
+            the search region and there is no incumbent.
 
     Raises:
         SearchSizeError: if a table has too many points.
@@ -76,14 +76,14 @@ def solve_graph(
 
 
 def frontier_of(graph: SearchGraph) -> Frontier:
-    """The points of a graph of which all nodes are eliminated, and their strategies."""
+    """Return the points of a graph without nodes, and their strategies."""
     points = graph.constant
     strategies = graph.pointers.unroll(points.identity, graph.size)
     return Frontier(points.memory, points.time, strategies)
 
 
 def eliminate_all(graph: SearchGraph, max_states: int) -> None:
-    """Eliminate all nodes, unless the graph is pruned out; what is left is its constant.
+    """Eliminate all nodes, unless the graph is pruned out; the constant then has the result.
 
     Raises:
         SearchSizeError: if a table has too many points.

@@ -1,4 +1,4 @@
-"""Heuristic elimination (paper, equation 7) and its exact case, a node with a single state."""
+"""Heuristic elimination (paper, equation 7), and its exact case: a node with a single state."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tensoropt.search.pareto.table import multiply
 __all__ = ["eliminate_by_choice", "fold"]
 
 
-# What a slot costs that leads nowhere.
+# Cost of a slot without points.
 _UNKNOWN = 2**61
 
 
 def _least_costs(edge: EdgeTable) -> tuple[Int64Array, Int64Array]:
-    """The least memory and the least time that an edge can cost at each near slot."""
+    """Return the least memory and the least time of an edge at each near slot."""
     slots = edge.table.row_of_points // edge.far_count
     found = np.full((2, edge.near_count), _UNKNOWN, dtype=np.int64)
     np.minimum.at(found[0], slots, edge.table.memory)
@@ -26,7 +26,7 @@ def _least_costs(edge: EdgeTable) -> tuple[Int64Array, Int64Array]:
 
 
 def _fix(graph: SearchGraph, node: int, state: int) -> None:
-    """Remove ``node`` with ``state`` chosen: the costs of its edges move to its neighbours."""
+    """Remove ``node`` with a chosen ``state``: the costs of its edges move to its neighbours."""
     for neighbour in graph.neighbours(node):
         edge = graph.edge(node, neighbour)
         graph.disconnect(node, neighbour)
@@ -51,7 +51,7 @@ def _fix(graph: SearchGraph, node: int, state: int) -> None:
 
 
 def fold(graph: SearchGraph, node: int) -> None:
-    """Remove a node that has one state: nothing is chosen, so the frontier stays exact."""
+    """Remove a node with one state; the frontier stays exact."""
     _fix(graph, node, 0)
     graph.counts["fold"] += 1
 
@@ -59,8 +59,8 @@ def fold(graph: SearchGraph, node: int) -> None:
 def eliminate_by_choice(graph: SearchGraph, node: int) -> None:
     """Decide a state for ``node`` and remove it: F(o_j, p) = F(o_j, p) ⊗ F(e_ij, k, p).
 
-    It is the state of least memory, then of least time: its own costs and the least that each of
-    its edges must cost then. Not exact: strategies in which the node has another state are lost.
+    The state with the least memory, then the least time, is chosen: its own costs and the least of
+    each of its edges. This is not exact: strategies with another state are lost.
     """
     table = graph.nodes[node]
     memory, time = table.memory.copy(), table.time.copy()

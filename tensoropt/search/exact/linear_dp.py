@@ -15,20 +15,20 @@ __all__ = ["linear_dp"]
 
 
 def linear_dp(graph: SearchGraph, chain: Sequence[int]) -> None:
-    """The cost frontier of a chain (paper, Algorithm 3), exactly, from both ends.
+    """Compute the frontier of a chain (paper, Algorithm 3), exactly, from both ends.
 
     State: the slot at which the tensor leaves node i; its frontier covers nodes 1 to i with the
-    edges between them. Recurrence: through the edge to each slot where node i+1 takes it,
+    edges between them. Recurrence: through the edge to each slot where node i+1 takes the tensor,
     CF'(t) unites CF(s) ⊗ F(e, s, t) over s; then times each of the node's states, united by the
-    slot where that state's output leaves: CF(s') unites CF'(t(k)) ⊗ F(o, k) over the k of s'.
-    That is branch elimination of a node with one neighbour. With K states, L slots and frontiers of
-    P points this is O(P·L² + P·K log(P·K)) a node, where going over pairs of configurations costs
-    O(P·K²). The end that takes fewer products goes first, so that a large table at one end is
-    multiplied with what is small, not with a large edge.
+    slot where that state's output leaves: CF(s') unites CF'(t(k)) ⊗ F(o, k) over the k of s'. That
+    is branch elimination of a node with one neighbour. With K states, L slots and frontiers of P
+    points it takes O(P·L² + P·K log(P·K)) a node, where pairs of configurations would take O(P·K²).
+    The end with fewer products goes first, so that a large table at one end is multiplied with few
+    points, not with a large edge.
 
     Args:
-        graph: of which the chain is a component; it becomes part of the constant.
-        chain: its nodes in order.
+        graph: its component, the chain, becomes part of the constant.
+        chain: the nodes in order.
     """
     first, last = 0, len(chain) - 1
     while first < last and not graph.is_pruned_out:
@@ -50,8 +50,10 @@ def linear_dp(graph: SearchGraph, chain: Sequence[int]) -> None:
 
 
 def _products(graph: SearchGraph, node: int, into: int) -> float:
-    """About how many products it takes to carry a node through its edge and into the next; of the
-    last two nodes, the points that go through."""
+    """Estimate the products to carry a node through its edge into the next.
+
+    For the last two nodes, return the points that are carried.
+    """
     own, edge, there = graph.nodes[node], graph.stored(node, into).table, graph.nodes[into]
     if graph.degree(into) == 1:
         return own.memory.size

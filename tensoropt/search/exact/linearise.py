@@ -1,4 +1,5 @@
-"""Simplify one connected part of a graph to a chain: which node to mark, which to eliminate."""
+"""Simplify one connected part of a graph to a chain: which nodes to mark, and which to
+eliminate."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def _component(graph: SearchGraph, start: int) -> list[int]:
 
 
 def _outward(graph: SearchGraph, start: int, marked: set[int]) -> Iterator[int]:
-    """Unmarked nodes that ``start`` reaches, nearest first, then by number."""
+    """Yield the unmarked nodes that ``start`` reaches, nearest first, then by number."""
     seen, ring = {start, *marked}, [start]
     while ring:
         ring = sorted({far for node in ring for far in graph.neighbours(node)} - seen)
@@ -30,11 +31,11 @@ def _outward(graph: SearchGraph, start: int, marked: set[int]) -> Iterator[int]:
 
 
 def _first_operator(graph: SearchGraph) -> int:
-    """Where the chain begins: an operator that nothing in its component comes before.
+    """Return the first node of the chain: an operator without predecessors in its component.
 
-    The paper breaks ties between such operators at random. Here one with the fewest neighbours
-    is preferred, so that an input that many operators share (an attention mask) is not it, then
-    one with the longest path ahead, then the first.
+    The paper breaks ties between these operators at random. Here the one with the fewest neighbours
+    is preferred, which excludes an input of many operators (an attention mask), then one with the
+    longest path ahead, then the first.
     """
     component = _component(graph, min(graph.nodes))
     ahead: dict[int, int] = {}
@@ -47,7 +48,7 @@ def _first_operator(graph: SearchGraph) -> int:
 
 
 def _extend(graph: SearchGraph, chain: list[int]) -> None:
-    """Mark on while the last marked operator has one neighbour besides the one before it."""
+    """Mark nodes while the last marked one has one neighbour besides the one before it."""
     while True:
         ahead = [far for far in graph.neighbours(chain[-1]) if far not in chain[-2:-1]]
         if len(ahead) != 1:
@@ -56,33 +57,33 @@ def _extend(graph: SearchGraph, chain: list[int]) -> None:
 
 
 class _Candidates:
-    """What may be eliminated next, looked at again only around what has been eliminated.
+    """The nodes that may be eliminated next, updated around each elimination.
 
     Args:
-        graph: that nodes are eliminated from.
-        nodes: of the component that is simplified.
-        max_states: that a node may have after a branch elimination.
+        graph: the graph that is simplified.
+        nodes: of the component.
+        max_states: the most states of a node after a branch elimination.
 
     Attributes:
-        simple: nodes that have a single state, one neighbour or two.
+        simple: nodes with a single state, one neighbour or two.
     """
 
     def __init__(self, graph: SearchGraph, nodes: Iterable[int], max_states: int) -> None:
         self.simple: set[int] = set()
         self._graph, self._max_states = graph, max_states
-        # A node and what it is merged into, by how many states that makes.
+        # A node and the neighbour that it is merged into, by the number of states of the merger.
         self._branches: EliminationQueue[tuple[int, int]] = EliminationQueue()
         self._changed: set[int] = set()  # whose branches have not been counted since
-        # Of each node, the combinations of slots on all its edges but the one to a neighbour.
+        # For each node and neighbour, the combinations of slots on all other edges.
         self._combinations: dict[int, dict[int, int]] = {}
         self.changed(nodes)
 
     def around(self, *nodes: int) -> set[int]:
-        """What changes when these are eliminated or merged, as they are joined now."""
+        """Return the nodes that change when these are eliminated or merged."""
         return {*nodes, *(far for node in nodes for far in self._graph.neighbours(node))}
 
     def changed(self, nodes: Iterable[int]) -> None:
-        """Some nodes are gone, or have other edges or states."""
+        """Update nodes that are gone, or have other edges or states."""
         graph = self._graph
         for node in nodes:
             if node in graph.nodes and (graph.states(node) == 1 or 1 <= graph.degree(node) <= 2):
@@ -93,7 +94,7 @@ class _Candidates:
             self._combinations.pop(node, None)
 
     def branch(self, marked: set[int]) -> tuple[int, int] | None:
-        """An unmarked node and its neighbour that have the fewest states together."""
+        """Return an unmarked node and its neighbour whose merger has the fewest states."""
         graph = self._graph
         self._count_branches()
         while (best := self._branches.pop()) is not None:
@@ -120,7 +121,7 @@ class _Candidates:
                     self._branches.discard(ends)
 
     def _without(self, node: int, but: int) -> int:
-        """How many combinations of slots a node's states have on all its edges but one."""
+        """Return the number of combinations of a node's slots on all its edges but one."""
         counted = self._combinations.setdefault(node, {})
         if but not in counted:
             counted[but] = combinations(self._graph, node, but)
@@ -128,7 +129,7 @@ class _Candidates:
 
 
 def _eliminate_simple(graph: SearchGraph, node: int) -> None:
-    """Eliminate a node that has a single state, one neighbour or two."""
+    """Eliminate a node with a single state, one neighbour or two."""
     if graph.states(node) == 1:
         fold(graph, node)
     elif graph.degree(node) == 1:
@@ -139,11 +140,11 @@ def _eliminate_simple(graph: SearchGraph, node: int) -> None:
 
 
 def _eliminate_next(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
-    """Eliminate one of the component's nodes that are not marked, if there is one.
+    """Eliminate one unmarked node of the component; return whether there was one.
 
-    The nearest that has a single state, one neighbour or two; else one of the two neighbours that
-    have the fewest states together, if few enough; else, by choice, the one that has the most
-    neighbours: what it leaves is simplest without it.
+    The nearest node with a single state, one neighbour or two comes first; else one of the two
+    neighbours whose merger has the fewest states, if these are few enough; else, by choice, the
+    node with the most neighbours, since the graph is simplest without it.
     """
     marked = set(chain)
     simple = () if candidates.simple <= marked else _outward(graph, chain[-1], marked)
@@ -170,13 +171,13 @@ def linearise(graph: SearchGraph, max_states: int) -> list[int]:
     """Turn the component of the lowest numbered node into a chain (paper, algorithm 2).
 
     The chain's operators are marked one by one and never eliminated. All but the last have no
-    neighbours but the marked ones beside them, so whatever is merged or joined elsewhere, the
-    chain stays linear. Nodes near the end of the chain are eliminated first, so that what is
-    linear further on is left to the dynamic program.
+    neighbours but the marked ones beside them, so the chain stays linear, whatever is merged
+    elsewhere. Nodes near the end of the chain are eliminated first, so that linear parts further on
+    are left to the dynamic program.
 
     Returns:
-        The nodes of the chain in order; the graph has edges between consecutive ones. Where the
-        graph is pruned out, it is no chain yet.
+        The nodes of the chain in order; the graph has edges between consecutive ones. If the graph
+            is pruned out, it is no chain yet.
     """
     chain = [_first_operator(graph)]
     whole = len(graph.nodes)
@@ -191,8 +192,10 @@ def linearise(graph: SearchGraph, max_states: int) -> list[int]:
 
 
 def simplify(graph: SearchGraph) -> None:
-    """Eliminate, before there are bounds, nodes with a single state, and those with one neighbour
-    or two of which few points come (`SearchLimits.simple_additions`)."""
+    """Eliminate nodes that make few points, before there are bounds.
+
+    They have a single state, or one or two neighbours (`SearchLimits.simple_additions`).
+    """
     spent = 0
     limits = graph.limits
     waiting = sorted(graph.nodes)
@@ -216,7 +219,7 @@ def simplify(graph: SearchGraph) -> None:
 
 
 def _additions(graph: SearchGraph, node: int) -> float:
-    """How many additions it takes to eliminate a node; infinite if that is not simple."""
+    """Return the additions to eliminate a node; infinite if `simplify` must not."""
     near = graph.neighbours(node)
     if graph.states(node) == 1:
         return 0

@@ -10,7 +10,7 @@ from tensoropt.arrays import Float64Array
 from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.exact.through_edge import through_edge
-from tensoropt.search.joint_slots import joint_keys
+from tensoropt.search.flat.joint_slots import joint_keys
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table
 
@@ -21,9 +21,9 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
     """Replace ``node``, which has exactly two neighbours h and j, by an edge between them.
 
     F(e_hj, w, p) unites F(e_hi, w, a(k)) ⊗ F(o_i, k) ⊗ F(e_ij, b(k), p) over the states k of the
-    node, where a and b are k's slots at its two ends. The states that share both slots are first
-    reduced to one frontier; then the edges are taken one after the other, the one first whose
-    intermediate table is cheaper: with L slots each O(L³) products instead of O(K³).
+    node, where a and b are k's slots at its two ends. States with the same two slots are first
+    reduced to one frontier. Then the edges are taken one after the other, first the one with the
+    smaller intermediate table: O(L³) products for L slots, instead of O(K³) for K states.
     """
     first, second = graph.neighbours(node)
     ends = graph.stored(node, first), graph.stored(node, second)
@@ -59,13 +59,17 @@ def _through(
     undominated: Callable[[Table, Float64Array], Table],
     names: BackPointers,
 ) -> Table:
-    """From the far end of one edge to that of the other: a row for each pair of their slots.
+    """Carry points from the far end of one edge to that of the other.
 
     Args:
-        states: of the node between them, which sees both edges as near.
-        least: what has been eliminated into it costs at least.
-        undominated: leaves out points that better no known strategy.
-        names: of points.
+        states: of the node between them, which is the near end of both edges.
+        near, far: both edges.
+        least: the least costs of the nodes that were eliminated into the node.
+        undominated: drops points that better no known strategy.
+        names: the store of identities.
+
+    Returns:
+        A row for each pair of the edges' far slots.
     """
     pairs, _ = joint_keys([near.near_slots, far.near_slots], states.rows)
     count = int(pairs.max()) + 1

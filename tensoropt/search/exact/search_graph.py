@@ -14,30 +14,23 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.message_passing import WeightedBounds, warm_bounds
 from tensoropt.search.bounds.passes import sweep_additions
+from tensoropt.search.effort import MERGED, MESSAGE_PRICE, PRUNED_AGAIN
 from tensoropt.search.exact.edge_table import EdgeTable, End, edge_table, merge_parallel
 from tensoropt.search.flat.flat_graph import Cells, FlatEdge, FlatGraph
-from tensoropt.search.joint_slots import joint_keys
+from tensoropt.search.flat.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Compute, Memo
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.frontier import ELIMINATIONS
-from tensoropt.search.pareto.merge import MERGED
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table, multiply
+from tensoropt.search.tolerances import ALIKE_EDGES
 
 __all__ = ["SearchGraph", "joint_near_slots"]
 
-# Messages along an edge, and from a node, take as many additions, besides those of points.
-_PASSED = 1e4
-# A graph is pruned anew after so many times the additions that this takes. With 4 to 10 times
-# searches of the zoo take as long, with as many up to twice as long.
-_AGAIN = 6
-# Edges are alike where at most this share of them have tables of their own.
-_ALIKE = 0.55
-
 
 class Pruning(NamedTuple):
-    """How a graph was pruned last, and how many additions were left to it then."""
+    """The arguments of the last pruning of a graph, and the additions left at that time."""
 
     weights: Sequence[Weights]
     region: SearchRegion
@@ -46,33 +39,32 @@ class Pruning(NamedTuple):
 
 
 class SearchGraph:
-    """Nodes with states, at most one edge between two nodes, and what is already decided.
+    """Nodes with states, at most one edge between two nodes, and a constant.
 
-    Edges have no direction for the search: they are stored from the lower numbered node and seen
-    from either end. Parallel edges are merged the moment they arise.
+    Edges have no direction: they are stored from the lower numbered node and seen from either end.
+    Parallel edges are merged at once.
 
-    Where there are bounds for W weights, nodes and edges hold what message passing has moved
-    between them. The least costs of all nodes together are below every strategy; a part of one
-    costs more than its share of them by its own cost and `messages` less `least`. Eliminations
-    keep that so: what is eliminated hands its least costs on to a neighbour.
+    If there are bounds for W weights, nodes and edges hold the costs that message passing has moved
+    between them. The sum of all nodes' least costs bounds every strategy. A partial strategy
+    exceeds its share of that sum by its own cost and `messages` less `least`. Eliminations keep
+    this: an eliminated node hands its least costs on to a neighbour.
 
     Attributes:
-        size: how many nodes the problem has.
+        size: the number of nodes of the problem.
         limits: see below.
-        nodes: for each remaining node its states' frontiers.
-        constant: one row, the frontier of all that depends on no remaining node any more.
+        nodes: the frontiers of the states of each remaining node.
+        constant: one row, the frontier of everything that no longer depends on a remaining node.
         counts: how often each kind of elimination was applied.
-        is_pruned_out: whether nothing is left of the graph, as no strategy lies in the search
-            region. Then it is not to be searched further.
-        pointers: what the identities of all points stand for.
+        is_pruned_out: whether no strategy lies in the search region. The graph must not be searched
+            further then.
+        pointers: the store of all identities.
         memo: of eliminations, while like ones are worked out once; else None.
-        grain: nanoseconds by which the points of a row are apart, where not all are wanted; 0
-            for all.
+        grain: nanoseconds by which the points of a row are apart, if not all are wanted; else 0.
         least: for each remaining node float64[W], the least costs of its states with their
-            messages, and of what has been eliminated into it.
+            messages, and of the nodes that were eliminated into it.
 
     Args:
-        problem: what is searched, or what was left of it.
+        problem: the problem to search, or the rest of one.
         limits: of points, additions and states.
     """
 
@@ -123,7 +115,10 @@ class SearchGraph:
         return self._flat(tables, self.pointers.branch())
 
     def _flat(self, tables: Sequence[Table], pointers: BackPointers) -> FlatGraph:
-        """The graph in flat arrays; ``tables`` has the states of all nodes, in ascending order."""
+        """Return the graph in flat arrays.
+
+        ``tables`` has the points of all nodes, in ascending order.
+        """
         place = {node: number for number, node in enumerate(sorted(self.nodes))}
         state = [table.row_of_points for table in tables]
         numbers: dict[int, int] = {}
@@ -170,8 +165,8 @@ class SearchGraph:
         }
 
     def prune(self, weights: Sequence[Weights], region: SearchRegion, sweeps: int) -> None:
-        """Find bounds, and drop all points that lie outside the search region by them, now and in
-        all eliminations that follow."""
+        """Compute bounds, and drop all points outside the search region, now and in later
+        eliminations."""
         bounds = self.bound(weights, sweeps)
         least = np.sum([self._settled, *self.least.values()], axis=0)
         bound_set = self._bound_set = BoundSet(weights, region, least)
@@ -189,26 +184,27 @@ class SearchGraph:
         self._pruning = Pruning(weights, region, sweeps, self.pointers.additions)
 
     def prune_again(self) -> bool:
-        """Prune anew, once eliminations have taken several times as much as that takes: bounds of
-        what is left are closer; returns whether it was. What a grain leaves out is no less then.
+        """Prune again once eliminations have cost several times as much; return whether it
+        happened.
+
+        Bounds of the remaining graph are closer. A graph with a grain is not pruned again.
         """
         if self._pruning is None or self.grain or not self._edges or self.is_pruned_out:
             return False
         weights, region, sweeps, additions = self._pruning
         taken = additions - self.pointers.additions
-        takes = _PASSED * (len(self.nodes) + len(self._edges))
-        if taken < _AGAIN * takes:  # points need not be counted
+        takes = MESSAGE_PRICE * (len(self.nodes) + len(self._edges))
+        if taken < PRUNED_AGAIN * takes:  # points need not be counted
             return False
         takes += sweep_additions(sweeps, self.points, len(weights)) / MERGED
-        if taken < _AGAIN * takes:
+        if taken < PRUNED_AGAIN * takes:
             return False
         self.pointers.spend(takes)
         self.prune(weights, region, sweeps)
         return True
 
     def copy(self, limits: SearchLimits | None = None) -> SearchGraph:
-        """Another graph of the same, to be simplified by itself, within limits of its own if
-        given."""
+        """Return an independent copy, within limits of its own if given."""
         other = object.__new__(SearchGraph)
         other.__dict__.update(self.__dict__)
         other.limits = limits or self.limits
@@ -225,10 +221,10 @@ class SearchGraph:
     def made(
         self, kind: str, tables: list[Table], slots: Sequence[Int64Array], compute: Compute
     ) -> Table:
-        """What ``compute`` makes of tables, by the memo if there is one; see `Memo.table`.
+        """Apply ``compute`` to tables, through the memo if there is one; see `Memo.table`.
 
-        What like subgraphs have in common is made without bounds, which differ: who calls this
-        drops what they rule out afterwards.
+        The memo's tables are made without bounds, which differ between like subgraphs: callers drop
+        points afterwards.
         """
         if self.memo is None:
             return compute(tables, self.pointers)
@@ -239,7 +235,8 @@ class SearchGraph:
             self._bound_set = bound_set
 
     def messages(self, node: int, but: int = -1) -> Float64Array:
-        """float64[states, W]: messages to ``node`` from its edges but the one to ``but``."""
+        """float64[states, W]: messages to ``node`` from all its edges, except the one to
+        ``but``."""
         found = np.zeros((self.states(node), self._settled.size))
         if found.shape[1] == 0:
             return found
@@ -250,10 +247,10 @@ class SearchGraph:
         return found
 
     def undominated(self, table: Table, rest: Float64Array) -> Table:
-        """The points that strategies in the search region can have, if there is one; without those
-        that the grain leaves out.
+        """Drop points outside the search region, if there is one, and those that the grain leaves
+        out.
 
-        Where there are none, the graph is pruned out: every strategy has a point of each table.
+        If no point is left, the graph is pruned out: every strategy has a point of each table.
         """
         if self._bound_set is not None:
             table = self._bound_set.undominated(table, rest)
@@ -263,7 +260,7 @@ class SearchGraph:
         return table
 
     def tidy(self, node: int) -> None:
-        """Leave out states of ``node`` that are in no point, and slots that are in no state."""
+        """Drop states of ``node`` without points, and slots without states."""
         if self._bound_set is None:  # nothing has been dropped
             return
         edges = [(far, self.stored(node, far)) for far in self.neighbours(node)]
@@ -277,9 +274,9 @@ class SearchGraph:
         self.restrict({node: np.flatnonzero(alive)})
 
     def restrict(self, kept: Mapping[int, Int64Array]) -> None:
-        """Leave out all states of nodes but these, and slots that are in none of them.
+        """Keep some states of nodes, and the slots that these have.
 
-        Where a node is left without any, the graph is pruned out instead.
+        If a node would keep none, the graph is pruned out instead.
         """
         fewer = {node: own for node, own in kept.items() if own.size < self.states(node)}
         self.is_pruned_out |= any(own.size == 0 for own in fewer.values())
@@ -294,25 +291,26 @@ class SearchGraph:
             self._edges[near, far] = edge.restrict(fewer.get(near), fewer.get(far))
 
     def neighbours(self, node: int) -> tuple[int, ...]:
-        """The nodes that ``node`` has an edge with, ascending."""
+        """The neighbours of ``node``, ascending."""
         return self._neighbours[node]
 
     def degree(self, node: int) -> int:
-        """How many neighbours ``node`` has."""
+        """The number of neighbours of ``node``."""
         return len(self._neighbours[node])
 
     def states(self, node: int) -> int:
-        """How many states ``node`` has."""
+        """The number of states of ``node``."""
         return self.nodes[node].rows
 
     @property
     def is_alike(self) -> bool:
-        """Whether many edges have the same table, as subgraphs have that are alike (`Memo`)."""
-        return len({id(edge.table) for edge in self._edges.values()}) <= _ALIKE * len(self._edges)
+        """Whether many edges share a table, which edges of like subgraphs do (`Memo`)."""
+        tables = {id(edge.table) for edge in self._edges.values()}
+        return len(tables) <= ALIKE_EDGES * len(self._edges)
 
     @property
     def points(self) -> int:
-        """Of all nodes and edges."""
+        """The number of points of all nodes and edges."""
         tables = [*self.nodes.values(), *(edge.table for edge in self._edges.values())]
         return sum(table.memory.size for table in tables)
 
@@ -322,7 +320,7 @@ class SearchGraph:
         return edge if near < far else edge.flip()
 
     def stored(self, near: int, far: int) -> EdgeTable:
-        """The edge between two nodes, seen from the lower numbered."""
+        """The edge between two nodes, seen from the lower numbered one."""
         return self._edges[min(near, far), max(near, far)]
 
     def end(self, node: int, far: int) -> End:
@@ -331,7 +329,7 @@ class SearchGraph:
         return edge.near if node < far else edge.far
 
     def connect(self, near: int, far: int, edge: EdgeTable) -> None:
-        """Add an edge, seen from ``near``, and merge it with one that is there already."""
+        """Add an edge, seen from ``near``, and merge it with an existing one."""
         if near > far:
             near, far, edge = far, near, edge.flip()
         if far in self._neighbours[near]:
@@ -354,22 +352,23 @@ class SearchGraph:
         )
 
     def disconnect(self, near: int, far: int) -> None:
-        """Take out an edge."""
+        """Remove an edge."""
         del self._edges[min(near, far), max(near, far)]
         for node, other in ((near, far), (far, near)):
             self._neighbours[node] = tuple(far for far in self._neighbours[node] if far != other)
 
     def remove(self, node: int) -> None:
-        """Take out a node and its remaining edges."""
+        """Remove a node and its remaining edges."""
         for neighbour in self.neighbours(node):
             self.disconnect(node, neighbour)
         del self._neighbours[node], self.nodes[node], self.least[node]
 
     def settle(self, points: Table, least: Float64Array) -> None:
-        """Multiply one row of points, which nothing else depends on, into the constant.
+        """Multiply one row of points, on which no node depends, into the constant.
 
         Args:
-            least: float64[W], the least costs of what they are of.
+            points: the row.
+            least: float64[W], the least costs of the points' nodes.
         """
         if self.is_pruned_out:
             return
@@ -380,6 +379,6 @@ class SearchGraph:
 
 
 def joint_near_slots(graph: SearchGraph, node: int, but: int) -> tuple[Int64Array, Int64Array]:
-    """``joint_keys`` of ``node``'s states over all its edges but the one to ``but``."""
+    """Apply ``joint_keys`` to the states of ``node``, over all its edges but the one to ``but``."""
     columns = [graph.end(node, far).slots for far in graph.neighbours(node) if far != but]
     return joint_keys(columns, graph.states(node))

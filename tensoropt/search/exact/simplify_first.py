@@ -1,7 +1,8 @@
-"""An exact frontier where eliminations come first, and bounds after them.
+"""An exact frontier by eliminations first, and bounds after them.
 
-In a problem of few cells most nodes can be eliminated at once: what comes of them has hardly more
-points than cells. Bounds of what remains are closer than those of the whole problem, and of less.
+In a problem of few cells most nodes can be eliminated at once, and the resulting tables have hardly
+more points than cells. Bounds of the remaining graph are closer than those of the whole problem,
+and cheaper.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.corner_gaps import proven_gap
 from tensoropt.search.bounds.message_passing import Bounds
 from tensoropt.search.bounds.weights import first_weights
+from tensoropt.search.effort import FIRST_SWEEPS, FIRST_WEIGHTS, PRUNING_SWEEPS, PRUNING_WEIGHTS
 from tensoropt.search.exact.ft_ldp import (
     eliminate_all,
     frontier_of,
@@ -32,26 +34,18 @@ from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
+from tensoropt.search.tolerances import LIKE_SUBGRAPHS
 from tensoropt.search.watch import interruptible, keep
 
 __all__ = ["simplified", "simplify_first"]
 
-# Pairs of weights, and how often costs are moved along all edges and back: at first, and when
-# strategies are known.
-_FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
-_WEIGHTS, _SWEEPS = 16, 8
-# Eliminations without bounds are tried with this part of all additions.
-_PLAIN = 8
-# A search of all states takes about so many times as many additions as that of promising ones.
-_OF_ALL = 40
-# Where bounds leave more than this share of all points, like subgraphs are worth more: they are
-# searched once, where bounds would leave out different points of each.
-_MOST_LEFT = 2 / 3
-
 
 def simplified(problem: Problem, limits: SearchLimits) -> SearchGraph | None:
-    """A problem of few cells as a graph without nodes of which few points come (`simplify`); None
-    where there are more cells, or tables become too large."""
+    """Return a problem as a simplified graph (`simplify`).
+
+    Returns:
+        None where the problem has too many cells, or its tables become too large.
+    """
     if sum(edge.time.size for edge in problem.edges) > limits.simplified_cells:
         return None
     try:
@@ -66,25 +60,25 @@ def simplified(problem: Problem, limits: SearchLimits) -> SearchGraph | None:
 def simplify_first(
     problem: Problem, epsilon: float, limits: SearchLimits, simple: SearchGraph | None = None
 ) -> Outcome:
-    """The frontier of a problem with few cells.
+    """Return the frontier of a problem with few cells.
 
-    Where few states are left and eliminations take few points, they are all there is. Otherwise
-    bounds of the simplified graph for several weights say which states are promising: with these
-    alone it is searched, as by the paper's algorithm 2. What by new bounds cannot better the
-    strategies found is left out, and the rest is searched: the two together are the exact frontier.
-    Where little is left out, like subgraphs are searched once, if there are any; else the rest with
-    fewer additions.
+    If few states remain and eliminations take few points, they give the frontier. Otherwise bounds
+    of the simplified graph for several weights say which states are promising, and the graph is
+    searched with these alone by the paper's algorithm 2. New bounds then drop everything that
+    cannot better the strategies found, and the remaining graph is searched: both results together
+    are the exact frontier. Where bounds drop little, like subgraphs are searched once, if there are
+    any; else the remaining graph gets fewer additions.
 
     Args:
         problem: with costs that are not negative.
-        epsilon: only what is better by more than a factor of 1 + epsilon counts.
+        epsilon: strategies count that are better by more than a factor of 1 + epsilon.
         limits: of cells and states.
-        simple: the problem `simplified`, if it was; it stays as it is.
+        simple: the `simplified` problem, if it was made; it is not changed.
 
     Returns:
-        Too large where there are too many cells or states, tables of points become too large or
-        are about to, or heuristic eliminations are needed; then with what was found among
-        promising states, if the search came so far.
+        Too large where there are too many cells or states, tables become too large or are about to,
+            or heuristic eliminations are needed; then with the frontier of promising states, if it
+            was found.
     """
     graph = simple or simplified(problem, limits)
     if graph is None:
@@ -93,7 +87,7 @@ def simplify_first(
     if left > limits.simplified_states(len(graph.nodes)):
         return Outcome(None, is_too_large=True)
     if left <= limits.plain_states:
-        additions = limits.table_additions / _PLAIN
+        additions = limits.plain_share * limits.table_additions
         within = replace(limits, table_points=limits.plain_points, table_additions=additions)
         plain = graph.copy(within)
         outcome = or_too_large(lambda: solve_graph(plain, None, 0.0, limits.branch_states))
@@ -103,9 +97,9 @@ def simplify_first(
 
 
 def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: SearchLimits) -> Outcome:
-    weights = first_weights(problem, None, _FIRST_WEIGHTS)
-    bounds = graph.copy().bound(weights, _FIRST_SWEEPS)
-    few = replace(limits, table_additions=limits.table_additions / _OF_ALL)
+    weights = first_weights(problem, None, FIRST_WEIGHTS)
+    bounds = graph.copy().bound(weights, FIRST_SWEEPS)
+    few = replace(limits, table_additions=limits.promising_share * limits.table_additions)
     promising = graph.copy(few)
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
     eliminate_all(promising, limits.branch_states)
@@ -117,11 +111,11 @@ def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: Search
     rest = graph.copy()
     region = SearchRegion.below(known.memory, known.time, epsilon)
     better = BoundSet(weights, region)
-    # Bounds for other weights are of less, once the first ones have left out what they can.
+    # Bounds for other weights are cheaper once the first ones have dropped states.
     rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
     if not rest.is_pruned_out:
-        rest.prune(first_weights(problem, known, _WEIGHTS), region, _SWEEPS)
-    if not rest.is_pruned_out and rest.points > _MOST_LEFT * graph.points:
+        rest.prune(first_weights(problem, known, PRUNING_WEIGHTS), region, PRUNING_SWEEPS)
+    if not rest.is_pruned_out and rest.points > LIKE_SUBGRAPHS * graph.points:
         if graph.is_alike:
             rest = graph.copy()
             rest.memo = Memo()
@@ -139,7 +133,8 @@ def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: Search
 def _with_gap(
     known: Frontier, weights: Sequence[Weights], bounds: Mapping[int, Float64Array]
 ) -> Frontier:
-    """A frontier with the gap that bounds of all states prove, float64[states, W] of each node."""
+    """Add the gap that bounds of all states prove to a frontier; bounds are float64[states, W]
+    of each node."""
     rows = np.ascontiguousarray(np.concatenate(list(bounds.values())).T)
     lines = [
         Bounds(pair, float(row.min()), row, row[:0])

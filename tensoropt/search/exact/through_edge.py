@@ -18,9 +18,9 @@ from tensoropt.search.watch import look_at_clock
 __all__ = ["through_edge"]
 
 
-# Triples of the general case that are listed at once.
+# Triples of the general case that are listed at once: 40 MiB.
 _TRIPLES = 1 << 20
-# Larger keys to sort by would leave too little room.
+# Keys for sorting stay below this, to fit 64 bits.
 _LARGEST_KEY = 2**62
 
 
@@ -35,16 +35,17 @@ def through_edge(
     """Minimise out the near end of an edge.
 
     Row ``b * far_count + t`` of the result is the union, over the rows of ``left`` in batch ``b``,
-    of the row times the edge's cell from the row's slot to ``t``. The states of the near node
-    that share a slot should already be one row: then this costs O(slots) products for each of the
-    far slots, where the paper's Algorithm 3 takes one for each pair of configurations.
+    of the row times the edge's cell from the row's slot to ``t``. States of the near node with the
+    same slot should already be one row: then this takes O(slots) products for each of the far
+    slots, where the paper's Algorithm 3 takes one for each pair of configurations.
 
     Args:
         left: the frontiers at the near end.
         batch: int64[rows], ascending: independent problems that share the edge.
         slots: int64[rows], the near slot of each row.
-        batches: how many batches there are.
+        batches: the number of batches.
         edge: the edge, seen from the near end.
+        pointers: the store of identities.
     """
     separable = _separable(edge)
     if separable is not None:
@@ -72,7 +73,7 @@ def _blocks(
     slots: Int64Array,
     count: int,
 ) -> Blocks:
-    """The products of some batches' rows and the cells of their slots, for each target."""
+    """Return the products of some batches' rows and the cells of their slots, for each target."""
     found = np.empty((5, (starts[-1] - starts[0]) * count), np.int64)
     size = 0
     for batch in range(starts.size - 1):
@@ -90,7 +91,7 @@ def _blocks(
 
 
 def _stack(tables: list[Table]) -> Table:
-    """One table of the rows of all."""
+    """Join the rows of all tables."""
     return Table(
         np.concatenate([[0], *(table.sizes for table in tables)]).cumsum(),
         np.concatenate([table.memory for table in tables]),
@@ -101,7 +102,7 @@ def _stack(tables: list[Table]) -> Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Separable:
-    """Cells of one point each whose memory is a sum of one part per end (mostly both zero)."""
+    """Cells of one point each, whose memory is a sum of one number per end (mostly both 0)."""
 
     near_memory: Int64Array
     far_memory: Int64Array
@@ -133,9 +134,10 @@ def _by_running_minimum(
     edge: _Separable,
     pointers: BackPointers,
 ) -> Table:
-    """The separable case: all targets see the points in one order of memory, so sort them once.
+    """Minimise out the near end of a separable edge.
 
-    For each target then: add the edge's times and keep what falls below the running minimum.
+    All targets see the points in one order of memory, so they are sorted once. Then each target
+    adds the edge's times and keeps the points below the running minimum.
     """
     row = left.row_of_points
     slot, group = slots[row], batch[row]
@@ -159,7 +161,7 @@ def _by_running_minimum(
 
 
 def _by_group(group: Int64Array, memory: Int64Array) -> Int64Array:
-    """The order by group, within it by memory, within that as it was."""
+    """Return the order by group, then by memory; ties keep their order."""
     low = int(memory.min(initial=0))
     span = int(memory.max(initial=0)) - low + 1
     order: Int64Array
@@ -180,19 +182,20 @@ def _fall(
     cheapest: Int64Array,
     dearest: Int64Array,
 ) -> Int64Array:
-    """int64[survivors, 3]: row, point and time of every batch's frontier at every target.
+    """Return int64[survivors, 3]: row, point and time of every batch's frontier at every target.
 
     Args:
-        starts: int64[batches + 1], where each batch's points start, which are by memory.
+        starts: int64[batches + 1], where each batch's points begin, which are sorted by memory.
+        memory, time, slot: int64[points].
         edge: int64[targets, slots], times.
-        cheapest, dearest: int64[slots], the least and most of them over the targets.
+        cheapest, dearest: int64[slots], the least and highest of them over the targets.
     """
     count = edge.shape[0]
     found = np.empty((1024, 3), np.int64)
     size = 0
     undominated = np.empty(memory.size, np.int64)
     for batch in range(starts.size - 1):
-        # No point wins that cannot even with its cheapest cell against an earlier one's dearest.
+        # Drop points that lose with their cheapest cell against an earlier one's dearest.
         points = 0
         bound = np.iinfo(np.int64).max
         for point in range(starts[batch], starts[batch + 1]):

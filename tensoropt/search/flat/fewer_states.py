@@ -19,8 +19,7 @@ __all__ = ["NEW", "FewerStates", "fewer_states"]
 NEW = -1
 """The old number of a state that did not exist before."""
 
-# A node's states may grow by at most this factor when neighbours are folded into it. Set with the
-# zoo's graphs on 8 devices.
+# A node's states may grow by at most this factor when neighbours are folded into it.
 _GROWTH = 50
 # Most points of a node that holds costs which depend on no choice.
 _APART = 16

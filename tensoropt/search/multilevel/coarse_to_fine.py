@@ -30,38 +30,38 @@ def coarse_to_fine(
     epsilon: float = 0.001,
     limits: SearchLimits = DEFAULT_LIMITS,
 ) -> tuple[GraphProblem, Frontier]:
-    """The frontier on the last of some meshes, found on the first and refined from mesh to mesh.
+    """Return the frontier on the last of some meshes, found on the first and refined from mesh to
+    mesh.
 
     With the axes of a mesh, an operator's configurations grow exponentially, and so do a tensor's
     layouts. So, as Tofu's recursion (section 5.2) partitions between groups of devices before it
     does within, the problem is first solved on a mesh of few axes, one for each level of links;
     then an axis is split in two. Every strategy of the coarse mesh is one of the finer mesh, in
-    which both new axes split what the old one did: the finer search begins with these as its
-    incumbent, they prove most other configurations to be in no better strategy, and the frontier
-    never gets worse. (Coarse-to-fine dynamic programming: Raphael, 2001.) Each mesh is
-    searched by `series_parallel_hull` where the graph is series-parallel, else by
+    which both new axes split the dimensions of the old one. The finer search begins with these
+    strategies as its incumbent; they prove most other configurations to be in no better strategy,
+    and the frontier never gets worse. (Coarse-to-fine dynamic programming: Raphael, 2001.) Each
+    mesh is searched by `series_parallel_hull` where the graph is series-parallel, else by
     `supported_frontier`, and the last by `branch_and_bound`, too, where that leaves a wider gap.
 
-    What is given up: every operator uses an axis of the last mesh whole or not at all. The proven
-    gap, ``within``, is against all strategies on the last mesh; none is known for what axes of
-    their own would gain.
+    Not found are strategies in which an operator uses part of an axis of the last mesh. The proven
+    gap, ``within``, is against all strategies on the last mesh; the gain from more axes is not
+    bounded.
 
     Args:
         build: makes the problem of a mesh.
         meshes: each one the mesh before with one axis split in two.
-        epsilon: a mesh is searched until its frontier is proven to be as near, or the search gives
-            up; more than 0.
+        epsilon: the gap at which the search of a mesh ends; more than 0.
         limits: of the search on each mesh.
 
     Returns:
-        The problem on the last mesh, or on the one that the search was ended on, and its frontier;
-        of data parallelism alone, if somebody interrupted it before the first frontier.
+        The problem on the last mesh, or on the mesh on which the search was ended, and its
+            frontier. If it was interrupted before the first frontier, that of data parallelism.
     """
     tell(f"mesh {meshes[0].mesh}", 0, len(meshes))
     problem = build(meshes[0].mesh)
 
     def on_mesh(mesh: GraphProblem, incumbent: Frontier | None, *, last: bool) -> Outcome:
-        # Few points of a hull, which is found without an incumbent, will do on a coarse mesh.
+        # A coarse mesh needs few points of a hull, which is found without an incumbent.
         gap = epsilon if last else max(epsilon, limits.coarse_gap)
         outcome = series_parallel_hull(mesh.problem, incumbent, gap, limits)
         if not outcome.is_too_large:
@@ -101,10 +101,10 @@ def coarse_to_fine(
 def _lift(
     coarse: GraphProblem, frontier: Frontier, fine: GraphProblem, step: Refinement
 ) -> Frontier:
-    """A frontier's strategies on the finer mesh: both new axes split what the old one did.
+    """Return a frontier's strategies on the finer mesh: both new axes split as the old one did.
 
-    Nearly always an option does just that. A loader's only option may split more, where an extent
-    is divisible by one of the new axes alone; so costs are computed anew.
+    Nearly always an option does exactly this. A loader's only option may split more, where an
+    extent is divisible by one of the new axes alone; so costs are computed anew.
     """
     assert step.split is not None
     strategies = np.empty_like(frontier.strategies)

@@ -18,11 +18,12 @@ _ALWAYS = 4
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """A mesh, and how it came of the one before it.
+    """A mesh, and the axis of the mesh before it that was split.
 
     Attributes:
         mesh: the devices.
-        split: the axis of the mesh before that became this axis and the next; None for the first.
+        split: the axis of the mesh before that became this axis and the next; None for the first
+            mesh.
     """
 
     mesh: Mesh
@@ -30,10 +31,11 @@ class Refinement:
 
 
 def most_axes(rank: int) -> int:
-    """On how many mesh axes tensors of a rank can be searched: four, more for low ranks.
+    """Return the most mesh axes on which tensors of a rank can be searched: four, more for low
+    ranks.
 
-    All layouts of a tensor are enumerated for resharding: with 5 axes a tensor of rank 4 has
-    21,872 of them, with 4 axes 2,424.
+    All layouts of a tensor are enumerated for resharding: with 5 axes a tensor of rank 4 has 21,872
+    of them, with 4 axes 2,424.
     """
     count = _ALWAYS
     while layouts(rank, count + 1) <= _MOST_LAYOUTS:
@@ -42,8 +44,10 @@ def most_axes(rank: int) -> int:
 
 
 def layouts(rank: int, axes: int) -> int:
-    """How many layouts a tensor has: each axis on a dimension, in any order there, or on none
-    and replicated or partial."""
+    """Return the number of layouts of a tensor.
+
+    Each axis is on a dimension, in any order there, or on none and replicated or partial.
+    """
     return sum(
         comb(axes, split) * prod(range(rank, rank + split)) * 2 ** (axes - split)
         for split in range(axes + 1)
@@ -52,12 +56,12 @@ def layouts(rank: int, axes: int) -> int:
 
 @lru_cache(maxsize=256)
 def refinements(levels: Sequence[int], most: int) -> tuple[Refinement, ...]:
-    """From the coarsest mesh to one of at most ``most`` axes, one axis split at a time.
+    """Return meshes from the coarsest to one of at most ``most`` axes, one axis split at a time.
 
     The coarsest mesh has an axis for every level of links and prime number: 24 machines of 8
-    devices are [8,3,8]. Of its axes the innermost that is no prime is split first, then the
-    largest, the outermost of several, as evenly as can be. The last mesh is the one of all prime
-    axes where it has at most ``most``. Where even the coarsest has more, it is all there is.
+    devices are [8,3,8]. The innermost axis that is no prime is split first, then the largest, the
+    outermost of several, as evenly as possible. The last mesh has all prime axes if these are at
+    most ``most``. If even the coarsest mesh has more, it is the only one.
 
     Args:
         levels: counts of every level, outermost first, as `Mesh.of` takes them.
@@ -81,7 +85,7 @@ def refinements(levels: Sequence[int], most: int) -> tuple[Refinement, ...]:
 
 
 def _next(sizes: Sequence[int], *, first: bool) -> int | None:
-    """The axis to split; None where all are primes."""
+    """Return the axis to split; None where all are primes."""
     composite = [axis for axis, size in enumerate(sizes) if len(prime_factors(size)) > 1]
     if not composite:
         return None

@@ -8,14 +8,12 @@ from typing import TypeAlias
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int32Array, Int64Array
+from tensoropt.search.effort import BETWEEN
 
 __all__ = ["Cost", "between", "gap", "hull_of", "hull_slopes", "slope"]
 
 Cost: TypeAlias = tuple[int, int]
 """Memory and time of a strategy."""
-
-# Most strategies between two neighbours, in each order.
-_BETWEEN = 24
 
 
 def gap(pair: tuple[Cost, Cost]) -> float:
@@ -73,7 +71,7 @@ def between(strategies: Int32Array) -> Int32Array:
         different = np.flatnonzero(one != other)
         if different.size < 2:
             continue
-        steps = np.linspace(1, different.size - 1, min(_BETWEEN, different.size - 1))
+        steps = np.linspace(1, different.size - 1, min(BETWEEN, different.size - 1))
         for order in (different, different[::-1]):
             place = np.empty(one.size, dtype=np.int64)
             place[order] = np.arange(order.size)

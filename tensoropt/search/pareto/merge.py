@@ -16,23 +16,19 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import SearchSizeError
+from tensoropt.search.effort import BLOCK_PRICE, MERGED, RANGE_PRODUCTS, SURVIVOR_PRICE
 from tensoropt.search.pareto.insertion import Points, insert, products
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.threads import in_threads, threads_for
 
-__all__ = ["MERGED", "Blocks", "additions_of", "merged_products", "wider", "writing_of"]
+__all__ = ["Blocks", "additions_of", "merged_products", "wider", "writing_of"]
 
-MERGED = 15
-"""Additions of a sweep that take as long as one addition of points in a merge."""
 
 Blocks = tuple[Int64Array, ...]
 """Five arrays, see `merged_products`."""
 Survivors = tuple[Int64Array, Int64Array, Int64Array]
 
 _FEWEST_BINS, _MOST_BINS = 8, 4096
-# Products per point that are examined for two long ranges; additions that a pair of ranges takes
-# besides, and a surviving point.
-_LOOKED_AT, _BLOCK, _SURVIVOR = 8, 64, 40
 # Points of a run that are tested together, and those of a group within it that are tested next.
 _RUN, _FEW = 16, 4
 _PARTS = 4
@@ -49,13 +45,13 @@ def additions_of(left: Int64Array, right: Int64Array) -> float:
 
     All products of short ranges count; of long ranges only those near the frontier.
     """
-    looked_at = np.minimum(left * right, _LOOKED_AT * (left + right))
-    return float(looked_at.sum()) + _BLOCK * left.size
+    looked_at = np.minimum(left * right, RANGE_PRODUCTS * (left + right))
+    return float(looked_at.sum()) + BLOCK_PRICE * left.size
 
 
 def writing_of(survivors: int) -> float:
     """Return the additions that take as long as writing the surviving points."""
-    return _SURVIVOR * survivors
+    return SURVIVOR_PRICE * survivors
 
 
 def merged_products(left: Points, right: Points, blocks: Blocks, most_points: int) -> Survivors:

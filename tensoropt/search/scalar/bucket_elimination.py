@@ -1,4 +1,4 @@
-"""The least sum of tables by eliminating one node after the other: exact, for one objective."""
+"""The exact least sum of tables, by eliminating one node after the other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tensoropt.search.elimination_queue import EliminationQueue
 __all__ = ["Elimination", "fastest"]
 
 Scope = tuple[int, ...]
-"""Nodes that costs are over, by ascending number."""
+"""The nodes that costs depend on, by ascending number."""
 
 
 def fastest(problem: Problem, most_cells: int) -> Int32Array | None:
-    """int32[nodes], a strategy of least time; None where a table would have too many cells.
+    """Return int32[nodes], a strategy of least time; None where a table would have too many cells.
 
     Of equally good choices for a node the first is made.
     """
@@ -40,17 +40,17 @@ def _times(edge: Edge) -> Int64Array:
 
 
 class Elimination(NamedTuple):
-    """In which order nodes are eliminated, for any terms over some scopes.
+    """An order of elimination, for any terms with given scopes.
 
-    Bucket elimination (Dechter, 1999): of all terms that a node is in, the least over its choices
-    is a term over its neighbours. The node with the smallest such term is next. It takes time in
-    proportion to the cells of all tables that are added up.
+    Bucket elimination (Dechter, 1999): the least over a node's choices, of the sum of all terms
+    with the node, is a term over its neighbours. The node with the smallest new term is next. The
+    time is proportional to the cells of all tables that are added.
 
     Attributes:
-        scope_first, scope: of every term, those that are given first, then those that steps make.
-        nodes: int64[steps], what each eliminates; its new term is over the other nodes.
-        input_first, inputs: the terms that each step adds up.
-        given: how many terms are given.
+        scope_first, scope: the scope of every term, given terms first, then those that steps make.
+        nodes: int64[steps], the node that each step eliminates.
+        input_first, inputs: the terms that each step adds.
+        given: the number of given terms.
     """
 
     scope_first: Int64Array
@@ -64,12 +64,12 @@ class Elimination(NamedTuple):
     def of(
         cls, counts: Sequence[int], scopes: Sequence[Scope], free: Sequence[bool]
     ) -> Elimination:
-        """An order that is good where nodes have some ``counts`` of choices.
+        """Return a good order for nodes with some ``counts`` of choices.
 
         Args:
             counts: of every node.
-            scopes: of the terms that are to be given.
-            free: whether a node may have more than one choice: the others are in no scope.
+            scopes: of the given terms.
+            free: whether a node may have several choices; other nodes are in no scope.
         """
         terms = [tuple(node for node in scope if free[node]) for scope in scopes]
         own: list[set[int]] = [set() for _ in counts]
@@ -100,12 +100,13 @@ class Elimination(NamedTuple):
         return cls(*_rows(terms), np.array(nodes, dtype=np.int64), *_rows(inputs), len(scopes))
 
     def least(self, counts: Int64Array, tables: Int64Array, most_cells: int) -> Int64Array | None:
-        """The choice for every node with the least sum; None where tables would be too large.
+        """Return the choice for every node with the least sum; None where tables would be too
+        large.
 
         Args:
-            counts: how many choices each node has now.
-            tables: the cells of all terms that are given, one term after the other.
-            most_cells: the most cells that a table may have.
+            counts: the number of choices of each node.
+            tables: the cells of all given terms, one term after the other.
+            most_cells: the most cells of a table.
         """
         first = _places(self, counts, most_cells)
         if first.size == 0:
@@ -121,14 +122,14 @@ def _cells(counts: Sequence[int], nodes: Iterable[int]) -> int:
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> tuple[Int64Array, Int64Array]:
-    """Where each row begins, and all after one another."""
+    """Return where each row begins, and all rows joined."""
     first = offsets_of([len(row) for row in rows])
     return first, np.array([number for row in rows for number in row], dtype=np.int64)
 
 
 @numba.njit(cache=True, nogil=True)
 def _places(order: Elimination, counts: Int64Array, most_cells: int) -> Int64Array:
-    """Where the cells of every term begin; empty where a table has too many."""
+    """Return where the cells of every term begin; empty where a table has too many."""
     scope_first, scope, nodes, given = order.scope_first, order.scope, order.nodes, order.given
     first = np.zeros(scope_first.size, dtype=np.int64)
     for term in range(scope_first.size - 1):
@@ -148,7 +149,7 @@ def _places(order: Elimination, counts: Int64Array, most_cells: int) -> Int64Arr
 def _eliminate(
     order: Elimination, counts: Int64Array, first: Int64Array, cells: Int64Array
 ) -> Int64Array:
-    """All steps, and the choices that they lead to."""
+    """Do all steps; return the choices with the least sum."""
     scope_first, scope, nodes, input_first, inputs, given = order
     best = np.zeros(first[-1] - first[given], dtype=np.int32)
     for step in range(nodes.size):
@@ -195,7 +196,8 @@ def _least(
     out: Int64Array,
     best: Int32Array,
 ) -> None:
-    """The least sum of some terms over one node's choices, and the choice, for the rest's."""
+    """Write the least sum of some terms over one node's choices, and the choice, for all other
+    choices."""
     last = rest.size - 1
     width = counts[rest[last]] if last >= 0 else 1
     index = np.zeros(rest.size, dtype=np.int64)

@@ -1,11 +1,11 @@
-"""Strategies of least weighted cost, by exact search of large neighbourhoods of a known one.
+"""Strategies of low weighted cost, by exact search of large neighbourhoods of a known strategy.
 
-Bounds say which configurations are promising, but where hundreds of operators have dozens that cost
-nearly the same, the best of each do not fit together. What fits a known strategy is found by
-looking at each node with its neighbours as they are; of all that is found the best combination is
-computed exactly (bucket elimination), and is the next known strategy (large neighbourhood search,
-Shaw, "Using constraint programming and local search methods to solve vehicle routing problems",
-1998).
+Bounds say which configurations are promising, but where hundreds of operators have dozens of
+configurations with nearly the same cost, the best of each do not fit together. Configurations that
+fit a known strategy are found at each node with its neighbours fixed. The best combination of all
+these is computed exactly (bucket elimination), and is the next known strategy (large neighbourhood
+search: Shaw, "Using constraint programming and local search methods to solve vehicle routing
+problems", 1998).
 """
 
 from __future__ import annotations
@@ -18,24 +18,17 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.bounds.passes import Tables, cells_of
+from tensoropt.search.effort import NEAREST, NEIGHBOURHOOD_ROUNDS, PROMISING, TYPICAL_CHOICES
 from tensoropt.search.flat.incidence import Incidence
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.bucket_elimination import Elimination
+from tensoropt.search.tolerances import LEAST_GAIN
 
 __all__ = ["Neighbourhoods"]
 
 
-# Each node's best for a weight are looked at in any case.
-_PROMISING = 8
-# Configurations of a node in a neighbourhood, about.
-_TYPICAL = 16
-# How many configurations of a node are looked at from each side; fewer where that is too much.
-_BEST = (6, 3, 1)
 _MOST_CELLS = 1 << 20
-_MOST_ROUNDS = 5
-# The share by which a neighbour is better for its own neighbours to be looked at.
-_LEAST_GAIN = 1e-4
-# Weighted costs are whole numbers below this.
+# Weighted costs are scaled to whole numbers below this.
 _LARGEST = 2**60
 
 
@@ -48,38 +41,38 @@ class Neighbourhoods:
 
     def __init__(self, table: WeightedBounds) -> None:
         self._table = table
-        # An order of elimination that is good for many neighbourhoods.
-        self._order = self._order_for(np.minimum(np.diff(table.start), _TYPICAL))
+        # An order of elimination that suits many neighbourhoods.
+        self._order = self._order_for(np.minimum(np.diff(table.start), TYPICAL_CHOICES))
 
     def of(self, table: WeightedBounds) -> Neighbourhoods:
-        """Those of the same problem with fewer configurations."""
+        """The neighbourhoods of the same problem with fewer configurations."""
         found = copy(self)
         found._table = table
         return found
 
     def cost(self, weights: Weights, strategy: Int32Array) -> float:
-        """What a strategy costs for some weights, but for what tables are rounded down."""
+        """Return the weighted cost of a strategy, with tables rounded down."""
         table = self._table
         costs = weights[0] * table.time + weights[1] * table.memory
         tables = table.tables([weights])
         return float(_cost(table.ends, tables, costs, strategy.astype(np.int64)))
 
     def near_bounds(self, bounds: Bounds) -> Int32Array:
-        """A strategy of little cost for the weights of some bounds, from what is best by them."""
+        """Return a strategy of low cost, from the configurations with the least bounds."""
         begin = _least_of_each(bounds.min_marginals, self._table.start)
         return self.improve(bounds.weights, begin, self.promising(bounds))
 
     def promising(self, bounds: Bounds) -> BoolArray:
         """bool[configurations of all nodes], some of each node with the lowest bounds."""
-        return _lowest(bounds.min_marginals, self._table.start, _PROMISING)
+        return _lowest(bounds.min_marginals, self._table.start, PROMISING)
 
     def improve(self, weights: Weights, strategy: Int32Array, promising: BoolArray) -> Int32Array:
-        """A strategy that no neighbour of it betters much.
+        """Return a strategy that no neighbour of it betters by much.
 
         Args:
             weights: of a nanosecond and of a byte.
-            strategy: to begin with.
-            promising: bool[configurations of all nodes], those to look at in any case.
+            strategy: the first strategy.
+            promising: bool[configurations of all nodes], part of every neighbourhood.
 
         Returns:
             int32[nodes].
@@ -90,10 +83,10 @@ class Neighbourhoods:
         tables, costs = table.tables([weights]), weights[0] * table.time + weights[1] * table.memory
         known = np.array(strategy, dtype=np.int64)
         least = _cost(table.ends, tables, costs, known)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(NEIGHBOURHOOD_ROUNDS):
             found = self._best_near(costs, tables, known, promising)
             cost = _cost(table.ends, tables, costs, found)
-            enough = cost >= least * (1 - _LEAST_GAIN)
+            enough = cost >= least * (1 - LEAST_GAIN)
             if cost < least:
                 known, least = found, cost
             if enough:
@@ -104,7 +97,7 @@ class Neighbourhoods:
         self, costs: Float64Array, tables: Tables, known: Int64Array, promising: BoolArray
     ) -> Int64Array:
         table = self._table
-        for count in _BEST:
+        for count in NEAREST:
             marks = promising.copy()
             marks[table.start[:-1] + known] = True
             _mark_near(table.ends, tables, costs, known, count, marks)
@@ -129,7 +122,7 @@ class Neighbourhoods:
 
 
 def _whole(cells: Float64Array) -> Int64Array:
-    """Whole numbers, so that sums are the same in any order."""
+    """Scale costs to whole numbers, so that sums do not depend on their order."""
     most = float(cells[-1])
     whole: Int64Array = np.rint((_LARGEST / most if most else 1.0) * cells[:-1]).astype(np.int64)
     return whole
@@ -137,7 +130,7 @@ def _whole(cells: Float64Array) -> Int64Array:
 
 @numba.njit(cache=True, nogil=True)
 def _least_of_each(costs: Float64Array, start: Int64Array) -> Int32Array:
-    """The first of every node's configurations that costs least."""
+    """Return the first of every node's configurations with the least cost."""
     found = np.empty(start.size - 1, dtype=np.int32)
     for node in range(found.size):
         found[node] = costs[start[node] : start[node + 1]].argmin()
@@ -146,12 +139,12 @@ def _least_of_each(costs: Float64Array, start: Int64Array) -> Int32Array:
 
 @numba.njit(cache=True, nogil=True)
 def _lowest(costs: Float64Array, start: Int64Array, count: int) -> BoolArray:
-    """So many of every node's configurations that cost least.
+    """Mark the configurations of every node that cost least.
 
     Args:
         costs: float64[configurations of all nodes].
-        start: int64[nodes + 1], where each node's configurations are.
-        count: for each node.
+        start: int64[nodes + 1], where each node's configurations begin.
+        count: the number for each node.
     """
     marks = np.zeros(costs.size, dtype=np.bool_)
     for node in range(start.size - 1):
@@ -162,7 +155,7 @@ def _lowest(costs: Float64Array, start: Int64Array, count: int) -> BoolArray:
 
 @numba.njit(cache=True, nogil=True)
 def _cost(ends: Incidence, tables: Tables, costs: Float64Array, known: Int64Array) -> float:
-    """What a strategy costs, but for what tables are rounded down."""
+    """Return the cost of a strategy, with tables rounded down."""
     start, slots, source, target = ends
     total = 0.0
     for node in range(known.size):
@@ -184,7 +177,8 @@ def _mark_near(
     count: int,
     marks: BoolArray,
 ) -> None:
-    """Mark configurations that are good beside all their node's neighbours, all but one, or one."""
+    """Mark configurations that are good beside all neighbours of their node, all but one, or
+    one."""
     start, slots, source, target = ends
     for node in range(start.size - 1):
         first, last = start[node], start[node + 1]
@@ -220,7 +214,7 @@ def _mark_near(
 
 @numba.njit(cache=True, nogil=True)
 def _mark_lowest(costs: Float64Array, count: int, marks: BoolArray) -> None:
-    """Mark so many of the lowest costs, the first of equal ones."""
+    """Mark the ``count`` lowest costs, the first of equal ones."""
     lowest = np.full(count, np.inf)
     places = np.zeros(count, dtype=np.int64)
     for place in range(costs.size):
@@ -238,10 +232,10 @@ def _mark_lowest(costs: Float64Array, count: int, marks: BoolArray) -> None:
 def _terms(
     ends: Incidence, tables: Tables, costs: Float64Array, kept: Int64Array, first: Int64Array
 ) -> Float64Array:
-    """What nodes and edges cost for configurations that are kept, one after the other; and more
-    than a strategy of them costs.
+    """Return the costs of nodes and edges for kept configurations, and last a cost above every
+    strategy's.
 
-    Nodes are without their least cost, which makes no difference.
+    The least cost of each node is subtracted, which changes no choice.
     """
     start, slots, source, target = ends
     size = kept.size + 1

@@ -1,15 +1,15 @@
-"""Products over (min, +) that leave out what cannot be least.
+"""Products over (min, +) without states that cannot be least.
 
     out(a, b) = min over states k of left(a, k) + right(k, b)
 
-States are alike: most of them cost more at a row than another state does whatever the column is. So
-a few states, the pivots, are compared with all others over all columns once,
+Many states are alike: at most rows they cost more than another state, whatever the column. So a few
+states, the pivots, are compared with all other states over all columns once,
 
     more(q, k) = max over columns b of right(q, b) - right(k, b),
 
-and k, if it is no pivot, is left out of row a where left(a, q) + more(q, k) <= left(a, k) for some
-pivot q: there q costs no more than k in any column. (For the choices of one node in a pairwise
-model that is Goldstein's criterion of dead-end elimination, 1994.) The result is the same, to the
+and a state k that is no pivot is left out of row a where left(a, q) + more(q, k) <= left(a, k) for
+some pivot q: there q costs no more than k in any column. (For the choices of one node in a pairwise
+model this is Goldstein's criterion of dead-end elimination, 1994.) The result is the same to the
 last unit.
 """
 
@@ -22,10 +22,10 @@ from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 
 __all__ = ["least_sums", "table_units"]
 
-# At most so many pivots: the states that are least themselves in most of some rows.
+# Most pivots: states that are least in most sampled rows; rows that are sampled.
 _PIVOTS = 16
 _SAMPLED_ROWS = 96
-# Columns of a table that become rows are read together, as many as numbers in a line of a cache.
+# Columns of a transposed table that are read at once: the numbers of a cache line.
 _TOGETHER = 16
 _MOST = np.int32(np.iinfo(np.int32).max)
 
@@ -34,17 +34,17 @@ _MOST = np.int32(np.iinfo(np.int32).max)
 def least_sums(
     left: Int32Array, right: Int32Array, scale: float, least: float, out: Float64Array
 ) -> tuple[int, float, float]:
-    """The least over some states of sums of two tables' units, as costs.
+    """Write the least over some states of sums of two tables' units, as costs.
 
     Args:
         left: int32[rows, states], at least 0.
         right: int32[states, columns], at least 0.
-        scale: units to a cost of 1.
-        least: what a sum of 0 units costs.
-        out: float64[rows, columns], where the costs go.
+        scale: units for a cost of 1.
+        least: the cost of a sum of 0 units.
+        out: float64[rows, columns], the costs.
 
     Returns:
-        How many sums were compared, and the least and the most of the costs.
+        The number of sums compared, and the least and the highest cost.
     """
     states = left.shape[1]
     pivots = _pivots(left)
@@ -69,7 +69,7 @@ def least_sums(
 
 @numba.njit(cache=True, nogil=True)
 def _pivots(left: Int32Array) -> Int64Array:
-    """The states that cost least in most rows."""
+    """Return the states that are least in most rows."""
     times = np.zeros(left.shape[1], np.int32)
     for row in range(0, left.shape[0], max(1, left.shape[0] // _SAMPLED_ROWS)):
         times[np.argmin(left[row])] += 1
@@ -82,7 +82,7 @@ def _pivots(left: Int32Array) -> Int64Array:
 
 @numba.njit(cache=True, nogil=True)
 def _more(pivots: Int64Array, right: Int32Array) -> Int32Array:
-    """int32[pivots, states], how much more each pivot costs than a state in any column."""
+    """int32[pivots, states], the most by which a pivot costs more than a state in a column."""
     found = np.empty((pivots.size, right.shape[0]), np.int32)
     for number in range(pivots.size):
         one = right[pivots[number]]
@@ -99,8 +99,10 @@ def _more(pivots: Int64Array, right: Int32Array) -> Int32Array:
 def _possible(
     left: Int32Array, pivots: Int64Array, more: Int32Array, limit: Int32Array, some: Int64Array
 ) -> int:
-    """The states that may be least in a row, into ``some``; returns how many. The last is written
-    again up to a multiple of four."""
+    """Write the states that may be least in a row to ``some``; return their number.
+
+    The last state is repeated up to a multiple of four.
+    """
     limit[:] = _MOST
     for number in range(pivots.size):
         own, beyond = left[pivots[number]], more[number]
@@ -117,13 +119,13 @@ def _possible(
 
 @numba.njit(cache=True, nogil=True)
 def _least_of_some(left: Int32Array, some: Int64Array, right: Int32Array, out: Int32Array) -> None:
-    """The least of every column over some states, in fours."""
+    """Write the least of every column over some states, four at a time."""
     for place in range(0, some.size, 4):
         first, second, third, fourth = some[place : place + 4]
         a, b, c, d = left[first], left[second], left[third], left[fourth]
         one, two, three, four = right[first], right[second], right[third], right[fourth]
         for column in range(out.size):
-            # Compiled code adds two of 32 bits to one of 64, which takes twice as long.
+            # Without the casts, compiled code adds to 64 bits, which takes twice as long.
             low = min(np.int32(one[column] + a), np.int32(two[column] + b))
             high = min(np.int32(three[column] + c), np.int32(four[column] + d))
             out[column] = min(out[column], min(low, high))
@@ -138,14 +140,14 @@ def table_units(
     more: Float64Array,
     scale: float,
 ) -> Int32Array:
-    """int32[rows, columns], some of a table's costs in whole units, rounded down.
+    """Return int32[rows, columns], some of a table's costs in whole units, rounded down.
 
     Args:
         table: float64[any, any].
-        is_across: whether its columns are rows here.
-        rows, columns: which of its.
-        more: float64[columns], to be added; with it no cost is below 0.
-        scale: units to a cost of 1.
+        is_across: whether the table is transposed.
+        rows, columns: the numbers of its rows and columns.
+        more: float64[columns], added so that no cost is below 0.
+        scale: units for a cost of 1.
     """
     found = np.empty((rows.size, columns.size), np.int32)
     if not is_across:

@@ -1,15 +1,15 @@
 """The least weighted cost of all strategies of a series-parallel problem.
 
-Three eliminations, the paper's (section 4.1) for one number a choice: a node with one neighbour is
-folded into it, a node with two becomes a link between them, and links that join the same two nodes
-become one, whose slots are the pairs of theirs. Chains, residual and Inception blocks with their
-variables come down to nothing so. A node that joins two others is eliminated by a product of
-matrices over (min, +) between slots of its neighbours, not their configurations:
+Three eliminations, the paper's (section 4.1) with one number for each choice: a node with one
+neighbour is folded into it, a node with two becomes a link between them, and two links between the
+same nodes become one, whose slots are pairs of theirs. Chains, residual blocks and Inception blocks
+with their variables are reduced to nothing. A node between two others is eliminated by a product of
+matrices over (min, +), between slots of its neighbours, not their configurations:
 
     T(a, b) = min over states k of A(a, s(k)) + cost(k) + B(s'(k), b).
 
-In which order, and between which slots, does not depend on costs. So the eliminations are worked
-out once, as expressions over nodes' costs and edges' tables, and evaluated for any weights. Equal
+The order and the slots do not depend on costs. So the eliminations are worked out once, as
+expressions over costs of nodes and tables of edges, and evaluated for any weights. Equal
 expressions, as of the layers of a network, are one. A product leaves out states that cannot be
 least (`tensoropt.search.scalar.least_sums`).
 """
@@ -27,7 +27,7 @@ from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.search.bounds.passes import whole_units
 from tensoropt.search.elimination_queue import EliminationQueue
 from tensoropt.search.flat.flat_graph import Cells, FlatGraph
-from tensoropt.search.joint_slots import joint_keys
+from tensoropt.search.flat.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Numbering
 from tensoropt.search.scalar.least_sums import least_sums, table_units
 from tensoropt.search.watch import look_at_clock
@@ -45,8 +45,8 @@ class _Costs:
 
     Args:
         array: the costs.
-        extremes: the least and the most of them, if they are known.
-        additions: that they took, in a product.
+        extremes: the least and the highest of them, if known.
+        additions: of the product that made them.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class _Costs:
 
     @property
     def extremes(self) -> tuple[float, float]:
-        """The least and the most of them."""
+        """The least and the highest cost."""
         if self._extremes is None:
             self._extremes = float(self.array.min()), float(self.array.max())
         return self._extremes
@@ -73,9 +73,9 @@ class LeastCost(NamedTuple):
     """The least weighted cost of all strategies.
 
     Attributes:
-        cost: the least, or less by some 2**-30 of it, as tables are rounded down.
-        strategy: int32[nodes], the states of a strategy that has it, to within as much.
-        additions: that it took.
+        cost: the least cost, or less by about 2**-30 of it, since tables are rounded down.
+        strategy: int32[nodes], the states of a strategy with this cost, up to the same share.
+        additions: the additions of the evaluation.
     """
 
     cost: float
@@ -86,21 +86,21 @@ class LeastCost(NamedTuple):
 def weighted_elimination(
     graph: FlatGraph, most_work: float = inf, alive: BoolArray | None = None
 ) -> WeightedElimination | None:
-    """The eliminations of a graph's nodes, see `WeightedElimination`.
+    """Return the eliminations of a graph's nodes, see `WeightedElimination`.
 
     Returns:
-        None where the graph is not series-parallel, or a pair of weights would take more than
-        ``most_work`` additions.
+        None where the graph is not series-parallel, or a pair of weights takes more than
+            ``most_work`` additions.
     """
     found = WeightedElimination(graph, alive)
     return found if found.work <= most_work and found.work < inf else None
 
 
 def is_series_parallel(nodes: int, source: Sequence[int], target: Sequence[int]) -> bool:
-    """Whether eliminations of nodes with one neighbour or two reduce a graph to nothing.
+    """Whether eliminating nodes with one or two neighbours reduces a graph to nothing.
 
     Args:
-        nodes: how many there are.
+        nodes: the number of nodes.
         source, target: of each edge, the nodes that it joins.
     """
     beside: list[set[int]] = [set() for _ in range(nodes)]
@@ -125,12 +125,12 @@ def is_series_parallel(nodes: int, source: Sequence[int], target: Sequence[int])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Link:
-    """An edge, or what came of eliminations.
+    """An edge, or the result of eliminations.
 
     Attributes:
         ends: its nodes, the lower number first.
         slots: at each end int64[K], the slot of every configuration.
-        used: at each end int64[any], which slots these are, ascending.
+        used: at each end int64[any], the distinct slots, ascending.
         table: the number of its costs, [slots of the first end, slots of the second].
     """
 
@@ -144,12 +144,12 @@ class WeightedElimination:
     """The eliminations of all nodes of a graph, to be evaluated for any weights.
 
     Args:
-        graph: whose costs are weighted.
-        alive: bool[states of all nodes], those that a strategy may have; all where not given.
+        graph: its costs are weighted.
+        alive: bool[states of all nodes] that a strategy may have; all if not given.
 
     Attributes:
-        work: additions for one pair of weights at most, in products, which leave out most;
-            infinite where the graph is not series-parallel.
+        work: the most additions for one pair of weights; infinite where the graph is not
+            series-parallel. Products leave out most of them.
     """
 
     def __init__(self, graph: FlatGraph, alive: BoolArray | None = None) -> None:
@@ -158,12 +158,12 @@ class WeightedElimination:
         self._kept = [np.flatnonzero(own) for own in np.split(marks, start[1:-1])]
         self.work: float = 0
         self._numbers = Numbering()
-        # By number: memory and time of a node's states, cells of edges, and what follows from
-        # earlier numbers.
+        # By number: memory and time of a node's states, cells of edges, and formulas of earlier
+        # numbers.
         self._states: dict[int, tuple[Int64Array, Int64Array]] = {}
         self._cells: dict[int, Cells] = {}
         self._made: dict[int, _Formula] = {}
-        # In the order of elimination: a node, its costs by then and the links that it has left.
+        # In the order of elimination: a node, its costs at that time and its remaining links.
         self._steps: list[tuple[int, int, list[_Link]]] = []
         of_nodes = (np.split(own, start[1:-1]) for own in (graph.memory, graph.time))
         self._costs = []
@@ -188,7 +188,8 @@ class WeightedElimination:
                 queue.set(other, self._additions(other))
 
     def least(self, per_nanosecond: float, per_byte: float) -> LeastCost:
-        """The least of ``per_nanosecond`` * time + ``per_byte`` * memory, and whose it is."""
+        """Return the least of ``per_nanosecond`` * time + ``per_byte`` * memory, and its
+        strategy."""
         values: dict[int, _Costs] = {}
         for number, (memory, time) in self._states.items():
             values[number] = _Costs(per_nanosecond * time + per_byte * memory)
@@ -212,7 +213,8 @@ class WeightedElimination:
         return LeastCost(total, np.array(strategy, dtype=np.int32), additions)
 
     def _additions(self, node: int) -> float:
-        """To eliminate a node: 0 for a fold, infinite for one that joins three others or more."""
+        """The additions to eliminate a node: 0 for a fold, infinite for a node with three
+        neighbours."""
         beside = self._beside[node]
         if len(beside) != 2:
             return 0 if len(beside) < 2 else inf
@@ -220,7 +222,7 @@ class WeightedElimination:
         return ends * self._kept[node].size
 
     def _eliminate(self, node: int) -> list[int]:
-        """Take a node out; returns those that were beside it."""
+        """Eliminate a node; return its former neighbours."""
         others = sorted(self._beside[node])
         links = [self._beside[other].pop(node) for other in others]
         self._steps.append((node, self._costs[node], links))
@@ -245,7 +247,7 @@ class WeightedElimination:
         return others
 
     def _join(self, link: _Link) -> None:
-        """Put a link between its nodes; where they have one already, the sum of both."""
+        """Add a link between its nodes, to the sum with the link that they may already have."""
         low, high = link.ends
         known = self._beside[low].get(high)
         if known is not None:
@@ -262,38 +264,39 @@ class WeightedElimination:
         inputs: tuple[int, ...],
         *constants: int | Int64Array,
     ) -> int:
-        """The number of what a function makes of earlier values and constants."""
+        """The number of the result of a function of earlier values and constants."""
         number = self._numbers.of(function.__name__, *inputs, *constants)
         self._made.setdefault(number, (function, inputs, constants))
         return number
 
 
 def _link(ends: tuple[int, int], slots: Sequence[Int64Array], table: int) -> _Link:
-    """A link between two nodes, with the slots of their configurations."""
+    """Make a link between two nodes, with the slots of their configurations."""
     row, column = slots
     rows, columns = (own[joint_keys([own], own.size)[1]] for own in slots)
     return _Link(ends, (row, column), (rows, columns), table)
 
 
 def _some(costs: _Costs, kept: Int64Array) -> _Costs:
-    """The costs of some configurations."""
+    """Return the costs of some configurations."""
     return _Costs(costs.array[kept])
 
 
 def _added(costs: _Costs, more: _Costs) -> _Costs:
-    """A node's costs with what a neighbour was folded into them."""
+    """Add the gain from a folded neighbour to a node's costs."""
     return _Costs(costs.array + more.array)
 
 
 def _sum(one: _Costs, other: _Costs, *cells: Int64Array) -> _Costs:
-    """Two links' tables together, between pairs of their slots: rows and columns of each."""
+    """Add the tables of two links, between pairs of their slots: rows and columns of each."""
     found: Float64Array = one.array.take(cells[0], axis=0).take(cells[1], axis=1)
     found += other.array.take(cells[2], axis=0).take(cells[3], axis=1)
     return _Costs(found)
 
 
 def _gain(costs: _Costs, link: _Costs, end: int, here: Int64Array, there: Int64Array) -> _Costs:
-    """What the configurations of a node's only neighbour gain by the best of the node's."""
+    """Return the least cost of a node and its edge, for each configuration of its only
+    neighbour."""
     table = link.array.T if end else link.array
     least = np.full(len(table), inf)
     np.minimum.at(least, here, costs.array)
@@ -313,17 +316,16 @@ def _through(
     rows: Int64Array,
     columns: Int64Array,
 ) -> _Costs:
-    """The least over a node's states, for slots of its neighbours.
-
-    In whole units, rounded down (`tensoropt.search.bounds.passes`).
+    """Return the least over a node's states, for slots of its neighbours, in whole units rounded
+    down.
 
     Args:
-        costs: of its configurations.
+        costs: of the node's configurations.
         near, far: the tables of its two links.
-        near_end, far_end: at which of their ends it is.
+        near_end, far_end: the node's end of each link.
         state: of every configuration, by its pair of slots.
         at_near, at_far: int64[states], these slots.
-        rows, columns: slots at the other ends, of ``near`` and of ``far``.
+        rows, columns: slots at the other ends of ``near`` and of ``far``.
     """
     look_at_clock()
     states = np.full(at_near.size, inf)

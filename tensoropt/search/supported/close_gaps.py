@@ -17,23 +17,22 @@ import numpy as np
 from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.corner_gaps import narrowest, proven_gap_of_lines
-from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds, warm_bounds
+from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.weights import wide_runs, widest_gaps
+from tensoropt.search.effort import GAP_SWEEPS, MIXED_STRATEGIES
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.hull import between, hull_of
 from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.joining import joined, joined_with_between, proven, recombine
 from tensoropt.search.threads import in_threads
+from tensoropt.search.tolerances import ROUNDING
 from tensoropt.search.watch import keep, tell
 
 __all__ = ["close_gaps"]
 
 # Pairs of weights at a time: on every machine the same, so that the frontier is, too.
 _AT_ONCE = 2
-_SWEEPS = 1
-# Strategies of which all mixtures are searched.
-_MIXED = 3
 
 
 def close_gaps(
@@ -66,7 +65,7 @@ def close_gaps(
             break
         before = incumbent.within
         tell("least of all strategies", number, limits.closing_weights)
-        lines = warm_bounds(table, weights, _SWEEPS, bounds)
+        lines = warm_bounds(table, weights, GAP_SWEEPS, bounds)
         found = in_threads(partial(_least, table, incumbent), lines)
         bounds = [*bounds, *(line for line, _, _ in found)]
         spent += sum(additions for _, _, additions in found)
@@ -79,9 +78,9 @@ def close_gaps(
     tell("between strategies", 0, 1)
     incumbent = joined_with_between(problem, incumbent)
     groups = [
-        run[first : first + _MIXED]
+        run[first : first + MIXED_STRATEGIES]
         for run in wide_runs(incumbent, bounds, share)
-        for first in range(0, len(run) - 1, _MIXED - 1)
+        for first in range(0, len(run) - 1, MIXED_STRATEGIES - 1)
     ]
     more = recombine(problem, incumbent, groups, limits)
     return proven(joined(problem, incumbent, more), bounds, table.start), bounds

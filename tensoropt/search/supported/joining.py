@@ -1,4 +1,4 @@
-"""Known strategies together with those found, and exact recombination of known ones.
+"""KnownPoints strategies together with those found, and exact recombination of known ones.
 
 Where neighbours on a frontier's hull differ in many nodes, strategies with some nodes as in the one
 and some as in the other fill the gap between them (path relinking: Glover, "Tabu search and

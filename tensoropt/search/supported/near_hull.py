@@ -13,15 +13,13 @@ from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 from tensoropt.search.supported.joining import joined, proven
 from tensoropt.search.threads import in_threads
+from tensoropt.search.tolerances import PROVEN_SHARE
 from tensoropt.search.watch import keep, tell
 
 __all__ = ["near_hull"]
 
 # Weights at a time: on every machine the same, so that what is found is, too.
 _AT_ONCE = 2
-# What is known is searched no further where a bound says that it is as near as this share of
-# epsilon.
-_PROVEN = 0.05
 
 
 def near_hull(
@@ -56,7 +54,7 @@ def near_hull(
         tasks = [
             (each.weights, incumbent.strategies[place], near.promising(each))
             for each, place, cost in best
-            if cost > each.least * (1 + _PROVEN * epsilon)
+            if cost > each.least * (1 + PROVEN_SHARE * epsilon)
         ]
         found = in_threads(lambda task: near.improve(*task), tasks)
         incumbent = joined(problem, incumbent, np.array(found))

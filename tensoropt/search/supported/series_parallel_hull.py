@@ -25,15 +25,13 @@ from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.joining import joined, joined_with_between, recombine
 from tensoropt.search.threads import in_threads
+from tensoropt.search.tolerances import FILLED_GAP
 from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["series_parallel_hull"]
 
 # Pairs of weights at a time: on every machine the same, so that the frontier is, too.
 _AT_ONCE = 4
-# Gaps so many times as wide as epsilon are filled with all that is between two strategies, narrower
-# ones with little of it.
-_WIDE = 20
 
 
 @interruptible
@@ -80,7 +78,9 @@ def series_parallel_hull(
     keep(found)
     hull = pairwise(hull_of(found.memory, found.time))
     wide = [
-        ends for ends in hull if gap((found[ends[0]][:2], found[ends[1]][:2])) > _WIDE * epsilon
+        ends
+        for ends in hull
+        if gap((found[ends[0]][:2], found[ends[1]][:2])) > FILLED_GAP * epsilon
     ]
     return Outcome(proven(joined(problem, found, recombine(problem, found, wide, limits))))
 

@@ -14,7 +14,8 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.bounds.weights import first_weights, widest_gaps
-from tensoropt.search.branching.known import Points
+from tensoropt.search.branching.known_points import Points
+from tensoropt.search.effort import FEWEST_WEIGHTS, FIRST_LOOK_SWEEPS
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
@@ -26,11 +27,6 @@ from tensoropt.search.supported.near_hull import near_hull
 from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["FirstLook", "first_look", "supported_frontier"]
-
-# Of a first look.
-_SWEEPS = 2
-# Weights of a round, at least.
-_FEWEST = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +47,7 @@ class FirstLook:
 def first_look(problem: Problem) -> FirstLook:
     """Bounds and a strategy for one pair of weights, the mean worth of a byte."""
     table = WeightedBounds(problem)
-    bounds = table.bounds(1.0, problem.byte_worth, _SWEEPS)
+    bounds = table.bounds(1.0, problem.byte_worth, FIRST_LOOK_SWEEPS)
     known = joined(problem, None, Neighbourhoods(table).near_bounds(bounds)[None])
     return FirstLook(table, bounds, known)
 
@@ -116,11 +112,10 @@ def _round(
 ) -> tuple[Frontier, Sequence[Bounds]]:
     """The incumbent after a round, and all bounds so far, which prove its gap."""
     cells = max(1, sum(edge.time.size for edge in problem.edges))
-    sweeps = int(
-        max(1, min(size[1], limits.supported_round_additions / sweep_additions(1, cells, _FEWEST)))
-    )
-    most = limits.supported_round_additions / sweep_additions(sweeps, cells)
-    count = int(max(_FEWEST, min(size[0], most)))
+    additions = limits.supported_round_additions
+    sweeps = int(max(1, min(size[1], additions / sweep_additions(1, cells, FEWEST_WEIGHTS))))
+    most = additions / sweep_additions(sweeps, cells)
+    count = int(max(FEWEST_WEIGHTS, min(size[0], most)))
     if incumbent is None or len(earlier) < 2:  # of a first look, or none
         weights = first_weights(problem, incumbent, count)
     else:

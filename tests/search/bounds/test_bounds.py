@@ -14,8 +14,9 @@ from tensoropt.errors import OptionError
 from tensoropt.search import Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.corner_gaps import proven_gap
-from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
+from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.pareto.region import SearchRegion
+from tensoropt.search.tolerances import ROUNDING
 
 Maker = Callable[[int], Problem]
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tensoropt.search import Edge, Node, Problem
-from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
+from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.bounds.pendant_trees import pendant_edges, spanning_tree
+from tensoropt.search.tolerances import ROUNDING
 
 Maker = Callable[[int], Problem]
 

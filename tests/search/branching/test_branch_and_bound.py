@@ -13,7 +13,7 @@ from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Edge, Frontier, Node, Problem
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.branching.divide import at_hub, by_costs, sides
-from tensoropt.search.branching.part import Part
+from tensoropt.search.branching.subproblem import Subproblem
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.watch import Watch
@@ -60,7 +60,7 @@ def test_what_is_stated_holds_against_enumeration(
 def test_a_stage_may_leave_its_gap_to_the_next(
     positive_problem: Maker, covers: Covers, monkeypatch: pytest.MonkeyPatch, almost: float
 ) -> None:
-    monkeypatch.setattr(branching, "_ALMOST", almost)
+    monkeypatch.setattr(branching, "STAGE_REACHED", almost)
     for seed in range(8):
         problem = positive_problem(seed)
         found = branch_and_bound(problem, 0.001, SETTINGS[0]).found
@@ -112,7 +112,7 @@ def test_a_part_is_divided_at_a_node_of_few_states_and_many_neighbours() -> None
         return Edge.of(source, target, np.arange(pair[0]), np.arange(pair[1]), memory, time)
 
     edges = (edge(0, 1), edge(1, 2), edge(1, 3), edge(1, 4), edge(0, 2), edge(4, 5))
-    part = Part(FlatGraph.of(Problem(nodes, edges)))
+    part = Subproblem(FlatGraph.of(Problem(nodes, edges)))
     halves = at_hub(part)
     assert halves is not None
     one, other = halves
@@ -172,7 +172,7 @@ def test_a_chain_of_like_nodes_is_divided_in_the_middle() -> None:
     edges = tuple(
         Edge.of(number, number + 1, slots, slots, np.zeros_like(cost), cost) for number in range(8)
     )
-    part = Part(FlatGraph.of(Problem(nodes, edges)))
+    part = Subproblem(FlatGraph.of(Problem(nodes, edges)))
     part.bound([(1.0, 0.0), (1.0, 20.0), (1.0, 1e6)], 4, 0.0, 0.0)
     hull = part.hull()
     assert hull.memory.tolist() == [90, 180]
@@ -212,7 +212,7 @@ def test_a_part_is_divided_where_an_exchange_costs_most() -> None:
         )
         for number in range(2)
     )
-    part = Part(FlatGraph.of(Problem(nodes, edges)))
+    part = Subproblem(FlatGraph.of(Problem(nodes, edges)))
     assert at_hub(part) is None
     widest = slice(sizes[0], sizes[0] + sizes[1])
     weights = sides(part, 1.0)

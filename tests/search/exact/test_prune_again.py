@@ -30,7 +30,7 @@ def test_what_is_in_the_region_is_found(
     positive_problem: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After every elimination, however little it took."""
-    monkeypatch.setattr(search_graph, "_AGAIN", 0.0)
+    monkeypatch.setattr(search_graph, "PRUNED_AGAIN", 0.0)
     rng = np.random.default_rng(5)
     inside = 0
     for seed in range(40):

@@ -10,7 +10,7 @@ import pytest
 from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Edge, Node, Problem, frontier_tracking, threads
 from tensoropt.search.exact import through_edge as through_edge_module
-from tensoropt.search.joint_slots import joint_keys
+from tensoropt.search.flat.joint_slots import joint_keys
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.reduce import reduce_points
 from tensoropt.search.pareto.table import Table, multiply
@@ -35,7 +35,7 @@ def frontier_of(costs: set[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 16])
 def test_multiply_is_the_union_of_products(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_WORTH_A_THREAD", block)
+    monkeypatch.setattr(threads, "WORTH_A_THREAD", block)
     for seed in range(12):
         rng = np.random.default_rng(seed)
         top = int(rng.choice([5, 100, 10**15]))
@@ -85,7 +85,7 @@ def test_small_blocks_find_the_same_frontier(
     problem = Problem(nodes, edges)
     truth = brute_force(problem)
     assert frontier_tracking(problem).same_costs(truth)
-    monkeypatch.setattr(threads, "_WORTH_A_THREAD", 50)
+    monkeypatch.setattr(threads, "WORTH_A_THREAD", 50)
     monkeypatch.setattr(through_edge_module, "_TRIPLES", 100)
     found = frontier_tracking(problem)
     assert found.same_costs(truth)

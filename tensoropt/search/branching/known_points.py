@@ -17,7 +17,7 @@ from tensoropt.search.bounds.corner_gaps import Corners, corners_of
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.pareto.reduce import reduce_points
 
-__all__ = ["Known", "Points"]
+__all__ = ["KnownPoints", "Points"]
 
 
 class Points(NamedTuple):
@@ -33,7 +33,7 @@ class Points(NamedTuple):
     strategies: Int32Array
 
 
-class Known:
+class KnownPoints:
     """The points that no other known strategy is as good as in both costs.
 
     Args:

@@ -13,8 +13,9 @@ from tensoropt.errors import SearchSizeError
 from tensoropt.search.bounds.corner_gaps import Corners
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.passes import sweep_additions
-from tensoropt.search.branching.known import Points
+from tensoropt.search.branching.known_points import Points
 from tensoropt.search.branching.least_cost import least_cost
+from tensoropt.search.effort import INHERITED_MESSAGES
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.flat.fewer_states import NEW, fewer_states
@@ -24,17 +25,12 @@ from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.pareto.reduce import reduce_points
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
+from tensoropt.search.tolerances import FEW_CELLS
 
-__all__ = ["NO_CORNERS", "Hull", "Part"]
+__all__ = ["NO_CORNERS", "Hull", "Subproblem"]
 
 NO_CORNERS = np.zeros(0), np.zeros(0)
 """No corners."""
-
-
-# Bounds of other weights that leave at most this share of the cells are swept further among these.
-_FEW = 0.25
-# Bounds of a part from whose messages those of a smaller one begin.
-_BEGIN = 4
 
 
 class Hull(NamedTuple):
@@ -62,7 +58,7 @@ class Hull(NamedTuple):
         return np.clip(after - 1, 0, max(self.memory.size - 2, 0))
 
 
-class Part:
+class Subproblem:
     """Some states of a graph's nodes.
 
     Attributes:
@@ -122,13 +118,13 @@ class Part:
         """The bounds that are of the part itself, not of a larger one."""
         return [each for each in self.bounds if each.messages.size]
 
-    def mixtures(self, hull: Hull, points: Int64Array) -> Part:
+    def mixtures(self, hull: Hull, points: Int64Array) -> Subproblem:
         """All that mixes some supported points of the hull."""
         alive = np.zeros(self.configurations, dtype=np.bool_)
         alive[self.start[:-1] + hull.states[points]] = True
-        return Part(fewer_states(self.graph, alive).graph)
+        return Subproblem(fewer_states(self.graph, alive).graph)
 
-    def only(self, alive: BoolArray, inherited: Sequence[int] = ()) -> Part:
+    def only(self, alive: BoolArray, inherited: Sequence[int] = ()) -> Subproblem:
         """With some of its states, of each node at least one.
 
         Args:
@@ -147,16 +143,16 @@ class Part:
         ]
         weights = {each.weights for each in bounds}
         given = [line for line in self.lines() if line[0] not in weights]
-        part = Part(fewer.graph, bounds, given, is_simple=self.is_simple)
+        part = Subproblem(fewer.graph, bounds, given, is_simple=self.is_simple)
         part._begin = [
             replace(each, messages=each.messages[fewer.messages])
-            for each in (self.bounds[number] for number in inherited[:_BEGIN])
+            for each in (self.bounds[number] for number in inherited[:INHERITED_MESSAGES])
             if each.messages.size
         ]
         part.window, part.closed, part.failed = self.window, self.closed, self.failed
         return part
 
-    def simplified(self, limits: SearchLimits) -> Part:
+    def simplified(self, limits: SearchLimits) -> Subproblem:
         """The same without nodes of which few points come, to be bounded anew; or itself, if
         there are more of these than limits allow."""
         self.is_simple = True
@@ -165,7 +161,7 @@ class Part:
             simplify(graph)
         except SearchSizeError:
             return self
-        part = Part(graph.flat(), given=self.lines(), is_simple=True)
+        part = Subproblem(graph.flat(), given=self.lines(), is_simple=True)
         part.window, part.closed, part.failed = self.window, self.closed, self.failed
         return part
 
@@ -281,7 +277,7 @@ class Part:
         cost = float((time + weights[1] * memory).min())
         left = np.add.reduceat(min_marginals <= cost * (1 + slack), self.start[:-1])
         source, target = self.table.ends.source.node, self.table.ends.target.node
-        if (left[source] * left[target]).sum() > _FEW * self.cells:
+        if (left[source] * left[target]).sum() > FEW_CELLS * self.cells:
             return None
         least = (1 - share) * low.least + share * high.least
         messages = (1 - share) * low.messages + share * high.messages

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tensoropt.search import Problem
-from tensoropt.search.branching import part as parts
-from tensoropt.search.branching.part import Part
+from tensoropt.search.branching import subproblem as parts
+from tensoropt.search.branching.subproblem import Subproblem
 from tensoropt.search.flat.flat_graph import FlatGraph
 
 Maker = Callable[[int], Problem]
@@ -21,7 +21,7 @@ def test_bounds_between_two_pairs_of_weights_hold(
     positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, slack: float
 ) -> None:
     """Those that sweeps of all configurations are not looked at for."""
-    monkeypatch.setattr(parts, "_FEW", np.inf)
+    monkeypatch.setattr(parts, "FEW_CELLS", np.inf)
     looked_at = 0
     for seed in range(40):
         problem = positive_problem(seed)
@@ -31,7 +31,7 @@ def test_bounds_between_two_pairs_of_weights_hold(
         strategies = np.array(list(product(*map(range, counts))), dtype=np.int32)
         memory, time = problem.costs(strategies)
         worth = problem.byte_worth or 1.0
-        part = Part(FlatGraph.of(problem))
+        part = Subproblem(FlatGraph.of(problem))
         part.bound([(1.0, worth / 9), (1.0, worth * 9)], 2, 0.0, slack)
         for share in (1 / 3, 1.0, 2.0):
             weights = 1.0, worth * share

@@ -12,26 +12,19 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import SearchSizeError
-from tensoropt.search.branching.known import Points
-from tensoropt.search.branching.part import Part
+from tensoropt.search.branching.known_points import Points
+from tensoropt.search.branching.subproblem import Subproblem
+from tensoropt.search.effort import EXACT_SLOPES, EXACT_SWEEPS, MERGED, NODES_PER_WEIGHT
 from tensoropt.search.exact.ft_ldp import eliminate_all
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.limits import SearchLimits
-from tensoropt.search.pareto.merge import MERGED
 from tensoropt.search.pareto.region import SearchRegion
 
-__all__ = ["ExactPart", "search_exactly"]
-
-# Slopes of bounds, by the worth of a byte in the region, and how often costs are moved along all
-# edges and back for them.
-_SLOPES = (1 / 3, 1.0, 3.0)
-_SWEEPS = 8
-# So many nodes take as much as a pair of weights, besides sweeps.
-_NODES = 20
+__all__ = ["ExactSearch", "search_exactly"]
 
 
-class ExactPart(NamedTuple):
+class ExactSearch(NamedTuple):
     """What an exact search of a part has found.
 
     Attributes:
@@ -46,13 +39,13 @@ class ExactPart(NamedTuple):
 
 
 def search_exactly(
-    part: Part,
+    part: Subproblem,
     region: SearchRegion,
     epsilon: float,
     worth: float,
     limits: SearchLimits,
     grain: int = 0,
-) -> ExactPart:
+) -> ExactSearch:
     """Search a part for strategies in a region.
 
     Args:
@@ -63,24 +56,24 @@ def search_exactly(
         limits: of points and additions, `SearchLimits.leaf`.
         grain: nanoseconds by which points of one table are apart, where not all are wanted.
     """
-    weights = [(1.0, worth * factor) for factor in _SLOPES]
-    spent = limits.line_additions * part.nodes / _NODES
-    spent += 2 * _SWEEPS * len(weights) * part.cells
+    weights = [(1.0, worth * factor) for factor in EXACT_SLOPES]
+    spent = limits.line_additions * part.nodes / NODES_PER_WEIGHT
+    spent += 2 * EXACT_SWEEPS * len(weights) * part.cells
     try:
         graph = SearchGraph(part.graph, limits)
     except SearchSizeError:
-        return ExactPart(None, spent, False)
+        return ExactSearch(None, spent, False)
     graph.grain = grain
     try:
-        graph.prune(weights, region, _SWEEPS)
+        graph.prune(weights, region, EXACT_SWEEPS)
         if not graph.is_pruned_out:
             simplify(graph)
             eliminate_all(graph, limits.context_branch_states)
         is_whole = graph.counts["heuristic"] == 0
     except SearchSizeError:
-        return ExactPart(None, spent + _merged(graph), False)
+        return ExactSearch(None, spent + _merged(graph), False)
     points = None if graph.is_pruned_out else _points(graph, epsilon)
-    return ExactPart(points, spent + _merged(graph), is_whole)
+    return ExactSearch(points, spent + _merged(graph), is_whole)
 
 
 def _merged(graph: SearchGraph) -> float:
