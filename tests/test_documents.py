@@ -27,7 +27,7 @@ NOT_YET = (
         f"tensoropt/{package}/"
         for package in (
             *("tdl",),
-            *("search", "execution"),
+            *("execution",),
         )
     ),
 )

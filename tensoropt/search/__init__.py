@@ -1,7 +1,6 @@
-"""Finding the cost frontier of a computation graph: plain integers in, frontiers out.
+"""The search for the cost frontier of a computation graph: integers in, frontiers out.
 
-Importing this package imports no solver, nor the compiler of their kernels; the first use of a name
-does.
+Importing this package imports no solver, and no compiler of kernels; the first use of a name does.
 """
 
 from __future__ import annotations

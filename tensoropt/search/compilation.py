@@ -1,7 +1,7 @@
-"""Kernels that are compiled while a search runs: once on a machine, and not of the search's time.
+"""Time spent compiling kernels, which is not part of a search's time.
 
-Numba compiles a kernel where it is first called, and keeps it on disk. All together that takes
-longer than most searches do, and says nothing of them.
+Numba compiles a kernel at its first call and keeps it on disk. All kernels together take longer to
+compile than most searches.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ __all__ = ["compiled_seconds", "search_clock"]
 
 
 class _Compilation(Listener):
-    """How long kernels have been compiled for; one at a time is, by Numba's lock, with all that it
-    calls.
+    """Measures how long kernels have been compiled.
+
+    Numba's lock lets one thread compile at a time, with all callees of its kernel.
 
     Attributes:
-        seconds: of those that are done.
-        depth: how many are being compiled, each for the one before.
-        begun: when the first of these was begun.
+        seconds: of finished compilations.
+        depth: the number of nested compilations in progress.
+        begun: when the outermost of these began.
     """
 
     def __init__(self) -> None:
@@ -42,11 +43,12 @@ register("numba:compile", _compilation)  # type: ignore[no-untyped-call]
 
 
 def compiled_seconds() -> float:
-    """Seconds in which this process has compiled kernels so far."""
+    """Return the seconds in which this process has compiled kernels so far."""
     return _compilation.seconds
 
 
 def search_clock() -> float:
-    """`time.monotonic` without these: it stands still while kernels are compiled."""
+    """Return `time.monotonic` less compilation: the clock stands still while kernels are
+    compiled."""
     now = _compilation.begun if _compilation.depth else time.monotonic()
     return now - _compilation.seconds

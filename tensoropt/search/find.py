@@ -1,4 +1,4 @@
-"""Frontier tracking: which solver searches a problem, and what is returned.
+"""Frontier tracking: the choice of the solver for a problem.
 
 This file is the whole routing on one mesh; `tensoropt.search.limits` has the numbers that decide
 it. Many devices are searched from mesh to mesh (`tensoropt.search.multilevel.coarse_to_fine`).
@@ -23,7 +23,8 @@ __all__ = ["approximate", "find", "frontier_tracking"]
 
 @interruptible
 def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
-    """The frontier of a problem, by the first solver that it is not too large for.
+    """Return the frontier of a problem, from the first solver that the problem is not too large
+    for.
 
     1. FT-LDP alone, where bounds do not hold, or would cost more than they save. Its result stands
        if it needed no heuristic.
@@ -78,16 +79,16 @@ def approximate(
     enough: float,
     closes: bool,
 ) -> Outcome:
-    """The frontier of a problem within a gap that it states.
+    """Return the frontier of a problem within a gap: supported points first, then branch and bound.
 
     Args:
         problem: with costs that are not negative.
         incumbent: strategies to begin with.
-        epsilon: the gap that branch and bound looks for, more than 0.
+        epsilon: the gap at which branch and bound ends, more than 0.
         limits: of both.
         rounds: the gap at which rounds of bounds end.
-        enough: the gap after them at which no branch and bound follows.
-        closes: whether branch and bound goes on to `SearchLimits.closing_gap`, as far as it is
+        enough: the gap after rounds at which no branch and bound follows.
+        closes: whether branch and bound goes on to `SearchLimits.closing_gap`, as far as that is
             quick.
     """
     look = first_look(problem)
@@ -102,7 +103,7 @@ def approximate(
 
 
 def _with(early: Frontier | None, outcome: Outcome) -> Outcome:
-    """A later solver's outcome, with what an earlier one has found."""
+    """Join an earlier solver's frontier with a later solver's outcome."""
     return outcome if early is None else Outcome(joined_frontier(outcome.found, early))
 
 
@@ -115,9 +116,9 @@ def frontier_tracking(
 ) -> Frontier:
     """Find the cost frontier of a problem.
 
-    The result is exact unless a heuristic elimination was needed, too much was left, or a watch
-    ended the search; then its proven gap says within what it is exact. It is the same on every
-    machine, unless seconds ended it.
+    The result is exact unless a heuristic elimination was needed, the problem was too large, or a
+    watch ended the search; then its proven gap says within which share it is exact. It is the same
+    on every machine, unless a time limit ended it.
 
     Args:
         problem: nodes, edges and their costs.

@@ -1,4 +1,4 @@
-"""Like subgraphs, as the layers of a model: numbered, so that an elimination is worked out once."""
+"""Like subgraphs, as the layers of a model: an elimination is worked out once for all of them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from tensoropt.search.pareto.table import Table
 __all__ = ["Compute", "Memo", "Numbering"]
 
 Compute = Callable[[list[Table], BackPointers], Table]
-"""Makes a table of others; every point of it is of one point of each at most."""
+"""Makes a table from others; each of its points has at most one point of each other table."""
 
 
 class Numbering:
-    """Equal numbers for equal things, in the order in which they are first asked for."""
+    """Equal numbers for equal things, in the order of first requests."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        # An array's elements are read once; it is held, so that no other gets its id.
+        # Elements of an array are read once. The array is held, so that no other gets its id.
         self._arrays: dict[int, tuple[Int64Array, int]] = {}
 
     def of(self, *what: Hashable | Int64Array) -> int:
-        """The number of all that is equal to this; of arrays, which nobody changes, by elements."""
+        """Return the number of a combination of things; arrays, which must not change, count by
+        elements."""
         key = tuple(self._array(each) if isinstance(each, np.ndarray) else each for each in what)
         return self._numbers.setdefault(key, len(self._numbers))
 
@@ -38,10 +39,10 @@ class Numbering:
 
 @dataclass(slots=True, eq=False)
 class Memo:
-    """Tables made of others, by the costs of those.
+    """Tables that were made from others, by the costs of those.
 
-    Which of their points every point is made of is the same wherever the costs are; only what these
-    points stand for is not.
+    Which points a new point consists of is the same for equal costs; only the identities of these
+    points differ.
     """
 
     _made: dict[int, tuple[Table, Int64Array]] = field(default_factory=dict)
@@ -55,14 +56,14 @@ class Memo:
         compute: Compute,
         pointers: BackPointers,
     ) -> Table:
-        """What ``compute`` makes of tables.
+        """Return the table that ``compute`` makes from tables.
 
         Args:
-            kind: what is done with them.
-            tables: the tables.
-            slots: whatever else decides on it.
-            compute: does it, with back pointers to the points of the tables.
-            pointers: of the points here.
+            kind: the name of the operation.
+            tables: its input.
+            slots: everything else that the result depends on.
+            compute: the operation, called with a store whose leaves are the points of the tables.
+            pointers: the store of the result's identities.
         """
         arrays = [array for table in tables for array in (table.offsets, table.memory, table.time)]
         chooses = [bool(table.identity.any()) for table in tables]  # an edge's costs do not

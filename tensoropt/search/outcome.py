@@ -1,4 +1,4 @@
-"""What a solver returns: the frontier that it found, or that a problem is too large for it."""
+"""The result of a solver: a frontier, or that the problem is too large for the solver."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ class Outcome:
     """How a search ended.
 
     Attributes:
-        frontier: optimal, within a gap, or the best one known when somebody ended the search. None
-            where the problem is too large, or nothing lies in the search region that the solver was
-            to keep to.
-        is_too_large: whether the problem is beyond the solver's limits, and another has to be
+        frontier: optimal, within a gap, or the best known one when the search was ended. None where
+            the problem is too large, or nothing lies in the solver's search region.
+        is_too_large: whether the problem exceeds the solver's limits, and another solver has to be
             tried.
     """
 
@@ -45,5 +44,5 @@ class Outcome:
 
 
 Solver: TypeAlias = Callable[[Problem, Frontier | None, float, SearchLimits], Outcome]
-"""A problem, the incumbent (the best frontier known, if any), epsilon (how far from exact the
-result may be) and limits to an outcome: what `find` chooses from and `series_parallel_hull`."""
+"""A solver takes a problem, the incumbent (the best known frontier, if any), epsilon (the gap
+that the result may have) and limits, and returns an outcome."""

@@ -15,22 +15,22 @@ __all__ = ["random_strategies"]
 def random_strategies(
     problem: GraphProblem, count: int, seed: int, shares: Sequence[float] = ()
 ) -> list[list[int]]:
-    """Random strategies, the same in every process.
+    """Return random strategies, the same in every process.
 
     Each is a random point of the frontier in which a share of the operators get a uniformly random
-    configuration. If the shares are random, too, edges with both ends as on the frontier are an
-    evenly distributed share: were all configurations random, hundreds of operators would average
-    out, and all strategies take nearly the same time.
+    configuration. Random shares are drawn so that the share of edges with both ends as on the
+    frontier is uniform: with all configurations random, hundreds of operators would average out,
+    and all strategies would take nearly the same time.
 
     Args:
-        problem: what they are strategies of.
-        count: how many.
+        problem: the problem of the strategies.
+        count: their number.
         seed: of the random numbers.
         shares: for each strategy, the share of operators with a random configuration; random if
             empty.
 
     Returns:
-        The configuration numbers of each one's nodes.
+        The configuration numbers of each strategy's nodes.
     """
     random = np.random.default_rng(seed)
     frontier = frontier_tracking(problem.problem).strategies

@@ -1,7 +1,7 @@
 """Solvers by the names that ``find_strategy(algorithm=...)`` takes.
 
 Frontier tracking and data parallelism are part of the package. Other systems' strategies and
-enumeration are for comparisons: they are in the repository beside the package, and are found where
+enumeration serve comparisons: they are in the repository beside the package, and are found where
 Python can import them.
 """
 
@@ -23,26 +23,27 @@ from tensoropt.search.pareto.frontier import Frontier
 __all__ = ["REPRODUCED", "SOLVERS", "GraphSolver", "baseline_solver", "solver"]
 
 REPRODUCED = ("optcnn", "tofu", "tofu_recursive", "mesh_tensorflow", "brute_force")
-"""Names of the solvers that are in the repository alone."""
+"""Names of the solvers that only the repository has."""
 _REPRODUCTION = "reproduction.baselines.solvers"
-"""The module of the repository that has these: a mapping ``SOLVERS``, by name."""
+"""The module of the repository with these solvers: a mapping ``SOLVERS``, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphSolver:
-    """A solver of a graph's problem, with what its numbers stand for."""
+    """A solver of a graph's problem, which has the graph besides the costs."""
 
     solve: Callable[[GraphProblem, float, SearchLimits], Outcome]
 
     def __call__(
         self, problem: GraphProblem, epsilon: float = 0.0, limits: SearchLimits = DEFAULT_LIMITS
     ) -> Outcome:
-        """The frontier of the strategies that the solver looks at, one point where it is one."""
+        """Return the frontier of the strategies that the solver considers; it may be one
+        strategy."""
         return self.solve(problem, epsilon, limits)
 
 
 def baseline_solver(strategies: Callable[[GraphProblem, SearchLimits], Frontier]) -> GraphSolver:
-    """A solver that finds the same strategies whatever epsilon is."""
+    """Make a solver that finds the same strategies for every epsilon."""
     return GraphSolver(lambda problem, _, limits: Outcome(strategies(problem, limits)))
 
 
@@ -56,11 +57,11 @@ SOLVERS: Mapping[str, GraphSolver] = MappingProxyType(
 
 
 def solver(name: str) -> GraphSolver:
-    """The solver of a name.
+    """Return the solver of a name.
 
     Raises:
-        OptionError: if no solver has the name, which lists the names; or if the solver is in the
-            repository, and Python cannot import it from there.
+        OptionError: if no solver has the name; the message lists the names. Also if the solver is
+            in the repository, and Python cannot import it from there.
     """
     if name in SOLVERS:
         return SOLVERS[name]

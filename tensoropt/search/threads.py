@@ -21,29 +21,29 @@ Result = TypeVar("Result")
 
 @cache
 def _cores() -> int:
-    """How many threads can run at the same time."""
+    """The number of threads that can run at the same time."""
     return os.cpu_count() or 1
 
 
 def threads_for(additions: float) -> int:
-    """How many threads are worth starting for so many additions of sweeps."""
+    """Return the number of threads that are worth starting for some additions of sweeps."""
     return max(1, int(min(_cores(), additions / WORTH_A_THREAD)))
 
 
 def in_threads(
     function: Callable[[Item], Result], items: Sequence[Item], additions: float = inf
 ) -> list[Result]:
-    """``function`` of every item, in their order, on several threads if they are worth it.
+    """Return ``function`` of every item, in order, computed on several threads if that is worth it.
 
-    Each has the context variables of the caller, as the watch of a search is one.
+    Each thread has the context variables of the caller; the watch of a search is one.
 
     Args:
-        function: what is done.
-        items: to what.
-        additions: about how many all of it takes, as those of sweeps.
+        function: applied to each item.
+        items: its arguments.
+        additions: the additions of all calls, as those of sweeps, approximately.
 
     Raises:
-        Whatever ``function`` raises, of the first item that does.
+        Whatever ``function`` raises, for the first item that does.
     """
     workers = min(len(items), threads_for(additions))
     if workers < 2:

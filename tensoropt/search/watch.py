@@ -1,4 +1,4 @@
-"""Watching a search: how far it is, and what it has when somebody or its time ends it."""
+"""Watching a search: its progress, and its best frontier when it is ended."""
 
 from __future__ import annotations
 
@@ -25,43 +25,45 @@ __all__ = [
 
 Arguments = ParamSpec("Arguments")
 Progress = Callable[[str, int, int], None]
-"""Told what is done, how much of it is, and of how much."""
+"""Called with the name of a step, the work done, and all work."""
 
 _current: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 class _TimeIsOver(BaseException):
-    """As `KeyboardInterrupt`, no error that code in between may handle."""
+    """Ends a search. It is a BaseException like `KeyboardInterrupt`, so that no handler of
+    errors between the search's loops and `interruptible` catches it."""
 
 
 class _Kept(NamedTuple):
-    """What makes a frontier, and whether it is one for interruptions alone."""
+    """A function that makes a frontier, and whether the frontier serves interruptions alone."""
 
     make: Callable[[], Frontier]
     is_last_resort: bool
 
 
 class Watch:
-    """Somebody who waits for a search, for as long as it is entered as a context.
+    """Watches a search while it is entered as a context.
 
-    Within another one it watches one search of several: it tells the other's progress, ends when
-    the other's time is over, and the other hears how it ended.
+    Inside another watch it covers one of several searches: it reports to the other's progress, ends
+    when the other's time is over, and passes on how its search ended.
 
     Args:
-        progress: told how far the search is, up to some thousand times a second.
-        seconds: after which the search ends with what it has, as soon as it has a frontier; no
-            limit if None.
-        worth: of a proven gap, the seconds after which closing it takes longer than it is worth:
-            the search then ends likewise. No limit if None.
-        clock: tells seconds; by default those in which no kernel is compiled.
+        progress: called up to some thousand times a second.
+        seconds: the time after which the search ends with its best frontier, as soon as it has one;
+            no limit if None.
+        worth: maps a proven gap to the seconds after which closing it takes longer than it is
+            worth: the search ends then, too. No limit if None.
+        clock: returns seconds; by default without compilation of kernels.
 
     Attributes:
-        interrupted: whether a first ``KeyboardInterrupt`` has come: the search ends with what it
-            has, where it has a frontier. A second one is raised.
+        interrupted: whether a first ``KeyboardInterrupt`` has ended the search, which then had a
+            frontier. A second one is raised.
         timed_out: whether time has ended the search.
-        was_not_worth: whether that was since the rest was not worth it.
+        was_not_worth: whether it ended since the gap was not worth more time.
         progress: see above.
-        known: of each problem that is being solved, the innermost last, what was kept.
+        known: for each problem that is being solved, the innermost last, the frontier that was
+            kept.
     """
 
     def __init__(
@@ -100,28 +102,28 @@ class Watch:
 
     @property
     def ended_by(self) -> EndedBy:
-        """What has ended the search, if it did not end by itself."""
+        """The reason why the search was ended, if it was."""
         return "interruption" if self.interrupted else "time" if self.timed_out else ""
 
     @property
     def was_interrupted_before(self) -> bool:
-        """Whether a ``KeyboardInterrupt`` has come, in this search or an earlier one."""
+        """Whether a ``KeyboardInterrupt`` has ended this search or an earlier one."""
         outer = self._outer
         return self.interrupted or (outer is not None and outer.was_interrupted_before)
 
     @property
     def seconds_left(self) -> float:
-        """Until the time is over; infinite without a limit."""
+        """The seconds until the time is over; infinite without a limit."""
         end = min(self._end, self._worth_end)
         return inf if end == inf else max(0.0, end - self._clock())
 
     def has_proven(self, gap: float) -> None:
-        """Search on for as long as closing a gap is worth."""
+        """Limit the search to the time that closing this gap is worth."""
         if self._worth is not None:
             self._worth_end = min(self._worth_end, self._begun + self._worth(gap))
 
     def end(self) -> None:
-        """Take in that time has ended the search."""
+        """Record that time has ended the search."""
         self.timed_out = True
         self.was_not_worth |= self._worth_end < self._end
 
@@ -134,7 +136,7 @@ class Watch:
 
 
 def tell(what: str, done: int, all_: int) -> None:
-    """Say how far a search is. It may end here, as its time is over."""
+    """Report progress. The search may end here if its time is over."""
     watch = _current.get()
     if watch is not None:
         if watch.progress is not None:
@@ -143,7 +145,8 @@ def tell(what: str, done: int, all_: int) -> None:
 
 
 def look_at_clock() -> None:
-    """What long loops call between two `tell`, in any thread: the search may end here, too."""
+    """End the search if its time is over. Long loops call this between two `tell`, in any
+    thread."""
     watch = _current.get()
     if watch is not None:
         watch.look_at_clock()
@@ -155,14 +158,15 @@ def keep(
     last_resort: bool = False,
     gap: float | None = None,
 ) -> None:
-    """Give what the problem's search ends with if it is ended now; made when it is needed.
+    """Set the frontier with which the problem's search ends if it is ended now.
 
-    What is kept next is to be at least as good: a point as good as each, no wider gap.
+    Each kept frontier is at least as good as the one before: for every point one as good, and no
+    wider gap.
 
     Args:
-        known: the frontier.
-        last_resort: whether it does for an interruption alone; time then does not end the search.
-        gap: its proven gap, if there is one; of a frontier that is given its own.
+        known: the frontier, or a function that makes it when it is needed.
+        last_resort: whether it serves an interruption alone; time does not end the search then.
+        gap: its proven gap, if there is one; a frontier states its own.
     """
     watch = _current.get()
     if watch is not None and watch.known:
@@ -174,8 +178,8 @@ def keep(
 
 
 def interruptible(solver: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
-    """A solver that ends with what it has kept, at the first ``KeyboardInterrupt`` in a watch or
-    when its time is over."""
+    """Make a solver return its kept frontier at a first ``KeyboardInterrupt`` or when its time
+    is over."""
 
     @wraps(solver)
     def search(*args: Arguments.args, **options: Arguments.kwargs) -> Outcome:
@@ -204,13 +208,13 @@ def interruptible(solver: Callable[Arguments, Outcome]) -> Callable[Arguments, O
 
 
 def was_interrupted() -> bool:
-    """Whether the search is to end with what it has, as somebody or its time has ended a part."""
+    """Whether an interruption or time has ended a part of the search, so that it is to end now."""
     watch = _current.get()
     return watch is not None and watch.ended_by != ""
 
 
 def seconds_left() -> float:
-    """For how long to search: none where the time is over, or somebody has ended a search."""
+    """The seconds left for a search; 0 where time is over, or a search was interrupted."""
     watch = _current.get()
     if watch is None:
         return inf

@@ -1,1 +1,1 @@
-"""Branch and bound in the plane of time and memory: what weighted costs alone cannot prove."""
+"""Branch and bound over memory and time, for gaps that bounds on weighted costs cannot close."""

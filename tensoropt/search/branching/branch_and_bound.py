@@ -1,14 +1,14 @@
-"""The frontier within a gap where few large trade-offs leave wide gaps in its hull.
+"""The frontier within a gap, where few large trade-offs leave wide gaps in its hull.
 
-Bounds of weighted costs say nothing of what lies above the lower hull of a frontier. Where one
+Bounds on weighted costs say nothing about strategies above the lower hull of a frontier. Where one
 operator's choice moves much memory and time at once, the next supported point is far away, and
-between the two there is room for strategies that no weights find. So the search goes on in two
-phases (Ulungu and Teghem, "The two phases method", 1995). First it finds the supported points, and
-all mixtures of neighbours among them. Then it divides: where a gap is widest it asks which node's
-choice bounds allow it the least, and splits the problem there, into those configurations that are
-bounded from the side of memory and those from the side of time. In each part the hull is another,
-and closer to the part's frontier (branch and bound for two objectives; Przybylski and Gandibleux,
-"Multi-objective branch and bound", 2017).
+strategies that no weights find may lie between the two. So the search has two phases (Ulungu and
+Teghem, "The two phases method", 1995). The first finds the supported points, and all mixtures of
+neighbours among them. The second divides: at the widest gap it takes the node whose choice costs
+both sides most, and splits the problem into the configurations that are cheaper on the side of
+memory and those that are cheaper on the side of time. Each subproblem has a hull of its own, closer
+to its frontier (branch and bound for two objectives; Przybylski and Gandibleux, "Multi-objective
+branch and bound", 2017).
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["branch_and_bound"]
 
-# Weights in a pass over all tables.
+# Slopes of a hull that are bounded at once.
 _AT_ONCE = 4
-# Weights this far from the mean worth of a byte: least time, or memory, and little of the other.
+# Factor from the mean worth of a byte to weights of least time, or least memory.
 _FAR = 1e6
 # Factor between the gaps of two stages.
 _NARROWER = 10.0
@@ -76,17 +76,17 @@ def branch_and_bound(
     *,
     closes: bool = False,
 ) -> Outcome:
-    """The frontier of a problem within a gap that it states: ``epsilon``, or more where that would
-    take more additions than limits allow.
+    """Return the frontier of a problem within a gap that it states.
+
+    The gap is ``epsilon``, or wider where that would take more additions than limits allow.
 
     Args:
         problem: with costs that are not negative.
         epsilon: more than 0.
-        limits: of additions and of what is searched exactly.
-        whole: the problem as a part, where it was made already.
+        limits: of additions and of exact searches.
+        whole: the problem as a subproblem, if it was made already.
         incumbent: strategies to begin with.
-        closes: whether to go on from there to `SearchLimits.closing_gap`, with a share of these
-            additions.
+        closes: whether to go on to `SearchLimits.closing_gap`, with a share of the additions.
     """
     if whole is None:
         whole = Subproblem(FlatGraph.of(problem))
@@ -96,12 +96,12 @@ def branch_and_bound(
 
 
 class _Gaps(NamedTuple):
-    """Gaps of a part's open corners, when so many strategies were known.
+    """The gaps at a subproblem's open corners, at one time.
 
     Attributes:
-        known: how many.
+        known: the number of strategies known at that time.
         corners: memory and time of each.
-        share: float64[corners], by how much a strategy may be better.
+        share: float64[corners], the share by which a strategy may be better.
     """
 
     known: int
@@ -110,7 +110,15 @@ class _Gaps(NamedTuple):
 
 
 class _Search:
-    """One search: what is known, the open parts, and how much work has been done."""
+    """One search.
+
+    Attributes:
+        known: the points known so far.
+        proven: the least gap that was proven so far.
+        spent: the additions so far.
+        epsilon: the gap of this stage.
+        closed: the widest gap of all subproblems that are not searched further.
+    """
 
     def __init__(
         self,
@@ -135,8 +143,10 @@ class _Search:
         self._mixed: set[bytes] = set()
 
     def run(self, whole: Subproblem) -> Frontier:
-        """Search until gaps are as narrow as wanted, or work is done: first until none is wide,
-        then from the whole problem again, with what is known by then."""
+        """Search until gaps are narrow enough or the additions are spent.
+
+        Each stage begins with the whole problem again, and with the points known by then.
+        """
         worth = self.problem.byte_worth
         ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
         if not whole.bounds:
@@ -158,9 +168,11 @@ class _Search:
         return self._frontier(self.proven)
 
     def _stage(self, whole: Subproblem, epsilon: float, divided: tuple[float, float]) -> None:
-        """Search until all gaps are at most ``epsilon``, work is done, or parts are divided without
-        gain. They are only divided where the whole's gap is then more than the first of
-        ``divided``, and at most the second."""
+        """Search until all gaps are at most ``epsilon``, additions are spent, or the stage stalls.
+
+        Subproblems are divided if the whole problem's gap is above the first of ``divided``, and
+        not above the second.
+        """
         begun = self.spent
         self.epsilon, self.closed = epsilon, 0.0
         self._mixed.clear()
@@ -190,7 +202,7 @@ class _Search:
 
     @property
     def within(self) -> float:
-        """The proven gap: the widest of all parts, unless less has been proven before."""
+        """The proven gap: the widest of all subproblems, or a narrower one proven before."""
         return min(self.proven, max([self.closed, *(-negative for negative, *_ in self._heap)]))
 
     def _bound(self, part: Subproblem, weights: Sequence[Weights]) -> None:
@@ -202,13 +214,13 @@ class _Search:
         self.known.add(found)
 
     def _look_at(self, part: Subproblem) -> None:
-        """Find a part's supported points near open corners, what is between them, and its gap."""
+        """Find a subproblem's supported points near open corners, mixtures of them, and its gap."""
         self._mix(part, self._supported(part, EXACT_EDGE * self.epsilon))
         self._supported(part, 0.0)
         self._wait(part)
 
     def _wait(self, part: Subproblem) -> None:
-        """Put a part among those that wait, unless its gap is narrow."""
+        """Queue a subproblem, unless its gap is narrow."""
         gaps = self._gaps(part)
         if gaps is None:
             return
@@ -219,7 +231,7 @@ class _Search:
             self.closed = max(self.closed, gap)
 
     def _gaps(self, part: Subproblem) -> _Gaps | None:
-        """A part's open corners and their gaps, if it has any."""
+        """Return a subproblem's open corners and their gaps, if it has any."""
         corners, share = self._open_corners(part)
         if share.size == 0:
             return None
@@ -229,8 +241,11 @@ class _Search:
         return _Gaps(self.known.count, corners, share)
 
     def _go_on(self, part: Subproblem, earlier: _Gaps) -> None:
-        """Search a part exactly, or where its gap is widest; else leave out of it what is not
-        better than known strategies; else divide it."""
+        """Reduce the gap of a subproblem at its widest edge of the hull.
+
+        It is searched exactly if few configurations are left. Else configurations that are not
+        better than known strategies are dropped, if these are many. Else it is divided.
+        """
         gaps = earlier if earlier.known == self.known.count else self._gaps(part)
         if gaps is None:
             return
@@ -269,7 +284,8 @@ class _Search:
                 self._look_at_some(part, half, near, part.window)
 
     def _halves(self, part: Subproblem, slope: float) -> Halves:
-        """Halves of a part by costs on both sides of an edge of its hull, see `by_costs`."""
+        """Return halves of a subproblem by costs on both sides of an edge of its hull, see
+        `by_costs`."""
         weights, own = sides(part, slope), {each.weights for each in part.own}
         wanted = [pair for pair in weights if pair not in own]
         if wanted:
@@ -279,8 +295,10 @@ class _Search:
     def _look_at_some(
         self, part: Subproblem, alive: BoolArray, near: Sequence[int], window: Corners | None
     ) -> None:
-        """Look at some of a part's configurations, below the corners of a window, with the bounds
-        that are near these."""
+        """Look at some of a subproblem's configurations, below the corners of a window.
+
+        The bounds near these corners are inherited.
+        """
         some = part.only(alive, near)
         some.window = window
         if not some.is_simple and some.cells <= self.limits.exact_cells:
@@ -292,7 +310,8 @@ class _Search:
     def _searched(
         self, part: Subproblem, alive: BoolArray, region: SearchRegion, worth: float
     ) -> bool:
-        """Whether what is alive of a part in a region could be searched exactly."""
+        """Whether the remaining configurations of a subproblem could be searched exactly in a
+        region."""
         if not np.logical_or.reduceat(alive, part.start[:-1]).all():
             return True
         left = int(alive.sum())
@@ -312,8 +331,10 @@ class _Search:
         heapq.heappush(self._heap, (-gap, self._pushed, part, gaps))
 
     def _open_corners(self, part: Subproblem) -> tuple[Corners, Float64Array]:
-        """The corners at which lines leave a gap of more than epsilon, and the gaps; what is
-        narrower is closed."""
+        """Return the corners at which lines leave a gap of more than epsilon, and their gaps.
+
+        Narrower gaps count as closed.
+        """
         corners = self.known.corners()
         lines = part.lines()
         limits = limits_of(corners, [weights for weights, _ in lines])
@@ -327,9 +348,13 @@ class _Search:
         return limits_of(corners, [each.weights for each in part.bounds])
 
     def _supported(self, part: Subproblem, nearly: float) -> Hull:
-        """A part's supported points, until each edge of their hull below an open corner is one of
-        the hull of all its strategies (dichotomy: Aneja and Nair, 1979), or nearly by this share:
-        as far as bounds for other slopes say."""
+        """Find a subproblem's supported points and return their hull (dichotomy: Aneja and Nair,
+        1979).
+
+        Each edge of the hull below an open corner becomes one of the hull of all strategies, as far
+        as bounds prove it; edges within a share ``nearly`` of that, as bounds for other slopes say,
+        are skipped.
+        """
         while True:
             hull = part.hull()
             corners, share = self._open_corners(part)
@@ -357,7 +382,7 @@ class _Search:
             self._bound(part, sorted((1.0, slope) for _, slope in best))
 
     def _ends(self, part: Subproblem, hull: Hull, corners: Corners) -> list[Weights]:
-        """Weights of the ends of a part's hull, where it does not reach to an open corner."""
+        """Return weights for the ends of a hull that does not reach to an open corner."""
         worth = self.problem.byte_worth
         ends = []
         if corners[0].min() <= hull.memory[0]:
@@ -368,7 +393,7 @@ class _Search:
         return [pair for pair in ends if pair not in known]
 
     def _mix(self, part: Subproblem, hull: Hull) -> None:
-        """Find what mixes neighbours on a part's hull, below corners that are open."""
+        """Find mixtures of neighbours on a subproblem's hull, below open corners."""
         corners, _ = self._open_corners(part)
         if hull.memory.size > 1 and corners[0].size:
             edges = np.unique(hull.edges_below(corners[0]))
@@ -376,8 +401,10 @@ class _Search:
                 self._mix_edges(part, hull, some)
 
     def _mix_edges(self, part: Subproblem, hull: Hull, edges: Int64Array) -> None:
-        """Find what mixes the ends of some of a hull's edges: of all together, of half of them
-        where that takes too much."""
+        """Find mixtures of the ends of some of a hull's edges.
+
+        If that takes too much, the edges are halved.
+        """
         ends = np.unique([edges, edges + 1])
         key = hull.strategies[ends].tobytes()
         if key in self._mixed:
@@ -394,8 +421,11 @@ class _Search:
     def _solved(
         self, part: Subproblem, region: SearchRegion, epsilon: float, worth: float, grain: int = 0
     ) -> bool:
-        """Whether a part could be searched exactly, for what is better than known strategies by
-        more than epsilon; what was found is known then. See `search_exactly`."""
+        """Whether a subproblem could be searched exactly, for strategies better by more than
+        epsilon.
+
+        The strategies found are known afterwards. See `search_exactly`.
+        """
         found = search_exactly(part, region, epsilon / 2, worth, self.limits, grain)
         self.spent += found.additions
         if found.points is not None:
@@ -403,7 +433,8 @@ class _Search:
         return found.is_whole
 
     def _near_corners(self, part: Subproblem, limits: Float64Array) -> list[int]:
-        """Which bounds of a part rule out most at open corners, those that do so at most first."""
+        """Return the bounds that rule out most at open corners, those that do so most often
+        first."""
         least = np.array([each.least for each in part.bounds])
         with np.errstate(divide="ignore", invalid="ignore"):
             near = np.where(np.isfinite(limits), least / limits, 0.0)
@@ -414,7 +445,7 @@ class _Search:
 
 
 def _region(corners: Corners, epsilon: float) -> SearchRegion:
-    """What is better than a corner by more than a factor of 1 + epsilon."""
+    """The region of strategies better than a corner by more than a factor of 1 + epsilon."""
     return SearchRegion.at(corners[0] / (1 + epsilon), corners[1] / (1 + epsilon))
 
 

@@ -1,4 +1,4 @@
-"""Where a part of a problem is divided in two: by the configurations of one node."""
+"""The division of a subproblem in two, by the configurations of one node."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from tensoropt.search.tolerances import AS_COSTLY, LEAST_SHARE
 
 __all__ = ["Halves", "at_hub", "by_costs", "sides"]
 
-# Lines that are so many times as steep as an edge of the hull, and as much less steep, say what
-# strategies on either side of it cost; known bounds for lines up to so many times as steep as these
-# or less do as well.
+# Factor between the slope of an edge and the slopes of its sides, and the factor within which an
+# existing slope serves.
 _STEEPER, _ABOUT = 4.0, 2.0
-# A hub is a node of at most so many states and at least so many neighbours.
+# Most states and least neighbours of a hub.
 _STATES, _NEIGHBOURS = 3, 4
 
 Halves = tuple[BoolArray, BoolArray]
-"""bool[configurations] of a part, those with some of a node's and those with its others."""
+"""bool[configurations] of a subproblem: some of a node's configurations, and its others."""
 
 
 def at_hub(part: Subproblem) -> Halves | None:
-    """Halves by one state of a hub and its others, if there is one: a node of few states and many
-    neighbours.
+    """Return halves by one state of a hub and its others, if there is one.
 
-    For each neighbour bounds mix its states otherwise, which no other division ends, and without it
-    the others make simpler graphs.
+    A hub has few states and many neighbours. Bounds mix its states differently for each neighbour,
+    which no other division ends; without a hub the graph is simpler.
     """
     sizes = np.diff(part.start)
     ends = np.stack([part.graph.ends.source.node, part.graph.ends.target.node])
@@ -44,11 +42,12 @@ def at_hub(part: Subproblem) -> Halves | None:
 
 
 def sides(part: Subproblem, slope: float) -> list[Weights]:
-    """Weights for which strategies on either side of an edge of the hull cost least, those of less
-    memory first: where the part has bounds for about such, theirs.
+    """Return weights for strategies on either side of an edge of the hull, less memory first.
+
+    Weights of existing bounds are preferred if their slopes are near.
 
     Args:
-        part: that is to be divided.
+        part: the subproblem to be divided.
         slope: of the edge, nanoseconds per byte.
     """
     own = [each.weights for each in part.own if each.weights[0] == 1]
@@ -60,16 +59,16 @@ def sides(part: Subproblem, slope: float) -> list[Weights]:
 
 
 def by_costs(part: Subproblem, weights: Sequence[Weights]) -> Halves:
-    """Halves by the configurations of a node that are better on one side of an edge of the hull,
-    and those that are better on the other.
+    """Return halves by the configurations of a node that are cheaper on one side of an edge of the
+    hull.
 
-    That is the node that costs strategies on both sides most, see `_costs`. Of nodes that cost as
-    much, as those of like layers do, the middle one: what changes along a chain of them once is
-    divided in halves then. Where no node has two halves, that of the most configurations is halved.
+    The node costs strategies on both sides most, see `_costs`. Nodes of like layers cost the same;
+    the middle one is taken, so that a chain with one change along it is halved. If no node has two
+    halves, the node with most configurations is halved.
 
     Args:
-        part: that is divided, with bounds for these weights.
-        weights: of the edge's `sides`.
+        part: the subproblem, with bounds for the weights.
+        weights: the edge's `sides`.
     """
     costs, takes_low = _costs(part, weights)
     most = costs.max()
@@ -83,7 +82,7 @@ def by_costs(part: Subproblem, weights: Sequence[Weights]) -> Halves:
 
 
 def _halves(part: Subproblem, node: int, half: BoolArray) -> Halves:
-    """The part's configurations with half of a node's, and those with the others."""
+    """Return the configurations with half of a node's, and those with its others."""
     first, last = part.start[node], part.start[node + 1]
     one = np.ones(part.configurations, dtype=np.bool_)
     other = one.copy()
@@ -92,15 +91,15 @@ def _halves(part: Subproblem, node: int, half: BoolArray) -> Halves:
 
 
 def _costs(part: Subproblem, weights: Sequence[Weights]) -> tuple[Float64Array, BoolArray]:
-    """What each node costs strategies on both sides of an edge of the hull, if they are left but
-    one half of its configurations: the other one, which takes less on the other side.
+    """Return the cost of each node for strategies on both sides of an edge of the hull.
 
-    That is the rule of strong branching, with a product as score (Achterberg, Koch and Martin,
+    It is the product of the costs on both sides if a strategy gets the wrong half of the node's
+    configurations. This is strong branching, with a product as score (Achterberg, Koch and Martin,
     "Branching rules revisited", 2005).
 
     Returns:
-        float64[nodes], -1 of those without two halves; bool[configurations], whether they are of
-        the half that takes less on the side of less memory.
+        float64[nodes], -1 for nodes without two halves; bool[configurations], whether each is in
+            the half that is cheaper on the side of less memory.
     """
     found = np.full(part.nodes, -1.0)
     known = {each.weights: each for each in part.bounds if each.least > 0}

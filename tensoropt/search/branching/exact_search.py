@@ -1,7 +1,7 @@
-"""An exact search of a part, for what is better than known strategies.
+"""An exact search of a subproblem, for strategies better than known ones.
 
-Bounds for three slopes prune the part to the search region; what is left is eliminated, as long as
-that takes few points and additions.
+Bounds for three slopes prune the subproblem to the search region. The remaining graph is
+eliminated, as long as that takes few points and additions.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["ExactSearch", "search_exactly"]
 
 
 class ExactSearch(NamedTuple):
-    """What an exact search of a part has found.
+    """The result of an exact search of a subproblem.
 
     Attributes:
-        points: strategies, if it came so far and there are any in the region.
-        additions: that it took, as those of sweeps.
+        points: strategies, if the search ended and there are any in the region.
+        additions: the additions that it took, as those of sweeps.
         is_whole: whether there are no other points in the region.
     """
 
@@ -46,15 +46,15 @@ def search_exactly(
     limits: SearchLimits,
     grain: int = 0,
 ) -> ExactSearch:
-    """Search a part for strategies in a region.
+    """Search a subproblem for strategies in a region.
 
     Args:
-        part: what is searched.
-        region: what is better than known strategies.
-        epsilon: share of its time that a strategy may cost more than one that is left out.
-        worth: about what a byte is worth in the region, in nanoseconds.
+        part: the subproblem.
+        region: of strategies better than known ones.
+        epsilon: share of its time by which a returned strategy may be slower than one left out.
+        worth: nanoseconds that a byte is worth in the region, approximately.
         limits: of points and additions, `SearchLimits.leaf`.
-        grain: nanoseconds by which points of one table are apart, where not all are wanted.
+        grain: nanoseconds by which points of one table are apart, if not all are wanted.
     """
     weights = [(1.0, worth * factor) for factor in EXACT_SLOPES]
     spent = limits.line_additions * part.nodes / NODES_PER_WEIGHT
@@ -77,12 +77,12 @@ def search_exactly(
 
 
 def _merged(graph: SearchGraph) -> float:
-    """Additions that a graph's tables took."""
+    """The additions that a graph's tables took."""
     return MERGED * (graph.limits.table_additions - max(0.0, graph.pointers.additions))
 
 
 def _points(graph: SearchGraph, epsilon: float) -> Points:
-    """The strategies of a graph of which all nodes are eliminated, within a factor."""
+    """Return the strategies of a graph without nodes, within a factor."""
     found = graph.constant
     some = _thinned(found.time, epsilon)
     strategies = graph.pointers.unroll(found.identity[some], graph.size)
@@ -90,8 +90,10 @@ def _points(graph: SearchGraph, epsilon: float) -> Points:
 
 
 def _thinned(time: Int64Array, epsilon: float) -> Int64Array:
-    """Which points of a frontier to keep, so that each other one has a kept one of less memory and
-    of at most 1 + epsilon times its time."""
+    """Return the points of a frontier to keep.
+
+    Each other point has a kept one of less memory and at most 1 + epsilon times its time.
+    """
     kept = [0]
     for point, own in enumerate(time.tolist()):
         if time[kept[-1]] > own * (1 + epsilon):

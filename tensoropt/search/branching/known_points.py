@@ -1,6 +1,7 @@
 """The strategies that a branch and bound knows: costs in order, strategies in blocks.
 
-Frontiers have thousands of points of a thousand nodes: they are put together once, at the end.
+Frontiers have thousands of points with a thousand nodes each, so strategies are joined once, at the
+end.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ class Points(NamedTuple):
 
 
 class KnownPoints:
-    """The points that no other known strategy is as good as in both costs.
+    """The points that no other known strategy equals or beats in both costs.
 
     Args:
-        problem: of which they are strategies.
+        problem: the problem of the strategies.
 
     Attributes:
         memory, time: int64[points], along the frontier.
-        count: of all strategies that it was ever told of.
+        count: the number of all strategies that were ever added.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -51,7 +52,7 @@ class KnownPoints:
         self._number = self.memory = self.time = np.zeros(0, dtype=np.int64)
 
     def add(self, found: Points) -> None:
-        """Learn of strategies."""
+        """Add strategies."""
         self._blocks.append(found.strategies)
         numbers = self.count + np.arange(len(found.strategies))
         self.count += len(found.strategies)
@@ -73,11 +74,11 @@ class KnownPoints:
         return found
 
     def corners(self) -> Corners:
-        """The corners of the region where a strategy is better than all known ones."""
+        """The corners of the region of strategies better than all known ones."""
         return corners_of(self.memory, self.time)
 
     def frontier(self, within: float | None) -> Frontier:
-        """All points, with a proven gap; their costs are worked out anew."""
+        """Return all points with a proven gap; their costs are computed anew."""
         strategies = self.strategies(np.arange(self.memory.size))
         found = reduced_frontier(*self._problem.costs(strategies), strategies)
         return replace(found, within=within)

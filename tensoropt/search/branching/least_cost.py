@@ -1,8 +1,8 @@
-"""The strategy of least weighted cost, and bounds that prove it.
+"""A strategy of least weighted cost, and bounds that prove it.
 
-Bounds of all configurations are loose after few sweeps, but they say which configurations are in no
-strategy that costs less than a known one. Of those that are left, few, the next sweeps are quick
-and go on from the same messages; and so on, until bounds meet the cost.
+After few sweeps bounds of all configurations are loose, but they say which configurations are in no
+strategy cheaper than a known one. The next sweeps go over the few remaining ones only and begin
+with the same messages, and so on, until a bound meets the cost.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ def least_cost(
     enough: float = 0.0,
     slack: float = 0.0,
 ) -> tuple[Bounds, Int32Array, float]:
-    """Bounds as high as the least cost for the weights of some bounds, as far as message passing
-    proves it, a strategy of this cost, and the additions that it took.
+    """Return bounds as high as the least cost, a strategy of this cost, and the additions spent.
+
+    The bounds reach the least cost as far as message passing proves it.
 
     Args:
         table: of a problem with costs that are not negative.
-        near: its strategies' neighbourhoods.
+        near: the neighbourhoods of its strategies.
         bounds: with their messages.
         known: int32[nodes], a strategy.
         cost: its weighted cost.
-        enough: share. Bounds are not made higher once the strategy costs at most so much more.
-        slack: share. Configurations are swept once, too, that cost by so much more at least.
+        enough: share. Bounds are not raised once the strategy costs at most this share more.
+        slack: share. Configurations within this share of the least cost are swept at least once.
     """
     met = max(SAME_COST, enough)
     if cost > bounds.least * (1 + met):
@@ -63,7 +64,7 @@ def least_cost(
         places = places[alive]
         spent += sweep_additions(sweeps, table.cells)
         (closer,) = table.all_bounds([bounds.weights], sweeps, [closer.messages[left]])
-        # A strategy with another configuration costs more than this.
+        # A strategy with a dropped configuration costs more than this limit.
         own_bounds = np.minimum(closer.min_marginals, limit)
         min_marginals[places] = np.maximum(min_marginals[places], own_bounds)
         near = near.of(table)

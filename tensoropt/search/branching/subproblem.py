@@ -1,4 +1,4 @@
-"""A part of a problem: some states of each node, lower bounds and supported points."""
+"""A subproblem: some states of each node, with lower bounds and supported points."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tensoropt.search.tolerances import FEW_CELLS
 __all__ = ["NO_CORNERS", "Hull", "Subproblem"]
 
 NO_CORNERS = np.zeros(0), np.zeros(0)
-"""No corners."""
+"""An empty set of corners."""
 
 
 class Hull(NamedTuple):
-    """The lower hull of a part's supported points, by ascending memory.
+    """The lower hull of a subproblem's supported points, by ascending memory.
 
     Attributes:
         memory, time: int64[points].
-        states: int32[points, nodes of the part].
+        states: int32[points, nodes of the subproblem].
         strategies: int32[points, nodes of the whole problem].
     """
 
@@ -48,12 +48,12 @@ class Hull(NamedTuple):
     strategies: Int32Array
 
     def slope(self, edge: int) -> float:
-        """Nanoseconds per byte from one point to the next."""
+        """The nanoseconds per byte from one point to the next."""
         high = self.time[edge] - self.time[edge + 1]
         return float(high / (self.memory[edge + 1] - self.memory[edge]))
 
     def edges_below(self, memory: Float64Array) -> Int64Array:
-        """int64[any], which edge is below each memory, the first or last beyond the ends."""
+        """int64[any], the edge below each memory; the first or last edge beyond the ends."""
         after = np.searchsorted(self.memory, memory, side="left")
         return np.clip(after - 1, 0, max(self.memory.size - 2, 0))
 
@@ -62,14 +62,15 @@ class Subproblem:
     """Some states of a graph's nodes.
 
     Attributes:
-        graph: with these alone, without nodes of which one is left.
-        table: its bounds.
-        bounds: for some weights, of the part or, without messages, of a larger one.
-        given: other weights, and what strategies of a larger part cost at least for them.
-        window: memory and time of the corners below which the part is searched; None for all.
-        closed: of corners below which it, or a larger one, has been searched, or another part is.
-        failed: states for which an exact search took too much, infinite if none did.
-        is_simple: whether nodes of which few points come have been eliminated.
+        graph: with these states alone, without nodes of one state.
+        table: for its bounds.
+        bounds: for some weights, of the subproblem or, without messages, of a larger one.
+        given: other weights, with the least costs of a larger subproblem's strategies.
+        window: memory and time of the corners below which it is searched; None for all.
+        closed: corners below which it needs no search: it, a larger or another subproblem was
+            searched there.
+        failed: the number of states for which an exact search took too much; infinite if none did.
+        is_simple: whether nodes that make few points have been eliminated.
     """
 
     def __init__(
@@ -95,41 +96,41 @@ class Subproblem:
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """The number of nodes."""
         return self.start.size - 1
 
     @property
     def start(self) -> Int64Array:
-        """int64[nodes + 1], where each node's configurations are in the bounds."""
+        """int64[nodes + 1], where each node's configurations begin in the bounds."""
         return self.table.start
 
     @property
     def configurations(self) -> int:
-        """Of all nodes."""
+        """The number of configurations of all nodes."""
         return int(self.start[-1])
 
     @property
     def cells(self) -> int:
-        """Of all edges."""
+        """The number of cells of all edges."""
         return self.table.cells
 
     @property
     def own(self) -> list[Bounds]:
-        """The bounds that are of the part itself, not of a larger one."""
+        """The bounds of the subproblem itself, not of a larger one."""
         return [each for each in self.bounds if each.messages.size]
 
     def mixtures(self, hull: Hull, points: Int64Array) -> Subproblem:
-        """All that mixes some supported points of the hull."""
+        """The subproblem of all mixtures of some supported points of the hull."""
         alive = np.zeros(self.configurations, dtype=np.bool_)
         alive[self.start[:-1] + hull.states[points]] = True
         return Subproblem(fewer_states(self.graph, alive).graph)
 
     def only(self, alive: BoolArray, inherited: Sequence[int] = ()) -> Subproblem:
-        """With some of its states, of each node at least one.
+        """The subproblem with some of its states, at least one of each node.
 
         Args:
             alive: bool[states of all nodes].
-            inherited: which of the bounds hold there, too, until there are closer ones.
+            inherited: the bounds that it begins with, until there are closer ones.
         """
         fewer = fewer_states(self.graph, alive)
         is_new = fewer.states == NEW
@@ -153,8 +154,10 @@ class Subproblem:
         return part
 
     def simplified(self, limits: SearchLimits) -> Subproblem:
-        """The same without nodes of which few points come, to be bounded anew; or itself, if
-        there are more of these than limits allow."""
+        """The subproblem without nodes that make few points, not bounded yet.
+
+        Returns the subproblem itself if its tables exceed the limits.
+        """
         self.is_simple = True
         try:
             graph = SearchGraph(self.graph, limits)
@@ -166,13 +169,14 @@ class Subproblem:
         return part
 
     def lines(self) -> list[tuple[Weights, float]]:
-        """Weights, and what every strategy of the part costs at least for them."""
+        """Weights, and the least cost of every strategy of the subproblem for them."""
         return [*self.given, *((each.weights, each.least) for each in self.bounds)]
 
     def is_loose(self, hull: Hull, edge: int, share: float) -> bool:
-        """Whether an edge of the hull costs more than by a share above what all strategies cost at
-        least for its slope: as bounds for that say, or those for the two slopes beside it, whose
-        mean it is."""
+        """Whether an edge of the hull exceeds the bound for its slope by more than a share.
+
+        Without bounds for the slope, those of the two slopes beside it are interpolated.
+        """
         slope = hull.slope(edge)
         lines = [(pair[1], least) for pair, least in self.lines() if pair[0] == 1]
         worth, least = np.array(sorted(lines)).T
@@ -184,17 +188,17 @@ class Subproblem:
         return np.ascontiguousarray(np.array([each.min_marginals for each in self.bounds]).T)
 
     def close(self, corners: Corners) -> None:
-        """Search no further below some corners."""
+        """Exclude some corners from the search."""
         (memory, time), (more_memory, more_time) = self.closed, corners
         self.closed = np.append(memory, more_memory), np.append(time, more_time)
 
     def is_open(self, corners: Corners) -> BoolArray:
-        """bool[corners], below which the part is searched."""
+        """bool[corners], whether the subproblem is searched below each corner."""
         found = ~_below(corners, self.closed)
         return found if self.window is None else found & _below(corners, self.window)
 
     def learn(self, bounds: Sequence[Bounds], known: Points) -> None:
-        """Take bounds, and strategies of a part that is the whole problem."""
+        """Add bounds, and strategies of a subproblem that is the whole problem."""
         for each in bounds:
             self._learn(each)
         self._know(known.strategies, known)
@@ -202,19 +206,20 @@ class Subproblem:
     def bound(
         self, weights: Sequence[Weights], sweeps: int, enough: float, slack: float
     ) -> tuple[Points, float, int]:
-        """Find the strategy of least cost for each of some weights, and bounds that are as high, as
-        far as message passing can prove it.
+        """Find the strategy of least cost for each pair of weights, and bounds on it.
+
+        Bounds reach the least cost as far as message passing can prove it.
 
         Args:
-            weights: pairs of them.
-            sweeps: of bounds for them.
-            enough: share by which a strategy may cost more than bounds say.
-            slack: share. Where bounds of other weights say already that a configuration costs by so
-                much more than the least strategy known, these are its bounds.
+            weights: the pairs.
+            sweeps: of new bounds.
+            enough: share by which a strategy may cost more than its bound.
+            slack: share. A configuration that costs this share more than the least known strategy,
+                as bounds of other weights say, keeps those bounds.
 
         Returns:
-            These strategies, of the whole problem, for each of the weights; the additions that it
-            took, and for how many of the weights.
+            The strategies, of the whole problem, for each pair; the additions spent, and the number
+                of pairs that took any.
         """
         if self._near is None:
             self._near = Neighbourhoods(self.table)
@@ -253,16 +258,18 @@ class Subproblem:
         return points, spent, swept
 
     def hull(self) -> Hull:
-        """Of the supported points that were found."""
+        """The hull of the supported points found so far."""
         memory, time = self._costs
         order = reduce_points(memory, time)
         order = order[hull_of(memory[order], time[order])]
         return Hull(memory[order], time[order], self._states[order], self._strategies[order])
 
     def _between(self, weights: Weights, known: Sequence[Bounds], slack: float) -> Bounds | None:
-        """Bounds that those of the two nearest pairs of weights, one on either side, make: a cost
-        for these weights is a mean of those for the two. None where they leave so much that sweeps
-        of all are as quick, see `bound`."""
+        """Interpolate bounds from those of the two nearest pairs of weights, one on either side.
+
+        A cost for these weights is a mean of the costs for the two. None where new bounds are as
+        quick, see `bound`.
+        """
         if weights[0] != 1 or not self._states.size:
             return None
         before = [each for each in known if each.weights[0] == 1 and each.weights[1] < weights[1]]
@@ -284,14 +291,14 @@ class Subproblem:
         return Bounds(weights, least, min_marginals, messages)
 
     def _know(self, states: Int32Array, points: Points) -> None:
-        """Take supported points, and their states."""
+        """Add supported points with their states."""
         self._states = np.concatenate([self._states, states])
         self._strategies = np.concatenate([self._strategies, points.strategies])
         costs = np.array([points.memory, points.time])
         self._costs = np.concatenate([self._costs, costs], axis=1)
 
     def _learn(self, bounds: Bounds) -> None:
-        """Take bounds, or the closer of each where there are some for these weights already."""
+        """Add bounds, or keep the higher of each where bounds for the weights exist."""
         for number, known in enumerate(self.bounds):
             if known.weights == bounds.weights:
                 least = max(known.least, bounds.least)
@@ -303,8 +310,10 @@ class Subproblem:
     def _best_known(
         self, near: Neighbourhoods, bounds: Bounds, more: Sequence[Int32Array]
     ) -> tuple[Int32Array, float]:
-        """The supported strategy of least cost for the bounds' weights, or one of some more, and
-        its cost; one near the bounds, where none is known yet."""
+        """Return the cheapest known strategy for the bounds' weights and its cost.
+
+        ``more`` are considered, too; without any strategy one is made near the bounds.
+        """
         strategies = list(more)
         if self._states.size:
             memory, time = self._costs

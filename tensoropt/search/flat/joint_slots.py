@@ -1,4 +1,4 @@
-"""The combinations of slots that the states of a node have on several edges together."""
+"""The combinations of slots that the states of a node have on several edges."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from tensoropt.arrays import Int64Array
 
 __all__ = ["joint_keys", "numbered"]
 
-# Of so many possible keys, those that occur are counted off; of more they are sorted. Both number
-# them alike.
+# Most possible keys that are counted; more are sorted. Both number them alike.
 _FEW_KEYS = 1 << 16
 
 
 def joint_keys(columns: Sequence[Int64Array], states: int) -> tuple[Int64Array, Int64Array]:
-    """Number the distinct combinations of slots that states have on several edges together.
+    """Number the distinct combinations of slots that states have on several edges.
 
     Args:
         columns: for each edge int64[states], the slot of each state.
-        states: how many states there are (``columns`` may be empty: one combination then).
+        states: the number of states; without ``columns`` they have one combination.
 
     Returns:
         int64[states], each state's combination, and int64[combinations], a state that has it.
-        Combinations are numbered in lexicographic order of their slots.
+            Combinations are numbered in lexicographic order of their slots.
     """
     left = np.array(columns, dtype=np.int64).reshape(-1, states)
     key, first, joined = _joined(left)
@@ -37,8 +36,10 @@ def joint_keys(columns: Sequence[Int64Array], states: int) -> tuple[Int64Array, 
 
 @numba.njit(cache=True, nogil=True)
 def numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
-    """The number of every key below ``count`` among those that occur, and where each occurs
-    first."""
+    """Number the keys that occur among those below ``count``.
+
+    Returns the number of every key, and the first position of each distinct key.
+    """
     place = np.full(count, -1, np.int64)
     for state in range(keys.size):
         if place[keys[state]] < 0:
@@ -58,8 +59,10 @@ def numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
 
 @numba.njit(cache=True, nogil=True)
 def _joined(columns: Int64Array) -> tuple[Int64Array, Int64Array, int]:
-    """The keys of columns, joined one after the other while few keys are possible, where each
-    occurs first, and how many columns have been joined."""
+    """Join columns to keys one after the other, while few keys are possible.
+
+    Returns the keys, the first position of each distinct key, and the number of joined columns.
+    """
     key = np.zeros(columns.shape[1], np.int64)
     first = np.zeros(1, np.int64)
     for number in range(columns.shape[0]):

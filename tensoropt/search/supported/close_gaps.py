@@ -1,8 +1,8 @@
-"""Close the widest gaps of a known frontier, where a graph is series-parallel.
+"""Close the widest gaps of a known frontier of a series-parallel graph.
 
-At the weights where bounds say least of what may be better, the least of all strategies is found
-by eliminations (`tensoropt.search.scalar.series_parallel`), among those configurations that bounds
-leave for these weights. Then gaps in the hull are filled (`recombine`).
+At the weights where bounds leave the widest gaps, the least of all strategies is found by
+eliminations (`tensoropt.search.scalar.series_parallel`), among the configurations that bounds leave
+for these weights. Then gaps in the hull are filled (`recombine`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tensoropt.search.watch import keep, tell
 
 __all__ = ["close_gaps"]
 
-# Pairs of weights at a time: on every machine the same, so that the frontier is, too.
+# Pairs of weights at a time, the same on every machine, so that frontiers are, too.
 _AT_ONCE = 2
 
 
@@ -43,14 +43,16 @@ def close_gaps(
     epsilon: float,
     limits: SearchLimits,
 ) -> tuple[Frontier, Sequence[Bounds]]:
-    """With the least of all strategies for the weights of the widest gaps, a few at a time, until
-    all are proven to be narrower than ``epsilon``, and narrower than `SearchLimits.closing_gap` if
-    that takes no more than its additions, or until that narrows none; and with what is between.
-    And all bounds that are known then.
+    """Return a better frontier, and all bounds that prove its gap.
+
+    The least of all strategies is found for the weights of the widest gaps, a few at a time. It
+    ends when all gaps are proven to be at most ``epsilon``, and at most `SearchLimits.closing_gap`
+    if that stays within its additions, or when the gap no longer shrinks. Then strategies between
+    neighbours are added.
 
     Args:
-        problem: a series-parallel graph's.
-        table: the same in flat arrays.
+        problem: of a series-parallel graph.
+        table: the problem in flat arrays.
         incumbent: the known strategies.
         bounds: which prove their gap.
         epsilon: more than 0.
@@ -87,7 +89,7 @@ def close_gaps(
 
 
 def _with_between(problem: Problem, known: Frontier, new: Int32Array) -> Frontier:
-    """A frontier with strategies on the way from some new ones to their neighbours on the hull."""
+    """Add strategies between some new ones and their neighbours on the hull to a frontier."""
     hull = hull_of(known.memory, known.time)
     rows = {row.tobytes() for row in new}
     is_new = [known.strategies[corner].tobytes() in rows for corner in hull]
@@ -100,7 +102,8 @@ def _with_between(problem: Problem, known: Frontier, new: Int32Array) -> Frontie
 
 
 def _proven_by_lines(known: Frontier, bounds: Sequence[Bounds]) -> Frontier:
-    """A frontier with the gap that least costs prove, which say nearly all where they are exact."""
+    """Add the gap that least costs prove to a frontier; exact least costs prove nearly all of
+    it."""
     least = [each.least for each in bounds]
     within = proven_gap_of_lines([each.weights for each in bounds], least, known)
     return replace(known, within=narrowest(within, known.within))
@@ -109,8 +112,10 @@ def _proven_by_lines(known: Frontier, bounds: Sequence[Bounds]) -> Frontier:
 def _least(
     table: WeightedBounds, incumbent: Frontier, bounds: Bounds
 ) -> tuple[Bounds, Int32Array, float]:
-    """Better bounds for the same weights, a strategy that costs as little, and the additions that
-    it took. Only configurations are searched whose bound is at most a known strategy's cost."""
+    """Return higher bounds for the same weights, a strategy of least cost, and the additions spent.
+
+    The search covers configurations whose bound is at most a known strategy's cost.
+    """
     best, cost = incumbent.least(bounds.weights)
     left = bounds.min_marginals <= cost * (1 + ROUNDING)
     left[table.start[:-1] + incumbent.strategies[best]] = True  # but for roundings, by its cost

@@ -1,8 +1,8 @@
-"""KnownPoints strategies together with those found, and exact recombination of known ones.
+"""Joining known strategies with new ones, and exact search of mixtures of known ones.
 
-Where neighbours on a frontier's hull differ in many nodes, strategies with some nodes as in the one
-and some as in the other fill the gap between them (path relinking: Glover, "Tabu search and
-adaptive memory programming", 1997). `recombine` searches all of them, by eliminations.
+Where neighbours on a frontier's hull differ in many nodes, strategies with some nodes of one and
+some of the other fill the gap between them (path relinking: Glover, "Tabu search and adaptive
+memory programming", 1997). `recombine` searches all of them by eliminations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["joined", "joined_with_between", "proven", "recombine"]
 
 
 def joined(problem: Problem, incumbent: Frontier | None, found: Int32Array) -> Frontier:
-    """The frontier of known strategies, if there are any, and those found, int32[any, nodes]."""
+    """Return the frontier of known strategies, if any, and new ones, int32[any, nodes]."""
     if incumbent is not None and not len(found):
         return incumbent
     new = reduced_frontier(*problem.costs(found), found)
@@ -34,17 +34,17 @@ def joined(problem: Problem, incumbent: Frontier | None, found: Int32Array) -> F
 
 
 def joined_with_between(problem: Problem, known: Frontier) -> Frontier:
-    """A frontier with strategies on the way along it."""
+    """Add strategies between all neighbours to a frontier."""
     return joined(problem, known, between(known.strategies))
 
 
 def proven(known: Frontier, bounds: Sequence[Bounds], start: Int64Array) -> Frontier:
-    """A frontier with the gap that bounds prove of it, unless a narrower one is known.
+    """Add the gap that bounds prove to a frontier, unless it states a narrower one.
 
     Args:
         known: the frontier.
         bounds: for some weights.
-        start: int64[nodes + 1], where each node's configurations are in the bounds.
+        start: int64[nodes + 1], where each node's configurations begin in the bounds.
     """
     return replace(known, within=narrowest(proven_gap(bounds, known, start), known.within))
 
@@ -52,9 +52,9 @@ def proven(known: Frontier, bounds: Sequence[Bounds], start: Int64Array) -> Fron
 def recombine(
     problem: Problem, incumbent: Frontier, groups: Iterable[Sequence[int]], limits: SearchLimits
 ) -> Int32Array:
-    """The frontier of all that mixes some known strategies, for groups of their numbers.
+    """Return the frontiers of all mixtures of known strategies, for groups of their numbers.
 
-    A group whose mixtures are too many to be searched adds nothing.
+    A group with too many mixtures to search adds nothing.
 
     Returns:
         int32[any, nodes].

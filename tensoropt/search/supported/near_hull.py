@@ -18,7 +18,7 @@ from tensoropt.search.watch import keep, tell
 
 __all__ = ["near_hull"]
 
-# Weights at a time: on every machine the same, so that what is found is, too.
+# Weights at a time, the same on every machine, so that strategies are, too.
 _AT_ONCE = 2
 
 
@@ -29,18 +29,18 @@ def near_hull(
     bounds: Sequence[Bounds],
     epsilon: float,
 ) -> Frontier:
-    """Strategies of nearly least cost for the bounds' weights.
+    """Return the incumbent with strategies of nearly least cost for the bounds' weights.
 
-    From the weights of memory to those of time and back, each begins with the best that is known:
-    of many strategies that take nearly the same time, those that also take little memory fit
-    together best. What is found is kept once each weight has had its turn, both ends with it.
+    From the weights of memory to those of time and back, each search begins with the best known
+    strategy: of many strategies with nearly the same time, those that also take little memory fit
+    together best. The result is kept once each weight has been searched, both ends included.
 
     Args:
-        problem: whose strategies they are.
-        table: the same in flat arrays.
+        problem: the problem of the strategies.
+        table: the problem in flat arrays.
         incumbent: strategies to begin with, if there are any.
         bounds: for some weights.
-        epsilon: how wide a gap between points may be.
+        epsilon: the widest gap allowed between points.
     """
     near = Neighbourhoods(table)
     if incumbent is None:

@@ -2,7 +2,7 @@
 
 On the hull are the supported strategies, each of least cost for some weights of time and memory.
 `tensoropt.search.scalar.series_parallel` finds them among all strategies, however large the problem
-is, and with each a line that no strategy is below: together they prove the frontier's gap.
+is, each with a line that no strategy is below: together the lines prove the frontier's gap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["series_parallel_hull"]
 
-# Pairs of weights at a time: on every machine the same, so that the frontier is, too.
+# Pairs of weights at a time, the same on every machine, so that frontiers are, too.
 _AT_ONCE = 4
 
 
@@ -38,11 +38,11 @@ _AT_ONCE = 4
 def series_parallel_hull(
     problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
 ) -> Outcome:
-    """The frontier of a series-parallel problem, within a gap that it states; see `Solver`.
+    """Return the frontier of a series-parallel problem, within a gap that it states; see `Solver`.
 
-    Its supported strategies by dichotomy, and strategies on the way from each to the next, all of
+    Supported strategies are found by dichotomy, and strategies between neighbours are added: all of
     them where a gap is wide (`recombine`). Below a gap there may be strategies that no weights
-    find: the proven gap says how far below they can be.
+    find; the proven gap says how far below.
 
     Args:
         problem: with costs that are not negative.
@@ -51,8 +51,8 @@ def series_parallel_hull(
         limits: of weights and additions.
 
     Returns:
-        An approximate frontier; too large where the graph is not series-parallel, or one pair of
-        weights would take too many additions.
+        An approximate frontier. Too large where the graph is not series-parallel, or one pair of
+            weights would take too many additions.
     """
     elimination = weighted_elimination(FlatGraph.of(problem), limits.hull_additions_each)
     if elimination is None:
@@ -92,11 +92,11 @@ def _dichotomy(
     epsilon: float,
     most: int,
 ) -> Frontier:
-    """Look between neighbours on the hull, the widest gaps first (Aneja and Nair, "Bicriteria
-    transportation problem", 1979).
+    """Search between neighbours on the hull, the widest gaps first.
 
-    Between two points the weights are next for which both cost the same. It ends when gaps that
-    have not been looked into are at most ``epsilon``, or after ``most`` pairs of weights.
+    The next weights are those for which two neighbours cost the same (Aneja and Nair, "Bicriteria
+    transportation problem", 1979). The search ends when all gaps not searched yet are at most
+    ``epsilon``, or after ``most`` pairs of weights.
     """
     tried: set[tuple[Cost, Cost]] = set()
     for number in range(0, most, _AT_ONCE):

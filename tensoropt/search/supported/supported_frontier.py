@@ -1,8 +1,8 @@
 """An approximate frontier with a proven gap, from the strategies of least weighted cost.
 
-Where a problem has so many trade-offs that its exact frontier has tens of thousands of points, few
-of them say nearly all: those on its lower hull, each the strategy of least cost for some weights of
-time and memory (supported points), and strategies on the way from one of them to the next.
+A problem with many trade-offs may have an exact frontier of tens of thousands of points. A few of
+them give nearly the same choice: those on its lower hull, each the strategy of least cost for some
+weights of time and memory (supported points), and strategies between them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["FirstLook", "first_look", "supported_frontier"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstLook:
-    """What a problem looks like for one pair of weights, for who goes on.
+    """Bounds of a problem for one pair of weights, and a strategy, for the solvers that follow.
 
     Attributes:
         table: the problem in flat arrays.
-        bounds: for the weights at which it was looked.
-        known: a strategy of little cost for them.
+        bounds: for the pair of weights.
+        known: a strategy of low cost for them.
     """
 
     table: WeightedBounds
@@ -45,7 +45,7 @@ class FirstLook:
 
 
 def first_look(problem: Problem) -> FirstLook:
-    """Bounds and a strategy for one pair of weights, the mean worth of a byte."""
+    """Compute bounds and a strategy for one pair of weights, the mean worth of a byte."""
     table = WeightedBounds(problem)
     bounds = table.bounds(1.0, problem.byte_worth, FIRST_LOOK_SWEEPS)
     known = joined(problem, None, Neighbourhoods(table).near_bounds(bounds)[None])
@@ -61,23 +61,23 @@ def supported_frontier(
     look: FirstLook | None = None,
     learn: Callable[[Sequence[Bounds], Points], None] | None = None,
 ) -> Outcome:
-    """The frontier of a problem within a gap that it states; see `Solver`.
+    """Return the frontier of a problem within a gap that it states; see `Solver`.
 
-    In rounds: bounds for several weights say which configurations are promising. Supported points
-    are found for these weights, in large neighbourhoods of what is known (`near_hull`). Between
-    neighbours on the hull the configurations of one are exchanged for the other's node by node.
-    Bounds then prove a gap. The next round's weights are those where it is widest. The rounds end
-    when it is at most ``epsilon``, or after the last one. A series-parallel graph has one round: if
-    that does not suffice, the least of all strategies is found for the weights where the gap is
-    widest (`close_gaps`), and gaps are filled.
+    The search has rounds. Bounds for several weights say which configurations are promising.
+    Supported points are found for these weights, in large neighbourhoods of known strategies
+    (`near_hull`). Between neighbours on the hull, the configurations of one are exchanged for the
+    other's node by node. Bounds then prove a gap, and the next round's weights are those of the
+    widest gaps. Rounds end when the gap is at most ``epsilon``, or after the last one. A
+    series-parallel graph has one round: if its gap is wider, the least of all strategies is found
+    for the weights of the widest gaps (`close_gaps`), and gaps are filled.
 
     Args:
         problem: with costs that are not negative.
         incumbent: strategies to begin with.
         epsilon: more than 0.
-        limits: of every part.
-        look: at the problem, if there was one.
-        learn: told of all bounds, and of the strategies found.
+        limits: of every step.
+        look: a first look at the problem, if there was one.
+        learn: called with all bounds, and with the strategies found.
     """
     if look is not None and incumbent is None:
         incumbent = look.known
@@ -110,7 +110,7 @@ def _round(
     epsilon: float,
     limits: SearchLimits,
 ) -> tuple[Frontier, Sequence[Bounds]]:
-    """The incumbent after a round, and all bounds so far, which prove its gap."""
+    """Return the incumbent after a round, and all bounds so far, which prove its gap."""
     cells = max(1, sum(edge.time.size for edge in problem.edges))
     additions = limits.supported_round_additions
     sweeps = int(max(1, min(size[1], additions / sweep_additions(1, cells, FEWEST_WEIGHTS))))
