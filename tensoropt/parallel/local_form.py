@@ -59,7 +59,7 @@ def local_form(
 
 def piece_shape(layout: Layout, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
     """Return the shape of a device's piece. Open extents (-1) stay open and are not split."""
-    known = Layout(
+    known_only = Layout(
         tuple(axes if n >= 0 else () for n, axes in zip(shape, layout.dims, strict=True))
     )
-    return known.local_shape(shape, mesh)
+    return known_only.local_shape(shape, mesh)

@@ -16,7 +16,7 @@ from tensoropt.parallel.configuration import Configuration, input_slot, output_s
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.problem.operators.inner_collectives import inner_collectives
-from tensoropt.problem.operators.local_work import known, operator_work
+from tensoropt.problem.operators.local_work import has_known_shape, operator_work
 from tensoropt.problem.operators.memory import among_kept, memory_amounts
 from tensoropt.problem.operators.operator_costs import OperatorCosts
 from tensoropt.tdl import Derivation
@@ -77,7 +77,7 @@ def operator_memory_bytes(
         input_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
         * spec.itemsize
         for number, spec in enumerate(operator.input_specs)
-        if number in carried and known(spec)
+        if number in carried and has_known_shape(spec)
     )
 
     def outputs(among: frozenset[TensorName] | None) -> int:
@@ -85,7 +85,8 @@ def operator_memory_bytes(
             output_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
             * operator.value_spec(number).itemsize
             for number, spec in enumerate(operator.outputs)
-            if known(spec) and (among is None or TensorName(operator.name, number) in among)
+            if has_known_shape(spec)
+            and (among is None or TensorName(operator.name, number) in among)
         )
 
     made, remaining = outputs(None), outputs(among_kept(operator, kept))

@@ -76,11 +76,11 @@ class Kinds:
         tag = operator.gradient
         # The attributes of a gradient only say which gradient it is.
         attributes = () if tag is not None else operator.attributes.items()
-        known = self._specs
+        numbers = self._specs
         return (
             operator.type,
-            tuple([known.get(id(spec)) or self._spec(spec) for spec in operator.input_specs]),
-            tuple([known.get(id(spec)) or self._spec(spec) for spec in operator.outputs]),
+            tuple([numbers.get(id(spec)) or self._spec(spec) for spec in operator.input_specs]),
+            tuple([numbers.get(id(spec)) or self._spec(spec) for spec in operator.outputs]),
             # A set, since the order of attributes varies.
             frozenset([each for each in attributes if _matters(each[0])]),
             operator.mutates,

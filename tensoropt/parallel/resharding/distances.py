@@ -240,24 +240,24 @@ def _shortest_paths(
     for number in range(count):
         lengths[starts[number], number] = 0
         changed[starts[number]] = True
-    going = True
-    while going:
-        going = False
+    has_changed = True
+    while has_changed:
+        has_changed = False
         for tail in range(nodes):
             if not changed[tail]:
                 continue
             changed[tail] = False
-            here = lengths[tail]
+            at_tail = lengths[tail]
             for edge in range(ends[tail], ends[tail + 1]):
-                there, step = lengths[target[edge]], weight[edge]
-                gained = np.int64(0)
+                at_head, step = lengths[target[edge]], weight[edge]
+                difference = np.int64(0)
                 for number in range(count):  # without branches, so that it is vectorized
-                    shorter = min(here[number] + step, there[number])
-                    gained |= shorter ^ there[number]
-                    there[number] = shorter
-                if gained != 0:
+                    shorter = min(at_tail[number] + step, at_head[number])
+                    difference |= shorter ^ at_head[number]
+                    at_head[number] = shorter
+                if difference != 0:
                     changed[target[edge]] = True
-                    going = True
+                    has_changed = True
     return np.ascontiguousarray(lengths.T)
 
 

@@ -24,7 +24,7 @@ __all__ = [
     "attributes_that_matter",
     "computes",
     "family",
-    "known",
+    "has_known_shape",
     "local_work",
     "operator_work",
     "rows_bytes",
@@ -98,7 +98,7 @@ def local_work(
         differentiated_inputs: number of inputs whose gradient is computed.
     """
     shapes = tuple(
-        shape if known(spec) else ()
+        shape if has_known_shape(spec) else ()
         for shape, spec in zip(local.inputs, operator.input_specs, strict=True)
     )
     if moves_rows(operator.type):
@@ -107,7 +107,7 @@ def local_work(
         tensors = zip(
             (*shapes, *local.outputs), (*operator.input_specs, *operator.outputs), strict=False
         )
-        moved = sum(prod(shape) * spec.itemsize for shape, spec in tensors if known(spec))
+        moved = sum(prod(shape) * spec.itemsize for shape, spec in tensors if has_known_shape(spec))
     return OperatorWork(
         family=family(derivation),
         dtype=operator.outputs[0].dtype if operator.outputs else "float32",
@@ -168,7 +168,7 @@ def _matters(attribute: str) -> bool:
     return not attribute.startswith("_") and attribute not in ("container", "shared_name")
 
 
-def known(spec: TensorSpec) -> bool:
+def has_known_shape(spec: TensorSpec) -> bool:
     """Whether all dimensions of a tensor are known before the step runs."""
     return all(extent >= 0 for extent in spec.shape)
 

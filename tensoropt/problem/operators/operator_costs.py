@@ -28,7 +28,7 @@ from tensoropt.problem.operators.local_work import (
     LocalShapes,
     computes,
     family,
-    known,
+    has_known_shape,
     local_work,
     rows_bytes,
 )
@@ -273,7 +273,7 @@ class _Shapes:
         total = np.zeros(len(self.kinds.pieces), np.int64)
         for number in numbers:
             spec = self.operator.input_specs[number]
-            if known(spec):
+            if has_known_shape(spec):
                 total += self._elements(self.derivation.inputs[number], spec.shape) * spec.itemsize
         return total
 
@@ -282,7 +282,7 @@ class _Shapes:
         total = np.zeros(len(self.kinds.pieces), np.int64)
         for number, spec in enumerate(self.operator.outputs):
             name = TensorName(self.operator.name, number)
-            if known(spec) and (among is None or name in among):
+            if has_known_shape(spec) and (among is None or name in among):
                 elements = self._elements(self.derivation.outputs[number], spec.shape)
                 total += elements * self.operator.value_spec(number).itemsize
         return total
