@@ -292,7 +292,7 @@ def _names() -> Iterator[str]:
 
 
 def _even_counts(limits: tuple[int | None, ...], devices: int) -> tuple[int, ...] | None:
-    """Return the counts of each level, inner levels filled first. None if there are none."""
+    """Return the counts of each level with inner levels filled first, None if they are not even."""
     if devices < 1 or not limits:
         return () if devices == 1 else None
     for groups in range(-(-devices // (limits[-1] or devices)), devices + 1):
