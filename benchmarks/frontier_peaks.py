@@ -1,8 +1,8 @@
-"""``python -m benchmarks.frontier_peaks``: what frontiers state of memory, against dry runs.
+"""``python -m benchmarks.frontier_peaks``: the memory that frontiers state, beside dry runs.
 
-The graphs of the zoo, at the smallest size that has all their kinds of operators, on so many
-devices of a machine. Of points spread evenly over each frontier: the peak of a dry run over the
-memory that the search adds up, and over the peak that a plan states (`plan.frontier_peaks`).
+The graphs of the zoo, at the smallest size with all their kinds of operators, are planned on some
+devices of a machine. For points spread evenly over each frontier, the peak of a dry run is divided
+by the memory that the search adds up, and by the peak that a plan states (`plan.frontier_peaks`).
 Nothing is trained. The last line is one JSON object.
 """
 
@@ -26,7 +26,7 @@ Line = dict[str, float | int]
 
 
 def main() -> None:
-    """Compare, print, and end with the JSON line."""
+    """Compare, print the ratios, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("graphs", nargs="*", default=list(ZOO), help="of the zoo")
     parser.add_argument("--devices", type=int, default=4)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _compared(name: str, devices: int, points: int) -> Line:
-    """One graph: the least and the most of both ratios."""
+    """The least and the largest value of both ratios for one graph."""
     request = request_of(name, ZOO[name].small, load_cluster("8-v100"), devices)
     problem, frontier = search_frontier(request, devices)
     begun = time.process_time()
@@ -51,7 +51,7 @@ def _compared(name: str, devices: int, points: int) -> Line:
     seconds = time.process_time() - begun
     place = {int(memory): number for number, memory in enumerate(frontier.memory)}
     chosen = [stated[number] for number in evenly(len(stated), points)]
-    if not chosen:  # none are stated
+    if not chosen:  # the plan states no peaks
         chosen = [(int(frontier.memory[n]), 0) for n in evenly(len(frontier), points)]
     of_memory, of_stated = [], []
     for memory, peak in chosen:

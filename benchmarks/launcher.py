@@ -1,4 +1,4 @@
-"""How the benchmarks start ranks."""
+"""Finds mpirun."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["mpirun"]
 
 
 def mpirun() -> str:
-    """The path of mpirun: beside the interpreter, else on PATH.
+    """The path of mpirun: beside the interpreter, otherwise on PATH.
 
     Raises:
-        RuntimeError: if there is none.
+        RuntimeError: if there is no mpirun.
     """
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if beside.exists() else shutil.which("mpirun")

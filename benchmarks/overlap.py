@@ -1,8 +1,9 @@
-"""``python -m benchmarks.overlap MODEL``: how much of a step's communication computing hides.
+"""``python -m benchmarks.overlap MODEL``: the share of communication that computation hides.
 
-Steps of a model of `benchmarks.speed` under data parallelism, traced on every rank: once where
-collectives run while a rank computes, once where it waits in them. ``--traces FOLDER`` reads what
-``TENSOROPT_TRACE`` has written for any script instead. The last line is one JSON object.
+Steps of a model of `benchmarks.speed` under data parallelism are traced on every rank: once with
+collectives that run while the rank computes, once with collectives in which it waits. ``--traces
+FOLDER`` instead reads the traces that ``TENSOROPT_TRACE`` wrote for any script. The last line is
+one JSON object.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from tensoropt.report.text_table import table
 __all__ = ["communication"]
 
 _COLUMNS = ("step_ms", "computation_ms", "communication_ms", "hidden_ms")
-_STEPS, _WARM_UP = 30, 6  # the warm-up has the traced runs
+_STEPS, _WARM_UP = 30, 6  # traced runs are part of the warm-up
 
 
 def main() -> None:
-    """Run, print, and end with the JSON line."""
+    """Run, print the times, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--ranks", type=int, default=2)
@@ -56,14 +57,14 @@ def main() -> None:
 
 
 def communication(folder: Path) -> dict[str, dict[str, float]]:
-    """What a folder of traces says, by what was run.
+    """The communication in the traces of a folder, by the name of the run.
 
     Returns:
-        Milliseconds of a step, median over its traced runs, mean over ranks; and ``hidden_share``,
-        of communication.
+        Milliseconds of a step, the median over its traced runs and the mean over ranks; and
+            ``hidden_share``, the hidden share of communication.
 
     Raises:
-        PlanError: if there is no trace, or one is damaged.
+        PlanError: if there is no trace, or a trace is damaged.
     """
     paths = sorted(folder.glob("rank*.json"))
     if not paths:
@@ -91,7 +92,7 @@ def communication(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _traced(model: str, ranks: int, overlap: bool) -> dict[str, float]:
-    """Of a model's step, with the usual time of a step that is not traced."""
+    """The communication of a model's step, with the median time of a step that is not traced."""
     with tempfile.TemporaryDirectory() as folder:
         program = [sys.executable, "-m", "benchmarks.overlap", model, "--run", folder]
         command = [mpirun(), "-np", str(ranks), *program, *["--overlap"] * overlap]
@@ -99,12 +100,14 @@ def _traced(model: str, ranks: int, overlap: bool) -> dict[str, float]:
             command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         )
         found = communication(Path(folder))
-    largest = max(found.values(), key=lambda parts: parts["step_ms"])  # not an initializer
+    # The longest run is the step, not an initializer.
+    largest = max(found.values(), key=lambda parts: parts["step_ms"])
     return {**largest, "untraced_step_ms": float(done.stdout.split()[-1])}
 
 
 def _run(model: str, folder: Path, overlap: bool) -> None:
-    """On every rank: some steps, the first ones traced; the first rank prints the usual time."""
+    """On every rank: run some steps and trace the first ones; the first rank prints the median
+    time."""
     import tensorflow as tf
 
     import tensoropt
@@ -132,7 +135,7 @@ def _run(model: str, folder: Path, overlap: bool) -> None:
         trace = StepTrace(folder, group.rank)
         executor = plan_executor(job, step.graph, plan, world, agreement, trace)
     config: tf.compat.v1.ConfigProto = session_config(job)
-    if overlap:  # a collective waits in a thread of its own in any case
+    if overlap:  # collectives have a thread beside these
         config.inter_op_parallelism_threads = max(2, config.inter_op_parallelism_threads)
     executor.configure(config)
     draws, times = Draws(), []

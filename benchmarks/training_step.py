@@ -1,4 +1,4 @@
-"""One training step of a model, imported and ready to be searched."""
+"""One imported training step of a model, ready for a search."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class TrainingStep:
 
     Attributes:
         graph: the logical graph.
-        batch_placeholders: loaded data parallel.
-        parameters: how many.
-        reads: what the backward pass reads.
+        batch_placeholders: placeholders that are loaded data parallel.
+        parameters: number of parameters.
+        reads: the tensors that the backward pass reads.
     """
 
     graph: Graph
@@ -34,20 +34,20 @@ class TrainingStep:
 
     @property
     def parameters_gb(self) -> float:
-        """Of float32, in 2**30 bytes."""
+        """The size of the parameters in float32, in 2**30 bytes."""
         return self.parameters * 4 / 2**30
 
 
 def gradient_descent_step(build: Callable[[], Model], batch_size: int) -> TrainingStep:
     """Build a model with its gradients and import it.
 
-    Variables are described in the graph and never allocated: nothing runs.
+    Variables are described in the graph and never allocated, and nothing runs.
 
     Args:
         build: makes the forward graph in the default graph.
-        batch_size: the first dimension of what is fed.
+        batch_size: first dimension of the fed values.
     """
-    # Compat graph mode: TensorOpt's names build into the default graph.
+    # In graph mode, TensorOpt's names build into the default graph.
     script = tf.Graph()
     with script.as_default():
         train = tf.train.GradientDescentOptimizer(0.1).minimize(build().loss)

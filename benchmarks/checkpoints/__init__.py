@@ -1,1 +1,1 @@
-"""What checkpoints take of memory, and what kills leave of them."""
+"""The memory that checkpoints take, and the checkpoints that killed jobs leave."""

@@ -1,12 +1,12 @@
-"""``python -m benchmarks.checkpoints``: what checkpoints take of memory, and what kills leave.
+"""``python -m benchmarks.checkpoints``: the memory of checkpoints, and checkpoints of killed jobs.
 
-- ``memory``: the peak of a save and of a restore on any rank above the memory before, for a model
-  that is split over the ranks, in slices and by the script's own operators on whole values.
-- ``kills``: jobs that save all the time are killed at random moments: the first rank, or the whole
-  job. After each kill plain TensorFlow loads the checkpoint that the folder names: it is whole, and
-  the last that was saved or the one that was being saved. The next job goes on from it.
-- ``resumed``: a job that is killed in training goes on on half as many ranks; its last loss
-  is compared with that of plain TensorFlow.
+- ``memory``: the peak of a save and of a restore, on any rank and above the memory before, for a
+  model that is split over the ranks: in slices, and by the script's own operators on whole values.
+- ``kills``: jobs that save all the time are killed at random moments, either the first rank or the
+  whole job. After each kill plain TensorFlow loads the folder's checkpoint. It has to be whole, and
+  the last one that was saved or the one that was being saved. The next job continues from it.
+- ``resumed``: a job that is killed in training continues on half as many ranks. Its last loss is
+  compared with plain TensorFlow's.
 
 The last line is one JSON object.
 """
@@ -38,7 +38,7 @@ _ALLOWED_MIB = 64.0
 
 
 def main() -> None:
-    """Run, print, and end with the JSON line."""
+    """Run the parts, print their results, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", nargs="*", default=["memory", "kills", "resumed"])
     parser.add_argument("--mib", type=int, default=1024, help="size of the model")
@@ -63,7 +63,7 @@ def _memory(options: Any) -> dict[str, Any]:
 
 
 def _kills(options: Any) -> dict[str, Any]:
-    """Kill jobs; each setting has a folder of its own."""
+    """Kill jobs; each setting has its own folder."""
     moments = random.Random(options.seed)
     settings = list(itertools.product((2, 4), ("overwritten", "numbered"), (True, False)))
     found: list[dict[str, Any]] = []
@@ -79,7 +79,7 @@ def _kills(options: Any) -> dict[str, Any]:
 
 
 def _kill(folder: Path, ranks: int, names: str, first_alone: bool, moment: float) -> dict[str, int]:
-    """Kill one job, so many seconds after its second save, and look at its folder."""
+    """Kill one job ``moment`` seconds after its second save, and check its folder."""
     before = tf.train.latest_checkpoint(str(folder))
     had = 0 if before is None else _number(before)
     job = Job(ranks, "saving", folder, names)
@@ -101,7 +101,7 @@ def _kill(folder: Path, ranks: int, names: str, first_alone: bool, moment: float
 
 
 def _number(path: str) -> int:
-    """What a checkpoint's variables hold: one number, or -1."""
+    """The number that all variables of a checkpoint hold; -1 if they differ."""
     reader = tf.train.load_checkpoint(path)
     shapes = reader.get_variable_to_shape_map()
     values = {float(each) for name in shapes for each in reader.get_tensor(name).reshape(-1)}

@@ -1,4 +1,4 @@
-"""Jobs of ranks that are watched, and killed."""
+"""Jobs of ranks that are watched and killed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _LONGEST_SECONDS = 300.0
 
 
 def say(folder: Path, words: str) -> None:
-    """Append a line to what a job says, in one go."""
+    """Append a line to the job's messages in one write."""
     with (folder / "said").open("a") as file:
         file.write(words + "\n")
 
 
 class Job:
-    """Some ranks that run a module of this package.
+    """Ranks that run a module of this package.
 
     Args:
-        ranks: how many.
-        module: its name.
-        folder: where what the job says is.
-        arguments: of the module, after the folder.
+        ranks: number of ranks.
+        module: name of the module.
+        folder: folder with the job's messages.
+        arguments: further arguments of the module, after the folder.
     """
 
     def __init__(self, ranks: int, module: str, folder: Path, *arguments: str) -> None:
@@ -49,17 +49,17 @@ class Job:
         )
 
     def said(self, first: str) -> list[list[str]]:
-        """The words of lines that begin with one, in order."""
+        """The words of the messages that begin with ``first``, in order."""
         with contextlib.suppress(FileNotFoundError):
             lines = (self._folder / "said").read_text().splitlines(keepends=True)
             return [line.split()[1:] for line in lines if line.split()[:1] == [first]]
         return []
 
     def wait_for(self, first: str, count: int = 1) -> None:
-        """Return once so many such lines are there.
+        """Wait until the job has written ``count`` messages that begin with ``first``.
 
         Raises:
-            RuntimeError: if the job ends before, or that takes long.
+            RuntimeError: if the job ends before, or does not write them in time.
         """
         until = time.monotonic() + _LONGEST_SECONDS
         while len(self.said(first)) < count:
@@ -69,7 +69,8 @@ class Job:
             time.sleep(0.01)
 
     def kill(self, ranks: int | None = None) -> None:
-        """Kill the first ranks, or all with their launcher, and wait for the job's end."""
+        """Kill the first ranks, or all ranks with their launcher, and wait for the end of the
+        job."""
         running = self._process.poll() is None
         pids = [int(pid) for _, pid in sorted(self.said("rank"))]
         if ranks is None and running:
@@ -80,10 +81,10 @@ class Job:
         self._process.communicate(timeout=_LONGEST_SECONDS)
 
     def output(self) -> str:
-        """What the job printed, once it has ended well.
+        """The output of the job, after its successful end.
 
         Raises:
-            RuntimeError: if it failed.
+            RuntimeError: if the job failed.
         """
         out, error = self._process.communicate(timeout=_LONGEST_SECONDS)
         if self._process.returncode:

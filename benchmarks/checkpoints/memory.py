@@ -2,10 +2,10 @@
 
     mpirun -np N python -m benchmarks.checkpoints.memory FOLDER ACT MIB
 
-ACT is ``save`` or ``restore``, or one of these with ``_whole``: by the script's own operators, on
-whole values, as it was before checkpoints had slices; or ``restore_over``, over variables that have
-values. The first rank prints, as JSON, the most over all ranks: the peak above the
-resident memory before, and the rank's slices, in MiB.
+ACT is ``save`` or ``restore``. With ``_whole`` appended, the script's own operators save or restore
+whole values, as before checkpoints had slices. ``restore_over`` restores over variables that have
+values. The first rank prints as JSON, in MiB, the largest peak of any rank above its resident
+memory before, and the size of the rank's slices.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(folder: str, act: str, mib: int) -> None:
         if act.startswith("save") or act == "restore_over":
             session.run(initializer)
         before = _status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         operators = saver.saver_def
         feed = {operators.filename_tensor_name: f"{folder}/model"}
         if act == "save":
@@ -73,7 +73,7 @@ def main(folder: str, act: str, mib: int) -> None:
 
 
 def _status(name: str) -> float:
-    """A line of this process's status, in MiB."""
+    """A line of this process's status in MiB."""
     lines = Path(f"/proc/{os.getpid()}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 

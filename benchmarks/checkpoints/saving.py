@@ -1,9 +1,9 @@
-"""Saves one checkpoint after the other, until it is killed.
+"""Saves one checkpoint after another until the job is killed.
 
     mpirun -np N python -m benchmarks.checkpoints.saving FOLDER overwritten|numbered
 
-It goes on from the checkpoint that is in the folder. Every variable holds the number of the save.
-It says ``rank R PID``, ``found NUMBER``, ``begun NUMBER`` and ``done NUMBER``.
+The job continues from the checkpoint in the folder. Every variable holds the number of the save.
+Messages: ``rank R PID``, ``found NUMBER``, ``begun NUMBER`` and ``done NUMBER``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A training script that goes on from its last checkpoint, and plans by itself.
+"""A training script that continues from its last checkpoint and makes its own plan.
 
     mpirun -np N python -m benchmarks.checkpoints.training FOLDER LAST_STEP
 
-It says ``rank R PID``, and after each step ``step NUMBER LOSS``.
+Messages: ``rank R PID``, and ``step NUMBER LOSS`` after each step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def model() -> tuple[Any, Any, Any]:
 
 
 def batch(step: int) -> Any:
-    """The same at a step of every run."""
+    """The batch of a step; it is the same in every run."""
     return np.random.default_rng(step).random((16, _WIDTH), np.float32)
 
 

@@ -1,1 +1,1 @@
-"""How fast collectives are: ours between ranks of a machine, MPI's, Horovod's, and one memcpy."""
+"""The speed of collectives: ours between ranks of a machine, MPI's, Horovod's, and one memcpy."""

@@ -1,9 +1,9 @@
-"""``python -m benchmarks.collectives``: milliseconds of collectives, ours against others.
+"""``python -m benchmarks.collectives``: milliseconds of collectives, ours beside other ones.
 
-At 2 and 4 ranks, of 4 KiB to 64 MiB that each rank gives: ours between ranks of one machine, the
-same by MPI, by Horovod where it can be imported (all-reduce), and one memcpy of as many bytes; and
-all-reduces in a graph, ours and by host calls. The last line is one JSON object, by kind, ranks,
-bytes and way.
+At 2 and 4 ranks, with 4 KiB to 64 MiB a rank, the program times our collectives between ranks of
+one machine, MPI's, Horovod's all-reduce if Horovod can be imported, and one memcpy of as many
+bytes. It also times all-reduces in a graph, by our operator and by host calls. The last line is one
+JSON object, by kind, ranks, bytes and way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__: list[str] = []
 
 
 def main() -> None:
-    """Run, print, and end with the JSON line."""
+    """Run, print the times, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _measured(ranks: int, sizes: list[int], kinds: list[str]) -> Times:
-    # TensorFlow's tensors have pages of ordinary size, of which some ways to copy depend.
+    # TensorFlow's tensors have pages of ordinary size, on which the speed of some copies depends.
     environment = {**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0"}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "times.json"

@@ -1,11 +1,11 @@
-"""Times collectives on the ranks that run it; the first rank writes them to a file.
+"""Times collectives on the ranks that run it; the first rank writes the times to a file.
 
 mpirun -np 2 python -m benchmarks.collectives.measure RESULT.json KIND,KIND... BYTES...
 
-Each way of each collective gets turns of some milliseconds, one after the other, and the median of
-its turns counts; a turn is as long as on the slowest rank. Buffers are float32 and ready: what is
-timed is C++ and MPI, without TensorFlow and but for a call from Python. ``in_graph`` is with them:
-a chain of all-reduces in one run of a graph, per all-reduce.
+The ways to run a collective take turns of some milliseconds, and the median of a way's turns
+counts. The slowest rank determines the time of a turn. Buffers hold float32 and are ready, so the
+times are those of C++, of MPI and of one call from Python, without TensorFlow. ``in_graph`` is the
+time of one all-reduce in a chain of all-reduces in one run of a graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["KINDS", "SIZES", "Times"]
 
 KINDS = ("allreduce", "allgather", "reduce_scatter", "alltoall", "in_graph")
 SIZES = tuple(4**power for power in range(6, 14))
-"""Bytes that each rank gives: 4 KiB to 64 MiB."""
+"""Bytes of each rank: 4 KiB to 64 MiB."""
 
 _COLLECTIVES: dict[str, Collective] = {
     "allreduce": Allreduce("sum"),
@@ -78,7 +78,7 @@ def main(result: Path, kinds: Sequence[str], sizes: Sequence[int]) -> None:
 def _ways(
     kind: str, size: int, world: Group, native: NativeTransport, mpi: MpiTransport
 ) -> dict[str, Way]:
-    """The collective on ready buffers, each way."""
+    """The ways to run the collective on ready buffers."""
     n = world.size
     columns = min(256, size // 4 // n)
     rows = size // 4 // columns
@@ -100,12 +100,12 @@ def _ways(
         "mpich": calls[kind],
         "memcpy": lambda: np.copyto(copy, given),
     }
-    if kind == "allreduce":  # where nobody else reads the tensor, the operator writes over it
+    if kind == "allreduce":  # the operator writes over its input if no other operator reads it
         place = np.zeros_like(given)
         ways["ours_in_place"] = native.prepared(_COLLECTIVES[kind], world, place, place)
     if kind == "allreduce" and importlib.util.find_spec("horovod") is not None:
         ways["horovod"] = _horovod(given)
-    for way in ("ours", "mpich"):  # the same result
+    for way in ("ours", "mpich"):  # both ways give the same result
         ways[way]()
         right = n if kind in ("allreduce", "reduce_scatter") else 1
         np.testing.assert_array_equal(got, right)
@@ -114,7 +114,7 @@ def _ways(
 
 
 def _horovod(given: npt.NDArray[np.float32]) -> Way:
-    """Horovod's all-reduce of a tensor, by itself."""
+    """Horovod's all-reduce of a tensor."""
     import horovod.tensorflow as hvd
 
     hvd.init()
@@ -128,7 +128,8 @@ def _horovod(given: npt.NDArray[np.float32]) -> Way:
 
 
 def _medians(world: Group, ways: Mapping[str, Way], calls_in: int = 1) -> dict[str, float]:
-    """Milliseconds of a call by way, which makes so many calls."""
+    """Milliseconds of a call for each way; ``calls_in`` has the number of calls that a way
+    makes."""
     repeats = {}
     for name, way in ways.items():
         way()

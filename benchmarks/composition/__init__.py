@@ -1,1 +1,1 @@
-"""Options of a plan alone, and the default that combines them."""
+"""Plans with one option each, and the default that combines the options."""

@@ -1,13 +1,13 @@
 """``python -m benchmarks.composition``: the default beside each of the options that it combines.
 
-A cell is a step on a number of devices with a limit of memory: ample, or 60, 30 or 12 % of what
-data parallelism takes. In each, the default's predicted step is compared with the plain whole batch
-and with ``rewrite=True``, ``pipeline="auto"``, microbatches and ``save_memory=True``, each alone.
-The default is worse where an option alone is more than 3 % faster, which is as close as predictions
-tell, or where the option fits and the default does not. Nothing runs.
+A cell is a step on a number of devices with a memory limit: ample, or 60, 30 or 12 % of the memory
+of data parallelism. In each cell the predicted step of the default is compared with the plain whole
+batch and with ``rewrite=True``, ``pipeline="auto"``, microbatches and ``save_memory=True``, one at
+a time. The default counts as worse if an option alone is more than 3 % faster, which is the
+resolution of predictions, or fits while the default does not. Nothing is trained.
 
-With ``--results`` cells that are there already are not planned again. Cells in which only a
-combination fits, or is at least 5 % faster, are named at the end. The last line is one JSON object.
+With ``--results``, cells in that file are not planned again. Cells in which only a combination
+fits, or is at least 5 % faster, are named at the end. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plan what is asked for; status 1 if an option alone is better somewhere."""
+    """Plan the cells; the status is 1 if an option alone is better in one of them."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.composition", description=__doc__, allow_abbrev=False
     )

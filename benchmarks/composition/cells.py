@@ -1,4 +1,5 @@
-"""A step, a number of devices and a limit of memory: the default's plan and each option's alone."""
+"""A step, a number of devices and a memory limit: the plan of the default and of each option
+alone."""
 
 from __future__ import annotations
 
@@ -24,23 +25,23 @@ from tensoropt.search.baselines import data_parallel
 __all__ = ["LIMITS", "Cell", "cells_of", "data_parallel_bytes", "summary"]
 
 LIMITS = (None, 0.6, 0.3, 0.12)
-"""Shares of the memory that data parallelism takes; None for the device's own memory, times ten."""
+"""Shares of the memory of data parallelism; None for ten times the device's own memory."""
 _AMPLE = 10
 _NOTABLE = 1.05
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What was planned.
+    """The plans of one cell.
 
     Attributes:
-        model: of `benchmarks.composition.models.NAMES`.
-        devices: how many.
-        limit: of `LIMITS`.
-        alone: by option, the predicted nanoseconds of a step; None where nothing fits.
-        default: likewise.
-        spaces: that the default's plan combines.
-        seconds: of CPU for the default, whose searches the options before it may have made.
+        model: name of a model of `benchmarks.composition.models.NAMES`.
+        devices: number of devices.
+        limit: an element of `LIMITS`.
+        alone: for each option the predicted nanoseconds of a step; None if nothing fits.
+        default: the predicted nanoseconds of the default's step; None if nothing fits.
+        spaces: the spaces that the default's plan combines.
+        seconds: CPU seconds of the default, without searches that an option made before it.
     """
 
     model: str
@@ -53,29 +54,30 @@ class Cell:
 
     @property
     def best(self) -> int | None:
-        """Nanoseconds of the fastest option alone; None where none fits."""
+        """Nanoseconds of the fastest option alone; None if none fits."""
         return min((time for time in self.alone.values() if time is not None), default=None)
 
     @property
     def is_worse(self) -> bool:
-        """Whether an option alone is faster by more than predictions tell, or fits alone."""
+        """Whether an option alone is faster by more than the resolution of predictions, or fits
+        alone."""
         if self.best is None:
             return False
         return self.default is None or self.default > (1 + SAME_TIME) * self.best
 
     @property
     def gain(self) -> float | None:
-        """The fastest option's time over the default's; None where one of them does not fit."""
+        """The fastest option's time divided by the default's; None if one of them does not fit."""
         return None if self.best is None or self.default is None else self.best / self.default
 
     @property
     def fits_only_combined(self) -> bool:
-        """Whether no option alone fits, and the default does."""
+        """Whether the default fits and no option alone does."""
         return self.best is None and self.default is not None
 
     @property
     def is_notable(self) -> bool:
-        """Whether a combination is what fits, or is faster by 5 %."""
+        """Whether only a combination fits, or is at least 5 % faster."""
         return self.fits_only_combined or (self.gain or 0) >= _NOTABLE
 
     def __str__(self) -> str:
@@ -92,20 +94,20 @@ class Cell:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The cell as JSON values."""
         return asdict(self)
 
 
-@collected_later()  # as `find_strategy`
+@collected_later()  # like `find_strategy`
 def cells_of(
     model: str, request: Request, limits: Sequence[float | None] = LIMITS
 ) -> Iterator[Cell]:
-    """The cells of a step on its devices; searches are made once for all of them.
+    """The cells of a step on its devices; all cells share their searches.
 
     Args:
-        model: its name.
-        request: without options and limit of memory.
-        limits: of `LIMITS`, or other shares.
+        model: name of the step.
+        request: the request without options and memory limit.
+        limits: shares of the memory of data parallelism.
     """
     request = shared_dry_runs(replace(request, saves_dry_runs=True))
     parallel = data_parallel_bytes(request)
@@ -128,7 +130,7 @@ def cells_of(
 def data_parallel_bytes(request: Request) -> int:
     """The least memory with which data parallelism fits a device, by an estimate of its peak.
 
-    Of a step with gradients of gradients there is no estimate: the sum of the search is taken.
+    A step with gradients of gradients has no estimate; then the sum of the search counts.
     """
     problem = problem_of(request, request.devices)
     (point,) = data_parallel.solve(problem)
@@ -141,7 +143,7 @@ def data_parallel_bytes(request: Request) -> int:
 
 
 def summary(cells: Sequence[Cell]) -> dict[str, Any]:
-    """What is counted of cells."""
+    """The counts of the last line."""
     gains = [(cell, cell.gain) for cell in cells]
     known = [(cell, gain) for cell, gain in gains if gain is not None]
     tight = [gain for cell, gain in known if cell.limit is not None]

@@ -1,8 +1,8 @@
 """``python -m benchmarks.composition.measured``: a combination under a memory limit, run in turns.
 
-A small mixer is planned on 4 ranks of this machine with a limit of memory: by default, and with
-each option alone. The default's plan and that of the best option alone run in turns under
-``mpirun``. A step takes as long as on the slowest rank; the median counts. The last line is one
+A small mixer is planned on 4 ranks of this machine with a memory limit, by default and with each
+option alone. The plans of the default and of the best option alone run in turns under ``mpirun``.
+The slowest rank determines the time of a step, and the median of steps counts. The last line is one
 JSON object.
 """
 
@@ -38,20 +38,21 @@ _NONE: Mapping[str, Any] = {
     "microbatches": 1,
     "save_memory": False,
 }
-"""Options of `find_strategy` that allow the batch at once alone."""
+"""Options of `find_strategy` that allow only the whole batch at once."""
 _ALONE: Mapping[str, Mapping[str, Any]] = {
     "rewrite": {"rewrite": True},
     "pipeline": {"pipeline": "auto", "microbatches": None},
     "microbatches": {"microbatches": None},
     "save_memory": {"save_memory": True},
 }
-"""Each option alone, the others forbidden; stages have microbatches."""
+"""Each option alone, with the other options forbidden; stages have microbatches."""
 _SEARCH_SECONDS = 120.0
-"""So long that the clock ends no search on a quiet machine; planning takes about 20 of one core."""
+"""Enough seconds for the search to end by itself on a quiet machine; planning takes about 20
+seconds of one core."""
 
 
 def main() -> None:
-    """Start the ranks, and print what the first one says."""
+    """Start the ranks and print the first rank's output."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "found.json"
         program = [sys.executable, "-m", __spec__.name, str(result)]
@@ -87,7 +88,7 @@ def measure(result: Path) -> None:
 
 
 def _step() -> str:
-    """Build the training step; returns the name of what trains."""
+    """Build the training step; return the name of its training operator."""
 
     def gated(values: Any) -> Any:
         return values * tf.sigmoid(1.702 * values)
@@ -108,7 +109,7 @@ def _step() -> str:
 
 
 def _planned(options: Mapping[str, Any]) -> Plan | None:
-    """The plan by some options; None where nothing fits."""
+    """The plan with some options; None if nothing fits."""
     try:
         found: Plan = tf.find_strategy(
             batch_size=_BATCH,

@@ -1,4 +1,4 @@
-"""The steps that are planned: the zoo, Unity's models, and BERT of 24 layers."""
+"""The planned steps: those of the zoo, Unity's models, and BERT with 24 layers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MACHINE = 8  # devices of a machine
 def step_request(name: str, devices: int, *, small: bool = False) -> Request:
     """The request for a step, without options.
 
-    The zoo's steps have dry runs, as a script's have. The others take a minute to emit: their peaks
-    are unknown, and the search's sum of memory alone has to fit.
+    Steps of the zoo have dry runs, like those of scripts. Emitting one of the other steps takes a
+    minute, so their peaks are unknown, and the search's sum of memory has to fit.
 
     Args:
-        name: of `NAMES`.
-        devices: how many, in machines of eight.
+        name: an element of `NAMES`.
+        devices: number of devices, in machines of eight.
         small: whether a graph of the zoo has the fewest layers with all kinds of its operators.
     """
     cluster = _machines(devices)
@@ -51,7 +51,7 @@ def _batch(name: str, devices: int) -> int:
 
 
 def _machines(devices: int) -> Cluster:
-    """Machines of eight V100, at least two."""
+    """At least two machines of eight V100."""
     known = load_cluster("2x8-v100")
     between, within = known.levels
     count = max(2, -(-devices // _MACHINE))

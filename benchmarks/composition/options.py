@@ -1,4 +1,4 @@
-"""What each option asks of the planner, alone, and what the default asks."""
+"""The fields of planner requests with one option each, and those of the default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ ALONE: Mapping[str, Mapping[str, Any]] = {
     "microbatches": {"accumulate": True},
     "save_memory": {"space": FRUGAL},
 }
-"""By option, the fields of a request that allow nothing else besides the batch at once."""
+"""For each option the fields of a request that allow the option and the whole batch at once,
+nothing else."""
 
 
 def alone(request: Request, option: str) -> Request:
@@ -28,7 +29,7 @@ def alone(request: Request, option: str) -> Request:
 
 
 def default(request: Request) -> Request:
-    """A request as `find_strategy` makes it without options."""
+    """The request that `find_strategy` makes without options."""
     pipeline = PipelineNumbers(None, None, is_asked=False)
     return replace(request, rewrite=None, keep_less=True, accumulate=True, pipeline=pipeline)
 

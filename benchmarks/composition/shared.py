@@ -1,4 +1,5 @@
-"""What plans of one step on one number of devices search in common, whatever their memory."""
+"""Shares searches between plans of one step on one number of devices under several memory
+limits."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _SHARED = (
     ("spaces.microbatches", "microbatch_counts"),
     ("spaces.stages", "microbatch_counts"),
 )
-"""Functions of a request and other arguments, whose result knows no limit of memory."""
+"""Functions of a request and other arguments whose result does not depend on the memory limit."""
 
 
 def shared_dry_runs(request: Request) -> Request:
@@ -57,9 +58,9 @@ def shared_dry_runs(request: Request) -> Request:
 
 @contextmanager
 def shared_searches() -> Iterator[None]:
-    """Each search is made once in here: limits of memory and options ask for the same ones.
+    """Share all searches inside this context, whatever memory limits and options ask for them.
 
-    What is looked at ends by seconds of CPU, as others may use the machine.
+    CPU seconds end a search, because other processes may use the machine.
     """
     known: dict[Hashable, Any] = {}
     with ExitStack() as stack:
@@ -77,7 +78,7 @@ def shared_searches() -> Iterator[None]:
 
 
 def _infeasible(*_: Any) -> InfeasibleError:
-    """The error without the remedies, which take searches on more devices."""
+    """The error without remedies, whose computation takes searches on more devices."""
     return InfeasibleError("no offer fits")
 
 
@@ -85,14 +86,15 @@ def _once(found: Callable[..., Any], known: dict[Hashable, Any], name: str) -> C
     def once(request: Request, *others: Any) -> Any:
         key = (name, *_step_key(request), *others)
         if key not in known:
-            known[key] = request, found(request, *others)  # the request keeps its graph's identity
+            # Keeping the request keeps the identity of its graph.
+            known[key] = request, found(request, *others)
         return known[key][1]
 
     return once
 
 
 def _searches(known: dict[Hashable, Any]) -> Callable[..., PipelineSearch]:
-    """Searches of pipelines whose prices of stages are shared."""
+    """Searches of pipelines that share the prices of stages."""
 
     def search(request: Request, *others: Any) -> PipelineSearch:
         key = ("pipelines", *_step_key(request), *map(_hashable, others))

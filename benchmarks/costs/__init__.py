@@ -1,1 +1,1 @@
-"""How well costs are predicted: the paper's Table 2, on this machine."""
+"""The accuracy of predicted costs: the paper's Table 2, on this machine."""

@@ -1,9 +1,9 @@
-"""``python -m benchmarks.costs``: predicted against measured costs of random strategies.
+"""``python -m benchmarks.costs``: predicted beside measured costs of random strategies.
 
-Per model: predicted and measured time of a step, network time and peak memory of every strategy,
-signed errors (measured - predicted) / measured as in the paper's Table 2, and how repeatable the
-measurements are (half the interquartile range over the median). Beside them the network error of
-bytes divided by bandwidth. The last line is one JSON object.
+For each model: the predicted and measured step time, network time and peak memory of every
+strategy, the signed errors (measured - predicted) / measured as in the paper's Table 2, and the
+spread of the measurements (half the interquartile range divided by the median). Beside these, the
+error of the network time if it is bytes divided by bandwidth. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from benchmarks.launcher import mpirun
 from tensoropt.report.text_table import table
 
 MODELS = {"rnn": 15, "wide_resnet": 5, "transformer": 10}
-"""How many turns of five steps each strategy gets: more where steps are short."""
+"""The number of turns of each strategy; a turn has five steps. Models with short steps have
+more."""
 _CROWDED_ROUNDS = 3
-"""Where ranks share cores, and wait for each other's turns: one between two measurements."""
+"""The number of turns between two measurements if ranks share cores and wait for each other."""
 
 PAPER_BANDWIDTH_ONLY = 0.748
-"""The error of bytes over bandwidth in network time, of the paper's RNN (section 5.2)."""
+"""The network error of bytes divided by bandwidth for the paper's RNN (section 5.2)."""
 
 Floats = npt.NDArray[np.float64]
 
 
 def main() -> None:
-    """Run, print, and end with the JSON line."""
+    """Run, print the results, and end with the JSON line."""
     options = _options()
     errors: dict[str, Any] = {}
     parameters: dict[str, int] = {}
@@ -77,7 +78,7 @@ def _options() -> argparse.Namespace:
 def _measured(
     model: str, options: argparse.Namespace, folder: Path
 ) -> tuple[list[dict[str, Any]], int]:
-    """What was measured of each strategy, and the number of parameters."""
+    """The measurements of each strategy, and the number of parameters."""
     count, peaks = str(options.strategies), folder / f"{model}-memory.json"
     usual = _CROWDED_ROUNDS if options.ranks > len(os.sched_getaffinity(0)) else MODELS[model]
     rounds = options.rounds or usual
@@ -98,7 +99,8 @@ def _measured(
 def _reported(
     model: str, rows: list[dict[str, Any]]
 ) -> tuple[dict[str, float | None], dict[str, float], float, float]:
-    """Print a model's table; mean absolute errors, of bandwidth alone, correlation, regret."""
+    """Print a model's table; return the mean absolute errors, also of bandwidth alone, the
+    correlation, and the regret."""
     seconds, seconds_spread = _medians([row["seconds"] for row in rows])
     network, network_spread = _medians([row["network_seconds"] for row in rows])
     memory, memory_spread = _medians([row["peak_bytes"] for row in rows])
@@ -153,7 +155,7 @@ def _reported(
 
 
 def _medians(values: list[list[float]]) -> tuple[Floats, float]:
-    """Median per strategy, and the mean of half their relative interquartile ranges."""
+    """The median for each strategy, and the mean of half their relative interquartile ranges."""
     table_ = np.array(values, np.float64)
     low, middle, high = np.nanquantile(table_, [0.25, 0.5, 0.75], axis=1)
     return middle, float(np.nanmean((high - low) / 2 / middle))

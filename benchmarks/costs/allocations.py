@@ -1,7 +1,7 @@
-"""Every allocation of a run, in order: TensorFlow's own record of it, and collectives' buffers.
+"""Records every allocation of a run in order: TensorFlow's and those of collectives' buffers.
 
-TensorFlow says in a profile what each tensor asked for; its allocator's statistics have the size
-of the chunks that were at hand instead, up to twice as much, and depend on what ran before.
+TensorFlow's profile has the requested size of each tensor. The statistics of its allocator have the
+sizes of the chunks instead, which are up to twice as large and depend on earlier runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import tensorflow as tf
-from tensorflow.tsl.profiler.protobuf import xplane_pb2  # a profile as it is stored
+from tensorflow.tsl.profiler.protobuf import xplane_pb2  # the format of stored profiles
 
 from collectives.buffers import usage
 
@@ -23,11 +23,11 @@ _BUFFER = "collective_buffer"
 
 
 def changes(run: Callable[[], object]) -> list[int]:
-    """By how many bytes each allocation, and each end of one, changes what is in use.
+    """For each allocation and each release, the change of the bytes in use.
 
     Args:
-        run: runs a step. Every allocator that it uses is one that records
-            (``TF_CPU_ALLOCATOR_USE_BFC=true`` before TensorFlow starts).
+        run: runs a step. All its allocators record allocations, so
+            ``TF_CPU_ALLOCATOR_USE_BFC=true`` is set before TensorFlow starts.
     """
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +44,7 @@ def changes(run: Callable[[], object]) -> list[int]:
 
 
 def left_and_most(deltas: list[int]) -> tuple[int, int]:
-    """What a run leaves in use, and the most that it has in use at once, from 0."""
+    """The bytes in use after a run, and the most bytes in use at once, counted from 0."""
     return sum(deltas), max(0, max(accumulate(deltas), default=0))
 
 
@@ -54,7 +54,7 @@ def _note(change: int) -> None:
 
 
 def _changes(space: xplane_pb2.XSpace) -> Iterator[tuple[int, int]]:
-    """Time in picoseconds and bytes."""
+    """The times in picoseconds and the bytes of all changes in a profile."""
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:

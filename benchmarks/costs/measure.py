@@ -1,6 +1,7 @@
-"""Every rank: profile what random strategies run, predict their times, and run them in turn.
+"""Every rank: measure the operators of random strategies, predict their times, and run them in
+turn.
 
-What things take in steps is learnt from other strategies, which run between them.
+The slowdown of operators in steps is learnt from other strategies, which run between them.
 
 mpirun -np N python -m benchmarks.costs.measure MODEL STRATEGIES ROUNDS FOLDER
 """
@@ -46,25 +47,28 @@ from tensoropt.search.random_strategies import random_strategies
 _LARGEST_BYTES = 64 * 2**20
 _OPERATOR_SECONDS = 120.0
 _PARTS, _OPERATORS_AFTER = 5, (3, 5)
-"""The steps are in as many parts, with collectives measured before, between and after them, and
-operators before them and after two parts: a machine is not as fast at all times, and caches that
-others fill slow collectives down by a third."""
+"""The number of parts of the steps, and the parts after which operators are measured.
+
+Collectives are measured before, between and after the parts, operators before them and after two of
+them, because the speed of a machine changes, and caches that other data fill slow collectives down
+by a third.
+"""
 _CROWDED_PARTS, _CROWDED_OPERATORS_AFTER = 3, (2,)
-"""Where ranks share cores, and all takes as many times longer."""
+"""The same numbers if ranks share cores, where all measurements take several times longer."""
 _SEED = 7
 _TURN = 5
-"""Steps of a strategy before the next one's turn; a job trains with one of them alone."""
+"""Steps of a strategy in a turn; a job would train with one strategy."""
 
 
 class BandwidthOnly(MeasuredCostModel):
-    """Bytes divided by bandwidth, as the paper says of OptCNN and FlexFlow (section 5.2)."""
+    """Network time as bytes divided by bandwidth, as in OptCNN and FlexFlow (section 5.2)."""
 
     __slots__ = ()
 
     def network_seconds(
         self, kind: str, axes: tuple[int, ...], bytes_: int, runs: str = ""
     ) -> float:
-        """Time at the largest size's bandwidth, without latency."""
+        """Time at the bandwidth of the largest size, without latency."""
         del runs
         table = self._tables[kind, tuple(sorted(axes))]
         return bytes_ * table.nanoseconds[-1] / table.bytes[-1] / 1e9
@@ -117,7 +121,7 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
 
 
 def strategies_of(problem: GraphProblem, count: int) -> list[list[int]]:
-    """The random strategies to predict, the same ones in every process."""
+    """The random strategies, the same ones in every process."""
     return random_strategies(problem, count, _SEED)
 
 
@@ -129,7 +133,7 @@ def _profiled(
     step: Job,
     configurations: Sequence[Any],
 ) -> Profile:
-    """What the strategies run, measured."""
+    """The measurements of the operators and collectives of the strategies."""
     setting = setting_of(current().hardware, group.size, group.library)
     profile = Profile(setting, mesh.axes)
     config = rank_config(current().hardware)
@@ -152,8 +156,8 @@ def _profiled(
 
 
 def _largest_bytes(step: Job) -> int:
-    """A power of 2 of bytes that no collective of a step exceeds by much: the gradients of all
-    weights, or the largest tensor."""
+    """A power of 2 that the bytes of a collective of the step hardly exceed: the gradients of
+    all weights, or the largest tensor."""
     tensors = [spec for operator in step.graph for spec in operator.outputs if -1 not in spec.shape]
     most = max(4 * step.parameters, *(spec.bytes for spec in tensors))
     return min(_LARGEST_BYTES, 1 << (most - 1).bit_length())
@@ -171,7 +175,7 @@ def _model(
 
 
 def _averaged(profiles: Sequence[Profile]) -> Profile:
-    """What was usual in measurements with the steps between them."""
+    """The medians of the measurements before, between and after the steps."""
     overheads = [astuple(each.overheads) for each in profiles if each.overheads is not None]
     return replace(
         profiles[0],
@@ -204,8 +208,8 @@ class _Run:
         )
 
     def turn(self, group: Group, steps: int) -> None:
-        """Run some steps, of which all but the first count: it emits the program at first, and
-        finds others' memory later."""
+        """Run some steps and record all but the first, which emits the program at first and has
+        cold caches later."""
 
         def run() -> object:
             return self._executor.run([], [self._step.train], self._step.feeds)
@@ -213,7 +217,7 @@ class _Run:
         self.samples += [timed_step(self._world, group, run) for _ in range(steps)][1:]
 
     def median_step(self, cost: ClusterCostModel) -> MeasuredStep:
-        """What its steps take, beside what a model predicts."""
+        """The median measured step, beside the prediction of a cost model."""
         time = step_time(self.strategy, cost, self.plan_steps)
         digest = self._step.graph.digest()
         return median_step(self.samples, digest, time, cost)

@@ -1,4 +1,4 @@
-"""Every rank: predict the peak memory of random strategies, and count what they really allocate.
+"""Every rank: predict the peak memory of random strategies, and count their allocations.
 
 mpirun -np N python -m benchmarks.costs.memory MODEL STRATEGIES RESULT.json
 """

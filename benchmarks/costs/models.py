@@ -30,21 +30,21 @@ MODELS: Mapping[str, tuple[Callable[[], Model], int]] = {
     "wide_resnet": (lambda: wide_resnet(14, 2, 32, 10, small_images=True), 16),
     "transformer": (lambda: transformer(2, 256, 4, 1024, 32, 32, 2000), 16),
 }
-"""Per name what builds the model, and its batch."""
+"""For each name the function that builds the model, and its batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """One model's training step.
+    """The training step of one model.
 
     Attributes:
         script: its TensorFlow graph.
         train: name of the training operator.
-        graph: the step, imported.
-        reads: what its backward pass reads.
-        batched: placeholders loaded data parallel.
+        graph: the imported step.
+        reads: the tensors that its backward pass reads.
+        batched: placeholders that are loaded data parallel.
         feeds: value of each placeholder operator.
-        parameters: how many the model has.
+        parameters: number of the model's parameters.
     """
 
     script: tf.Graph
@@ -57,7 +57,7 @@ class Job:
 
 
 def job(name: str) -> Job:
-    """The training step of a model: momentum, the same on every rank."""
+    """The training step of a model with momentum; it is the same on every rank."""
     build, batch = MODELS[name]
     with tf.Graph().as_default() as script:
         train = tensoropt.train.MomentumOptimizer(0.01, 0.9).minimize(build().loss).name

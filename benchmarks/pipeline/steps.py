@@ -1,8 +1,9 @@
 """``python -m benchmarks.pipeline.steps``: steps of pipelines, predicted and measured.
 
 Each model is trained on ranks of this machine after ``tensoropt profile``: the perceptron under a
-memory limit that nothing but a pipeline fits, the others in two stages. The step and the peak
-memory of the rank that takes most, predicted and measured. The last line is one JSON object.
+memory limit that only a pipeline fits, the other models in two stages. The program prints the step
+time and the peak memory of the rank with the largest values, predicted and measured. The last line
+is one JSON object.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MICROBATCHES = (1, 2, 4, 8, 16)
 
 
 def main() -> None:
-    """Run, print, and end with the JSON line."""
+    """Run, print the results, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--ranks", type=int, default=4)
@@ -46,7 +47,7 @@ def main() -> None:
 def _measured(model: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     profile, result = folder / f"{model}-profile.json", folder / f"{model}.json"
     launch = [mpirun(), "-np", str(options.ranks), sys.executable, "-m"]
-    # TensorFlow's allocator counts nothing without oneDNN, which it has by default on some CPUs.
+    # TensorFlow's allocator counts nothing without oneDNN, which some CPUs have by default.
     environment = {"TF_ENABLE_ONEDNN_OPTS": "1", **os.environ, "TENSOROPT_PROFILE": str(profile)}
     steps = [*launch, "tensoropt", "profile", trained.__file__, "--output", str(profile)]
     subprocess.run(
@@ -68,7 +69,7 @@ def _measured(model: str, options: argparse.Namespace, folder: Path) -> dict[str
 
 
 def _fitting(model: str, devices: int) -> list[int]:
-    """The numbers of microbatches, with as little kept as may be, that fit without a pipeline."""
+    """The numbers of microbatches that fit without a pipeline if as little as possible is kept."""
     found = []
     for microbatches in _MICROBATCHES:
         tf.init(devices=devices)

@@ -1,8 +1,8 @@
-"""Trains a model by a pipeline, and says what its steps were predicted to take, and took.
+"""Trains a model by a pipeline, and writes the predicted and the measured time of its steps.
 
     mpirun -np 4 python -m benchmarks.pipeline.trained MODEL RESULT.json
 
-Each model is one of `MODELS`, under its memory limit. The first rank writes the result.
+Each model is one of `MODELS`, with its memory limit. The first rank writes the result.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tensoropt.frontend.job.job import current
 
 __all__ = ["MODELS", "Trained", "main"]
 
-_STEPS, _WARM_UP = 45, 5  # the first steps are metered, too
+_STEPS, _WARM_UP = 45, 5  # the first steps are measured, too
 _INTEGERS = 10
-"""Classes and tokens that are fed are below this."""
+"""Fed classes and tokens are below this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Trained:
 
     Attributes:
         build: makes the forward graph in the default graph.
-        batch: examples of a step.
-        memory_limit_bytes: of a device; None for the machine's.
-        pipeline: of `tensoropt.find_strategy`.
+        batch: number of examples of a step.
+        memory_limit_bytes: memory limit of a device; None for the machine's.
+        pipeline: the option of `tensoropt.find_strategy`.
     """
 
     build: Callable[[], Model]
@@ -46,7 +46,7 @@ class Trained:
     pipeline: int | None = None
 
     def step(self) -> tuple[Model, Any]:
-        """The model and what trains it by momentum, in the default graph."""
+        """Build the model and its training operator (momentum) in the default graph."""
         model = self.build()
         return model, tf.train.MomentumOptimizer(0.01, 0.9).minimize(model.loss)
 
@@ -62,7 +62,7 @@ def _perceptron(layers: int, width: int) -> Model:
 
 
 MODELS: Mapping[str, Trained] = {
-    # No number of devices divides a prime width, so nothing but the batch can be split.
+    # A prime width cannot be divided among devices, so only the batch can be split.
     "perceptron": Trained(lambda: _perceptron(12, 509), 512, 20 * 2**20),
     "lstm": Trained(lambda: lstm_language_model(512, 2, 6, 2000), 64, pipeline=2),
     "transformer": Trained(lambda: transformer(2, 256, 4, 1024, 32, 32, 2000), 32, pipeline=2),

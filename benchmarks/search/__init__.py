@@ -1,1 +1,1 @@
-"""How long the search takes, on the paper's models (its Table 3)."""
+"""The time of searches for the paper's models (its Table 3) and for other graphs."""

@@ -1,9 +1,9 @@
 """BERT: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2018).
 
-Section 3.1, with the sizes of BERT-base, and the prediction of masked words (section 3.2, task 1)
-at every position, from the transposed embeddings. Its attention mask is a tensor that is computed
-once and read by every layer: for a search by eliminations the hardest of shapes, a node with as
-many neighbours as there are layers.
+Section 3.1 with the sizes of BERT-base, and the prediction of masked words (section 3.2, task 1) at
+every position from the transposed embeddings. The attention mask is computed once and read by every
+layer. For a search by eliminations this is the hardest shape, a node with as many neighbours as
+there are layers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from examples.models.parts import Model, variable
 __all__ = ["bert"]
 
 EPSILON = 1e-12
-BLOCKED = -1e4  # score of a position that is padding
+BLOCKED = -1e4  # score of a padding position
 
 Tensor = Any
 
@@ -35,18 +35,18 @@ def bert(
     """A BERT in training and its cross entropy.
 
     Args:
-        layers: of the encoder.
-        width: of embeddings and of every layer's output.
-        heads: attention heads; divides width.
+        layers: number of encoder layers.
+        width: width of embeddings and of every layer's output.
+        heads: number of attention heads; divides the width.
         feed_forward_width: hidden width of the feed-forward sublayers.
-        length: tokens of a sequence.
-        vocabulary: number of different tokens; 30,522 of the published one, padded to a multiple
-            of 1,024, as implementations do.
+        length: number of tokens of a sequence.
+        vocabulary: number of different tokens; the published BERT has 30,522, padded here to a
+            multiple of 1,024 as in implementations.
         dtype: floating-point type.
 
     Returns:
         Placeholders ``tokens``, ``segments``, ``targets`` (numbers) and ``mask`` (1 for a token, 0
-        for padding), each [batch, length], loss, and scores [batch, length, vocabulary].
+            for padding), each [batch, length], loss, and scores [batch, length, vocabulary].
 
     Raises:
         ValueError: if the heads do not divide the width.
@@ -73,7 +73,7 @@ def bert(
 
 
 def _attention(values: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Of every position to every one that the mask [batch, 1, 1, length] lets through."""
+    """Attention of every position to the positions that the mask [batch, 1, 1, length] allows."""
     width, dtype = int(values.shape[-1]), values.dtype
     size = width // heads
     query, key, value = (
@@ -95,7 +95,7 @@ def _dense(values: Tensor, outputs: int, name: str) -> Tensor:
 
 
 def _gelu(values: Tensor) -> Tensor:
-    """Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016)."""
+    """The activation of Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016)."""
     return values * 0.5 * (1.0 + tf.math.erf(values / sqrt(2.0)))
 
 

@@ -1,11 +1,12 @@
 """``python -m benchmarks.search.enumerated``: searches of small problems against enumeration.
 
-Problems are made up, of kinds that training graphs have and that make searching them hard: a weight
-that the first layers and the last read, a mask that every layer reads, skips from the first layers
-to the last, towers that share their weights, layers alike. Each is searched as it is and, with
-limits as small as the problem, by the solvers of large ones, exactly and within a gap. Checked is
-that strategies cost what a frontier says, that an exact frontier is that of all strategies, and
-that no strategy is better than a stated gap allows. The last line is one JSON object.
+The problems are artificial, with structures of training graphs that make a search hard: a weight
+that the first and the last layers read, a mask that every layer reads, skips from the first layers
+to the last, towers with shared weights, and equal layers. Each problem is searched with the default
+limits, and with small limits by the solvers of large problems, exactly and within a gap. The
+program checks that strategies cost what a frontier says, that an exact frontier equals that of all
+strategies, and that no strategy is better than a stated gap allows. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ SMALL = SearchLimits(
     leaf_configurations=4,
     leaf_points=100,
 )
-"""For problems of some ten nodes what the defaults are for those of some thousand."""
+"""Limits that relate to problems of ten nodes as the default limits relate to problems of a
+thousand."""
 LIMITS = {
     "default": DEFAULT_LIMITS,
     "eliminations": SearchLimits(bounded_cells=0),
@@ -63,7 +65,7 @@ _EPSILONS = (0.0, 0.002, 0.05)
 
 @dataclass
 class _Graph:
-    """Nodes and the pairs that edges join; pairs of one kind have the same costs."""
+    """Nodes, and pairs of nodes that edges join; pairs of one kind have the same costs."""
 
     nodes: int = 0
     pairs: dict[str, Pairs] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class _Graph:
 
 
 def _tied(graph: _Graph, random: np.random.Generator) -> None:
-    """A table at both ends of a chain."""
+    """A chain whose two ends read one table."""
     table = graph.node("table")
     layers = graph.chain(int(random.integers(4, 7)))
     graph.join("looked up", table, layers[0])
@@ -93,7 +95,7 @@ def _tied(graph: _Graph, random: np.random.Generator) -> None:
 
 
 def _masked(graph: _Graph, random: np.random.Generator) -> None:
-    """A mask that every layer reads, and positions that some do."""
+    """Layers that all read a mask, and some of which read positions."""
     mask, positions = graph.node("mask"), graph.node("positions")
     layers = graph.chain(int(random.integers(4, 7)))
     for layer in layers:
@@ -111,7 +113,7 @@ def _skipping(graph: _Graph, random: np.random.Generator) -> None:
 
 
 def _towers(graph: _Graph, random: np.random.Generator) -> None:
-    """Two towers that share their weights, and are compared."""
+    """Two towers that share their weights and are compared."""
     count = int(random.integers(2, 4))
     weights = [graph.node("weight") for _ in range(count)]
     towers = [graph.chain(count, "tower") for _ in range(2)]
@@ -124,7 +126,7 @@ def _towers(graph: _Graph, random: np.random.Generator) -> None:
 
 
 def _all(graph: _Graph, random: np.random.Generator) -> None:
-    """A tied table, a mask and a skip at once."""
+    """A graph with a tied table, a mask and a skip."""
     table, mask = graph.node("table"), graph.node("mask")
     layers = graph.chain(int(random.integers(4, 6)))
     graph.join("looked up", table, layers[0])
@@ -135,7 +137,7 @@ def _all(graph: _Graph, random: np.random.Generator) -> None:
 
 
 def _repeated(graph: _Graph, random: np.random.Generator) -> None:
-    """Like layers between unlike ones, which skips join."""
+    """Equal layers between unequal ones, joined by skips."""
     unlike = [graph.node("unlike 0")]
     for number in range(1, 4):
         inside = [graph.node("first"), graph.node("second")]
@@ -160,7 +162,7 @@ FAMILIES: dict[str, Callable[[_Graph, np.random.Generator], None]] = {
 
 
 def problem_of(family: str, seed: int) -> Problem:
-    """A problem of some family with costs from few ties to many, few large trade-offs or none."""
+    """A problem of a family; costs have few or many ties, and few, many or no large trade-offs."""
     random = np.random.default_rng(seed)
     graph = _Graph()
     FAMILIES[family](graph, random)
@@ -169,7 +171,7 @@ def problem_of(family: str, seed: int) -> Problem:
     counts = {kind: counts[kind] for kind in sorted(counts)}
     counts |= {kind: counts["unlike 0"] for kind in counts if kind.startswith("unlike")}
     top = int(random.choice([4, 30, 1000, 10**9]))
-    large = int(random.choice([1, 1, 50]))  # of what kinds have a large trade-off
+    large = int(random.choice([1, 1, 50]))  # the kinds of edges with a large trade-off
     costs = {}
     for kind, count in counts.items():
         memory, time_ = random.integers(1, top, (2, count))
@@ -199,7 +201,7 @@ def problem_of(family: str, seed: int) -> Problem:
 
 
 def what_is_wrong(problem: Problem, found: Frontier, truth: Frontier) -> str | None:
-    """What a frontier claims that enumeration does not bear out, if anything."""
+    """The error of a frontier by enumeration; an empty text if there is none."""
     memory, time_ = problem.costs(found.strategies)
     if not (np.array_equal(memory, found.memory) and np.array_equal(time_, found.time)):
         return "strategies cost something else"
@@ -217,7 +219,7 @@ def what_is_wrong(problem: Problem, found: Frontier, truth: Frontier) -> str | N
 
 
 def main() -> int:
-    """Search as many problems as asked for; status 1 if a frontier is wrong."""
+    """Search the problems; the status is 1 if a frontier is wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search.enumerated")
     parser.add_argument("--problems", type=int, default=5_000, help="of all families together")
     parser.add_argument("--seed", type=int, default=0)

@@ -3,9 +3,8 @@
 Each series of `SERIES` searches one model, with a growing number of layers or of devices. Series of
 layers use frontier tracking on all mesh axes, series of devices search as `find_strategy` does. A
 series asks for a gap. A search has *reached* it if its frontier is proven: exact for a gap of 0,
-    else
-within the gap. "exponent" is the slope of least squares through the logarithms of the searches that
-have reached the gap, "exponent_of_all" that of all searches.
+otherwise within the gap. "exponent" is the slope of least squares through the logarithms of the
+searches that have reached the gap, "exponent_of_all" that of all searches.
 
 Each search has a process of its own and a time limit; a search that exceeds it ends its series. The
 times are CPU seconds, see `benchmarks.search.searching`. The program writes growth.json and

@@ -1,9 +1,9 @@
 """Inception-v3: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision" (2015).
 
-Table 1 and Figures 5 to 7 and 10, with the sizes that the authors published with their weights,
-which the paper leaves open in part. Every convolution is followed by batch normalisation (with
-scale and offset) and ReLU; the auxiliary classifier, which only training has, is left out, as in
-the count of 23.8 million parameters that the model is known by.
+Table 1 and Figures 5 to 7 and 10. Where the paper gives no sizes, they are those of the published
+weights. Batch normalisation (with scale and offset) and ReLU follow every convolution. The
+auxiliary classifier, which only training has, is left out, as in the known count of 23.8 million
+parameters.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from examples.models.parts import Model, dense, variable
 __all__ = ["inception_v3"]
 
 EPSILON = 1e-3
-_KEPT = 0.8  # of the last layer's inputs, in dropout
+_KEPT = 0.8  # share of the last layer's inputs that dropout keeps
 
 Tensor = Any
 
 
 @dataclass(frozen=True, slots=True)
 class _Convolution:
-    """A layer of a branch: so many channels, a window of rows and columns, stride and padding."""
+    """A layer of a branch: its channels, the rows and columns of its window, its stride and its
+    padding."""
 
     channels: int
     rows: int = 1
@@ -47,7 +48,7 @@ def inception_v3(
 
     Returns:
         Placeholders ``images`` [batch, image_size, image_size, 3] and ``labels`` [batch] (class
-        numbers), loss, and scores [batch, classes].
+            numbers), loss, and scores [batch, classes].
     """
     images = tf.placeholder(dtype, [None, image_size, image_size, 3], name="images")
     labels = tf.placeholder(tf.int32, [None], name="labels")
@@ -85,7 +86,8 @@ def _stem(values: Tensor) -> Tensor:
 
 
 def _five_by_five(pooled: int) -> tuple[tuple[_Convolution, ...], ...]:
-    """Figure 5, the 5 by 5 window kept in one branch; ``pooled`` only says which block it is."""
+    """The block of Figure 5, with the 5 by 5 window in one branch; ``pooled`` tells which block
+    it is."""
     del pooled
     return (
         (_Convolution(64),),
@@ -95,7 +97,7 @@ def _five_by_five(pooled: int) -> tuple[tuple[_Convolution, ...], ...]:
 
 
 def _seven_by_seven(inner: int) -> tuple[tuple[_Convolution, ...], ...]:
-    """Figure 6: windows of 7 by 7 as one of 1 by 7 after one of 7 by 1."""
+    """The block of Figure 6: a window of 7 by 7 is a 1 by 7 window after a 7 by 1 window."""
     row, column = (1, 7), (7, 1)
     return (
         (_Convolution(192),),
@@ -129,7 +131,7 @@ _SECOND_REDUCTION = (
 def _mixed(
     name: str, values: Tensor, branches: Sequence[Sequence[_Convolution]], pooled: int
 ) -> Tensor:
-    """Branches of convolutions, and one that averages first, joined along the channels."""
+    """Branches of convolutions, and a branch that averages first, joined along the channels."""
     with tf.variable_scope(name):
         parts = [_branch(f"branch{n + 1}", values, own) for n, own in enumerate(branches)]
         parts.append(_pooled(values, pooled))
@@ -137,7 +139,7 @@ def _mixed(
 
 
 def _reduced(name: str, values: Tensor, branches: Sequence[Sequence[_Convolution]]) -> Tensor:
-    """Half the rows and columns: strided branches, and a strided maximum."""
+    """A block that halves rows and columns: strided branches and a strided maximum."""
     with tf.variable_scope(name):
         parts = [_branch(f"branch{n + 1}", values, own) for n, own in enumerate(branches)]
         parts.append(tf.nn.max_pool2d(values, ksize=3, strides=2, padding="VALID"))
@@ -145,7 +147,7 @@ def _reduced(name: str, values: Tensor, branches: Sequence[Sequence[_Convolution
 
 
 def _expanded(name: str, values: Tensor) -> Tensor:
-    """Figure 7: two branches end in a 1 by 3 and a 3 by 1 window side by side."""
+    """The block of Figure 7: two branches end in a 1 by 3 and a 3 by 1 window side by side."""
     with tf.variable_scope(name):
         parts = [_branch("branch1", values, (_Convolution(320),))]
         for number, layers in enumerate(
@@ -172,7 +174,7 @@ def _branch(name: str, values: Tensor, layers: Sequence[_Convolution]) -> Tensor
 
 
 def _convolution(name: str, values: Tensor, layer: _Convolution) -> Tensor:
-    """Convolution, batch normalisation with the batch's statistics, ReLU."""
+    """A convolution, batch normalisation with the batch's statistics, and ReLU."""
     dtype, inputs = values.dtype, int(values.shape[-1])
     with tf.variable_scope(name):
         shape = [layer.rows, layer.columns, inputs, layer.channels]

@@ -1,5 +1,7 @@
-"""Training steps and clusters of any size for the benchmarks of the search; run in a process of
-their own, as TensorFlow is imported here."""
+"""Training steps and clusters of any size for the benchmarks of the search.
+
+The module imports TensorFlow, so processes that only start searches do not import it.
+"""
 
 from __future__ import annotations
 
@@ -44,19 +46,21 @@ BUILDERS: dict[str, Callable[[int], Model | None]] = {
     "vgg16": lambda _: vgg16(),
     "wide_resnet": lambda depth: wide_resnet(depth=depth, image_size=96, base_channels=368),
 }
-"""Models by name; the Transformer and the RNN are the paper's, of any number of layers, as BERT is,
-and the WideResNet, of 14, 26, 50, 101 or 152. The decoder is the zoo's, with an optimizer of its
-own."""
+"""Models by name, as functions of the number of layers.
+
+The Transformer and the RNN are the paper's with any number of layers, like BERT. The WideResNet has
+14, 26, 50, 101 or 152 layers. The decoder is the zoo's and has its own optimizer.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One step: of plain gradient descent where the model has no optimizer.
+    """One training step; of plain gradient descent if the model has no optimizer.
 
     Attributes:
         graph: the logical graph.
-        batch_placeholders: loaded data parallel.
-        parameters: how many.
+        batch_placeholders: placeholders that are loaded data parallel.
+        parameters: number of parameters.
     """
 
     graph: Graph
@@ -78,7 +82,8 @@ def step_of(model: str, batch_size: int, layers: int = 6) -> Step:
 
 
 def cluster_of(devices: int, name: str = "4x8-h100") -> Cluster:
-    """The cluster with as many machines as so many devices take, each whole but a lone one."""
+    """The cluster with machines for ``devices`` devices. All machines are whole; a single
+    machine may have fewer devices."""
     cluster = load_cluster(name)
     between, within = cluster.levels
     assert within.count is not None

@@ -1,1 +1,1 @@
-"""How long steps take: ours, those of plain TensorFlow, and Horovod's."""
+"""The time of training steps: ours, plain TensorFlow's and Horovod's."""

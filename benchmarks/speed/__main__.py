@@ -1,10 +1,9 @@
-"""``python -m benchmarks.speed``: milliseconds of a training step, ours against others.
+"""``python -m benchmarks.speed``: milliseconds of a training step, ours beside other ones.
 
-On two ranks of one core each: without communication, by TensorFlow's
-``MultiWorkerMirroredStrategy``, by Horovod where it can be imported, and ours by data parallelism
-(with batch normalisation by global and by local statistics) and by ``mini_time``; and in one
-process on one core: plain TensorFlow and ours.
-The last line is one JSON object: model, way.
+On two ranks with one core each: without communication, by TensorFlow's
+``MultiWorkerMirroredStrategy``, by Horovod if it can be imported, and ours by data parallelism
+(with batch normalisation by global and by local statistics) and by ``mini_time``. In one process on
+one core: plain TensorFlow and ours. The last line is one JSON object by model and way.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__: list[str] = []
 
 
 def main() -> None:
-    """Run, print, and end with the JSON line."""
+    """Run, print the times, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--ranks", type=int, default=2)
@@ -49,7 +48,7 @@ def main() -> None:
 
 
 def _measured(model: str, ranks: int, rewrite: bool = False) -> dict[str, float]:
-    """Milliseconds by way, on so many ranks; one is a process on one core."""
+    """Milliseconds of each way on ``ranks`` ranks; one rank is a process on one core."""
     program = [sys.executable, "-m", "benchmarks.speed.measure", model]
     launcher = [mpirun(), "-np", str(ranks)]
     with tempfile.TemporaryDirectory() as folder:

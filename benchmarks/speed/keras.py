@@ -1,8 +1,8 @@
 """``python -m benchmarks.speed.keras``: milliseconds of a training step of Keras's ``fit``.
 
-Four dense layers of 2048, by SGD with momentum, on two ranks of one core each: ``fit`` of a model
-that was passed to `tensoropt.parallelize`, the same network as a graph, and ``fit`` with Horovod
-(`benchmarks.speed.measure_keras`). The last line is one JSON object.
+Four dense layers of 2048 are trained by SGD with momentum, on two ranks with one core each: ``fit``
+of a model that was passed to `tensoropt.parallelize`, the same network as a graph, and ``fit`` with
+Horovod (`benchmarks.speed.measure_keras`). The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 
 def main() -> None:
-    """Start the ranks, and print what the first one says."""
+    """Start the ranks and print the first rank's output."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.keras", description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     options = parser.parse_args()

@@ -1,16 +1,18 @@
-"""Times the steps of one model in several ways; the first rank writes them to a file.
+"""Times the steps of one model in several ways; the first rank writes the times to a file.
 
     mpirun -np 2 python -m benchmarks.speed.measure MODEL RESULT.json [--rewrite]
     python -m benchmarks.speed.measure MODEL RESULT.json
 
-On several ranks: each alone on its share of the batch ("none": no communication), TensorFlow's
-``MultiWorkerMirroredStrategy``, Horovod's where it can be imported, and ours by data parallelism
-(with batch normalisation also by local statistics, as the others have them) and by ``mini_time``;
+On several ranks: each rank alone on its share of the batch ("none": no communication), TensorFlow's
+``MultiWorkerMirroredStrategy``, Horovod if it can be imported, and ours by data parallelism (with
+batch normalisation also by local statistics, as the other ways have them) and by ``mini_time``;
 with ``--rewrite`` also with rewritten graphs. In one process: plain TensorFlow and ours on the
-whole batch. The ways take turns of some steps, in an order that is drawn, and the first step of a
-turn does not count; a step is as long as on the slowest rank, and the median counts. Horovod runs
-in its own turns alone: its thread, which looks for work every millisecond, would take a third of
-the others' steps where ranks have one core each.
+whole batch.
+
+The ways take turns of some steps in a random order. The first step of a turn does not count. The
+slowest rank determines the time of a step, and the median of steps counts. Horovod runs only in its
+own turns: its thread looks for work every millisecond, which would take a third of the other ways'
+steps if ranks have one core each.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ class Way:
     """A way to run a step.
 
     Attributes:
-        step: runs it once.
-        turn: is entered for the way's steps of one turn.
+        step: runs the step once.
+        turn: context in which the steps of a turn run.
     """
 
     step: Callable[[], object]
@@ -58,7 +60,7 @@ class Way:
 
 
 def main(model: str, result: Path, rewrite: bool = False) -> None:
-    """Measure; every rank calls. ``rewrite``: ours with rewritten graphs, too."""
+    """Measure all ways; every rank calls. ``rewrite`` adds our step with rewritten graphs."""
     tensoropt.enable_graph_mode()
     tensoropt.init(allow_copies=True)
     group = current().group
@@ -87,7 +89,7 @@ def main(model: str, result: Path, rewrite: bool = False) -> None:
 def _plain(
     step: Step, turn: Context = contextlib.nullcontext, target: str = "", config: Any = None
 ) -> Way:
-    """A step in a session of TensorFlow's."""
+    """A step in a plain TensorFlow session."""
     config = config or session_config(current())
     session = tf.compat.v1.Session(target, step.graph, config)
     with step.graph.as_default():
@@ -106,7 +108,7 @@ def _horovod(model: str, share: int) -> Way:
 def _horovod_runs() -> Iterator[None]:
     import horovod.tensorflow as hvd
 
-    if hvd.is_initialized():  # for a transport of ours, too
+    if hvd.is_initialized():  # also for our transport over Horovod
         yield
         return
     hvd.init()
@@ -117,7 +119,7 @@ def _horovod_runs() -> Iterator[None]:
 
 
 def _normalises(model: str) -> bool:
-    """Whether a model has batch normalisation whose statistics can be local."""
+    """Whether a model has batch normalisation, which may use local statistics."""
     operations = training_step(model, BATCHES[model]).graph.get_operations()
     return any(operation.type.startswith("FusedBatchNorm") for operation in operations)
 
@@ -144,13 +146,13 @@ def _ours(
 
 
 def medians(group: Group, ways: dict[str, Way]) -> dict[str, float]:
-    """Milliseconds of a step by way."""
+    """Milliseconds of a step for each way."""
     for way in ways.values():
         with way.turn():
             for _ in range(_WARM_UP):
                 way.step()
     times: dict[str, list[float]] = {name: [] for name in ways}
-    order, random = list(ways), np.random.default_rng(0)  # the same on all ranks
+    order, random = list(ways), np.random.default_rng(0)  # the same order on all ranks
     for _ in range(_TURNS):
         random.shuffle(order)
         for name in order:
@@ -162,7 +164,7 @@ def medians(group: Group, ways: dict[str, Way]) -> dict[str, float]:
 
 
 def _seconds(group: Group, way: Way) -> float:
-    """Of one step, on the slowest rank."""
+    """Seconds of one step on the slowest rank."""
     group.barrier()
     started = time.perf_counter()
     way.step()

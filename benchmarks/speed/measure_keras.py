@@ -1,12 +1,12 @@
-"""Times steps of Keras's ``fit`` in several ways; the first rank writes them to a file.
+"""Times steps of Keras's ``fit`` in several ways; the first rank writes the times to a file.
 
     mpirun -np 2 python -m benchmarks.speed.measure_keras RESULT.json
 
-``fit`` of a model that was passed to `tensoropt.parallelize`; the same network built as a graph,
-its step run again and again; and ``fit`` of Keras's model whose gradients Horovod averages.
-Horovod's own optimizer and callbacks for Keras know no Keras 3, so its tape is in a ``train_step``.
-The ways take turns of some steps, the first two of a turn do not count; a step is as long as on the
-slowest rank, and the median counts.
+The ways are ``fit`` of a model that was passed to `tensoropt.parallelize`; the same network as a
+graph, whose step runs repeatedly; and ``fit`` of Keras's model with gradients averaged by Horovod.
+Horovod's optimizer and callbacks do not support Keras 3, so its tape is in a ``train_step``. The
+ways take turns of some steps, and the first two steps of a turn do not count. The slowest rank
+determines the time of a step, and the median of steps counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WIDTH, _CLASSES, _BATCH, _LAYERS = 2048, 16, 64, 4
 _TURNS, _STEPS, _UNCOUNTED = 8, 8, 2
 
 Turn = Callable[[], list[float]]
-"""Runs the steps of a turn, and says how long each but the first took, in seconds."""
+"""Runs the steps of a turn and returns the seconds of each step but the first."""
 
 
 def main(result: Path) -> None:
@@ -66,7 +66,7 @@ def main(result: Path) -> None:
 
 
 def _medians(group: Group, ways: Mapping[str, Turn]) -> dict[str, float]:
-    """Milliseconds of a step by way."""
+    """Milliseconds of a step for each way."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(_TURNS + 1):
         order = list(ways)
@@ -80,7 +80,7 @@ def _medians(group: Group, ways: Mapping[str, Turn]) -> dict[str, float]:
 
 
 class Averaged(keras.Sequential):  # type: ignore[misc]
-    """Horovod averages its gradients."""
+    """A model whose gradients Horovod averages."""
 
     def train_step(self, data: Any) -> Any:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -105,7 +105,7 @@ def _compiled(model: Any) -> Any:
 
 
 class _Ends(keras.callbacks.Callback):  # type: ignore[misc]
-    """When each batch has ended."""
+    """Notes the time at which each batch ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ def _fitted(model: Any, images: Any, labels: Any, size: int) -> Turn:
 
 
 def _with_horovod(turn: Turn) -> Turn:
-    """A turn during which Horovod runs: its thread, which looks for work, takes time of others."""
+    """A turn during which Horovod runs; its thread would take time from other turns."""
 
     def call() -> list[float]:
         hvd.init()
@@ -139,7 +139,7 @@ def _with_horovod(turn: Turn) -> Turn:
 
 
 def _graph(images: Any, labels: Any) -> Turn:
-    """The same network as a graph, under a plan of its own."""
+    """The same network as a graph, under its own plan."""
     v1, graph = tf.compat.v1, tf.Graph()
     recorded_gradients.install()
     with graph.as_default():

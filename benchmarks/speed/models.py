@@ -1,4 +1,4 @@
-"""The training steps that are timed, each in a graph of its own."""
+"""The timed training steps, each in its own graph."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["BATCHES", "MODELS", "Step", "Wrap", "training_step"]
 v1 = tf.compat.v1
 Array = npt.NDArray[Any]
 Wrap = Callable[[Any], Any]
-"""From an optimizer to one that does more, such as sum gradients over ranks."""
+"""Wraps an optimizer, for example in one that sums gradients over ranks."""
 
-_INTEGERS = 16  # classes and tokens that are fed are below this
+_INTEGERS = 16  # fed classes and tokens are below this number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,9 +28,9 @@ class Step:
     """A training step and a batch for it.
 
     Attributes:
-        graph: of the model, its gradients and updates.
+        graph: the graph of the model, its gradients and updates.
         train: the operation of a step.
-        feeds: made-up values by placeholder.
+        feeds: random values for the placeholders.
     """
 
     graph: tf.Graph
@@ -40,7 +40,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Losses:
-    """What is trained: losses, each with the scope of the variables that it trains."""
+    """Losses, each with the scope of the variables that it trains."""
 
     placeholders: Mapping[str, tf.Tensor]
     losses: tuple[tuple[tf.Tensor, str], ...]
@@ -49,13 +49,13 @@ class _Losses:
 def training_step(
     model: str, batch: int, wrap: Wrap = lambda optimizer: optimizer, strategy: Any = None
 ) -> Step:
-    """A step of one of the `MODELS`: momentum, moving averages before it.
+    """A step of one of the `MODELS` by momentum, after the updates of moving averages.
 
     Args:
-        model: its name.
-        batch: examples that are fed.
-        wrap: given each optimizer.
-        strategy: one of ``tf.distribute`` under which the step is made, or None.
+        model: name of the model.
+        batch: number of fed examples.
+        wrap: wraps each optimizer.
+        strategy: a ``tf.distribute`` strategy under which the step is made, or None.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -93,7 +93,7 @@ def _batch(placeholder: tf.Tensor, batch: int, random: np.random.Generator) -> A
 
 
 def _alone(build: Callable[[], Any]) -> Callable[[], _Losses]:
-    """A model of one loss, which trains everything."""
+    """A model with one loss, which trains all variables."""
 
     def made() -> _Losses:
         model = build()
@@ -116,9 +116,9 @@ def _mlp() -> _Losses:
 
 
 def _adapters() -> _Losses:
-    """An encoder as Devlin et al. (2018) have it, two layers of width 512, whose frozen weights are
-    adapted by trained differences of rank 8 (Hu et al., "LoRA: low-rank adaptation of large
-    language models", 2022, equation 3), each written as it is defined: weights plus difference."""
+    """An encoder of Devlin et al. (2018) with two layers of width 512, whose frozen weights have
+    trained differences of rank 8 (Hu et al., "LoRA: low-rank adaptation of large language
+    models", 2022, equation 3), written as weights plus difference."""
     width, heads, length, rank = 512, 8, 32, 8
 
     def adapted(values: Tensor, outputs: int, name: str) -> Tensor:
@@ -158,7 +158,7 @@ def _adapters() -> _Losses:
 
 
 def _gan() -> _Losses:
-    """Images of 32 by 32 pixels from transposed convolutions, told from others by convolutions."""
+    """A generator of 32 by 32 images by transposed convolutions, and a convolutional critic."""
     noise = v1.placeholder(tf.float32, [None, 64], name="noise")
     images = v1.placeholder(tf.float32, [None, 32, 32, 3], name="images")
     with v1.variable_scope("generator"):
@@ -180,7 +180,7 @@ def _gan() -> _Losses:
 
 
 def _told(values: Tensor) -> Tensor:
-    """A score of each image, [batch, 1]."""
+    """The critic's score of each image, [batch, 1]."""
     with v1.variable_scope("discriminator", reuse=v1.AUTO_REUSE):
         for layer, channels in enumerate((32, 64, 128)):
             with v1.variable_scope(f"layer{layer}", reuse=v1.AUTO_REUSE):
@@ -191,7 +191,7 @@ def _told(values: Tensor) -> Tensor:
 
 
 def _transposed(values: Tensor, channels: int) -> Tensor:
-    """Twice the height and width, by a transposed convolution."""
+    """Double the height and width by a transposed convolution."""
     _, height, width, inputs = values.shape.as_list()
     kernel = variable("kernel", [4, 4, channels, inputs], tf.float32)
     shape = tf.stack([tf.shape(values)[0], 2 * height, 2 * width, channels])
@@ -216,7 +216,7 @@ MODELS: dict[str, Callable[[], _Losses]] = {
     "gan": _gan,
     "adapters": _adapters,
 }
-"""Per name a function that builds the model in the default graph."""
+"""For each name a function that builds the model in the default graph."""
 
 BATCHES = {
     "mlp": 64,
@@ -228,4 +228,4 @@ BATCHES = {
     "gan": 32,
     "adapters": 16,
 }
-"""Examples of a step, over all ranks."""
+"""Numbers of examples of a step over all ranks."""

@@ -1,4 +1,4 @@
-"""TensorFlow's own ``MultiWorkerMirroredStrategy``, one worker a rank."""
+"""TensorFlow's ``MultiWorkerMirroredStrategy`` with one worker for each rank."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["multi_worker"]
 def multi_worker(group: Group, config: Any) -> tuple[Any, str, Any]:
     """The strategy, and the target and configuration of a session of its workers.
 
-    Gradients are averaged by TensorFlow's collectives over gRPC. Every rank calls.
+    TensorFlow's collectives average gradients over gRPC. Every rank calls.
 
     Args:
-        group: of all ranks, on one machine; a worker each.
-        config: of the session, to which the strategy adds.
+        group: all ranks, on one machine; each is a worker.
+        config: configuration of the session, to which the strategy adds options.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -1,1 +1,1 @@
-"""How long a script takes from the start of its process to the end of its first step."""
+"""The time from the start of a script's process to the end of its first step."""

@@ -1,10 +1,10 @@
 """``python -m benchmarks.startup``: seconds from the start of a process to its first step's end.
 
-Models of Keras, trained by ``fit``: plain Keras, and ours on one and two ranks, each without kept
+Keras models are trained by ``fit``: plain Keras, and ours on one and two ranks, each without kept
 plans ("new") and with the plan of an earlier start ("kept"). Each run is a process of its own; the
-ways take turns, and medians count. Of several ranks the CPU seconds are those of the slowest, and
-their mean stands beside them. A ratio compares with plain Keras, which runs in one process. The
-last line is one JSON object: model, way.
+ways take turns, and medians count. With several ranks, the CPU seconds are those of the slowest
+rank, with the mean beside them. Ratios compare with plain Keras in one process. The last line is
+one JSON object by model and way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Figures = dict[str, float]
 
 
 def main() -> None:
-    """Run, print, and end with the JSON line."""
+    """Run, print the times, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2])
@@ -63,7 +63,7 @@ def _medians(model: str, ways: Sequence[str], turns: int) -> dict[str, Figures]:
 
 
 def _run(model: str, way: str, plans: str) -> Figures:
-    """Figures of one start."""
+    """The times of one start."""
     ranks = 1 if way == _PLAIN else int(way.split()[0])
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["TENSOROPT_PLANS"] = plans if way.endswith("kept") else "none"

@@ -1,11 +1,11 @@
-"""Trains one model until its first step has ended; each rank writes what that took.
+"""Trains one model until the end of its first step; each rank writes the time.
 
     python -m benchmarks.startup.first_step MODEL FOLDER --started SECONDS [--plain]
     mpirun -np 2 python -m benchmarks.startup.first_step MODEL FOLDER --started SECONDS
 
-``fit`` gets an epoch of a thousand steps and is stopped after the first one. CPU seconds are those
-of the process and its children, user and system; wall seconds count from ``--started``, a time of
-the system's clock. With ``--profile FILE`` the first rank runs under Python's profiler.
+``fit`` gets an epoch of a thousand steps and is stopped after the first one. CPU seconds are the
+user and system seconds of the process and its children. Wall seconds count from ``--started``, a
+time of the system's clock. With ``--profile FILE`` the first rank runs under Python's profiler.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEPS = 1000
 
 
 def main() -> None:
-    """Build, compile, fit, and write the figures."""
+    """Build, compile, fit, and write the times."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("folder", type=Path)
@@ -61,7 +61,7 @@ def _first_step(name: str, is_plain: bool, started: float) -> dict[str, float]:
     figures: dict[str, float] = {}
 
     class FirstStep(keras.callbacks.Callback):  # type: ignore[misc]
-        """Notes the figures after the first step, and ends training."""
+        """Notes the times after the first step and ends training."""
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             del batch

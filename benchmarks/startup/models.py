@@ -1,4 +1,4 @@
-"""The Keras models that are started, each with a batch for its first step."""
+"""The Keras models, each with a batch for its first step."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CLASSES = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Start:
-    """A model that is not compiled yet, and a batch.
+    """A model before its compilation, and a batch.
 
     Attributes:
-        model: of Keras.
-        inputs: an array, or one for each input.
-        targets: class numbers, or numbers for a model of one output.
+        model: the Keras model.
+        inputs: an array, or one array for each input.
+        targets: class numbers, or numbers for a model with one output.
         loss: the name of a loss.
     """
 
@@ -108,4 +108,4 @@ MODELS: dict[str, Callable[[], Start]] = {
     "tables": _tables,
     "perceptron": _perceptron,
 }
-"""Per name a function that builds the model."""
+"""For each name a function that builds the model."""

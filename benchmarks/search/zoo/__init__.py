@@ -1,1 +1,1 @@
-"""Training graphs of many kinds for the search, none of which is a model of the paper."""
+"""Training graphs of many kinds for the search; none is a model of the paper."""

@@ -1,18 +1,18 @@
 """``python -m benchmarks.search.zoo``: training graphs of many kinds, searched as users do.
 
-Each graph of `benchmarks.search.zoo.catalogue`, or each that is named, is searched on each number
-of devices, by the default options of `find_strategy` and in a process of its own. CPU seconds are
-of all threads, for building the problem and searching it, with the graph in memory and kernels
-loaded, and ``--timeout`` limits them: a search that takes more is not finished, which is nulls.
-There is no limit of seconds otherwise. With ``--limits 2`` a search may do twice as much of all
-that is counted (`tensoropt.search.limits`): how much times and gaps depend on that.
+Each graph of `benchmarks.search.zoo.catalogue`, or each named graph, is searched on each number of
+devices, with the default options of `find_strategy` and in a process of its own. CPU seconds are
+those of all threads for building the problem and searching it, with the graph in memory and kernels
+loaded. A search that takes more than ``--timeout`` CPU seconds is not finished; its results are
+null. No other time limit ends a search. ``--limits 2`` doubles all counts of
+`tensoropt.search.limits`, to show how times and gaps depend on them.
 
-With ``--planning`` all that `find_strategy` does is measured in parts: importing the graph,
-building the problem and searching it, rehearsing the chosen step, and the plan with its estimates.
+``--planning`` measures all parts of `find_strategy`: importing the graph, building the problem and
+searching it, rehearsing the chosen step, and writing the plan with its estimates.
 
-Of held graphs nothing is printed but what the last line has, one JSON object; with ``--not-held``
-they are left out. In it, figures with the number of devices behind them are those of others than
-the most.
+Results of held graphs appear only in the last line, one JSON object; ``--not-held`` leaves these
+graphs out. In that object, names that end with a number are results on that number of devices;
+other results are those on the most devices.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ __all__ = ["PARTS", "main", "planned", "summary"]
 
 _FOUND = ("within", "cpu_seconds")
 PARTS = ("importing", "searching", "rehearsing", "writing")
-"""Of planning: reading the script's graph; building the problem and searching it; choosing a point,
-whose step is emitted once; estimates of other points' memory, and the plan."""
+"""The parts of planning: reading the script's graph; building the problem and searching it;
+choosing a point, whose step is emitted once; estimating the memory of other points and writing
+the plan."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search what is asked for; status 1 if something was not searched in time."""
+    """Search the graphs; the status is 1 if a search did not end in time."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.search.zoo", description=__doc__, allow_abbrev=False
     )
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"a graph is one of {', '.join(ZOO)}. Got {', '.join(unknown)}.")
     if options.here:
-        from benchmarks.search.zoo.measuring import search  # TensorFlow: not in the parent process
+        from benchmarks.search.zoo.measuring import search  # imports TensorFlow
         from benchmarks.search.zoo.planning import plan
 
         (name,), (devices,) = options.names, options.devices
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _searched(name: str, devices: int, options: argparse.Namespace) -> Line:
-    """What one search has said; "error" where it took too long or failed."""
+    """The results of one search; "error" if it took too long or failed."""
     layers = ZOO[name].small if options.small else options.layers
     command = [sys.executable, "-m", "benchmarks.search.zoo", name, "--here"]
     command += ["--devices", str(devices), "--cluster", options.cluster]
@@ -102,7 +103,7 @@ def _searched(name: str, devices: int, options: argparse.Namespace) -> Line:
         line.update(json.loads(said))
     if done.returncode == -signal.SIGPROF:
         line["error"] = f"not finished in {options.timeout:g} s of CPU"
-    elif done.returncode:  # it has said why
+    elif done.returncode:  # the process has printed the reason
         line["error"] = f"ended with status {done.returncode}"
     if name not in HELD:
         print(_row(name, devices, line), flush=True)
@@ -110,7 +111,7 @@ def _searched(name: str, devices: int, options: argparse.Namespace) -> Line:
 
 
 def summary(name: str, lines: dict[int, Line], most: int) -> Line:
-    """What the last line says of a graph."""
+    """The content of the last line for a graph."""
     whole = lines[most]
     summary = {key: whole.get(key) for key in ("operators", "configurations", "points", *_FOUND)}
     for devices, line in lines.items():
@@ -120,7 +121,7 @@ def summary(name: str, lines: dict[int, Line], most: int) -> Line:
 
 
 def planned(name: str, lines: dict[int, Line], most: int) -> Line:
-    """What the last line says of all of a graph's planning."""
+    """The content of the last line for the planning of a graph."""
     found = {"operators": lines[most].get("operators")}
     for devices, line in lines.items():
         behind = "" if devices == most else f"_{devices}"
@@ -132,7 +133,7 @@ def planned(name: str, lines: dict[int, Line], most: int) -> Line:
 
 
 def _row(name: str, devices: int, line: Line) -> str:
-    """What one search has said, in words."""
+    """The results of one search, in words."""
     row = f"{name:18} {devices:3} devices: {line.get('operators')} operators"
     if "nodes" in line:
         row += (

@@ -1,4 +1,4 @@
-"""Graphs of a generator and a critic, and of a critic with a gradient of a gradient."""
+"""Graphs of a generator with a critic, and of a critic with a gradient of a gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gan(stages: int) -> None:
     one step of both optimizers.
 
     Args:
-        stages: of resolution, each twice as fine as the one before; 3 for 32 pixels.
+        stages: number of resolutions, each twice as fine as the one before; 3 for 32 pixels.
     """
     size = 4 * 2**stages
     real = tf.placeholder(tf.float32, [None, size, size, 3], name="real")

@@ -34,8 +34,8 @@ def decoder(layers: int) -> None:
 
 
 def encoder(layers: int) -> None:
-    """Devlin et al., "BERT" (2018): masked words, in some places of each text, by a mask of
-    padding that every layer reads."""
+    """Devlin et al., "BERT" (2018): words are masked at some positions of each text; every layer
+    reads a padding mask."""
     length, width, heads, vocabulary, places = 128, 768, 12, 30522, 20
     read, segments = tokens("tokens", length), tokens("segments", length)
     padding = tokens("padding", length)
@@ -59,7 +59,8 @@ def encoder(layers: int) -> None:
 
 
 def small_translation(layers: int) -> None:
-    """Vaswani et al., "Attention Is All You Need" (2017), small, with smoothed labels."""
+    """A small Transformer of Vaswani et al., "Attention Is All You Need" (2017), with smoothed
+    labels."""
     length, width, heads, vocabulary = 64, 256, 4, 8192
     source, target = tokens("source", length), tokens("target", length)
     shifted = tokens("shifted", length)
@@ -95,5 +96,5 @@ def _feed_forward(values: Tensor, hidden: int) -> Tensor:
 
 
 def _later(length: int) -> Tensor:
-    """What is added to the scores of later positions, [length, length]."""
+    """The term that blocks the scores of later positions, [length, length]."""
     return (1.0 - tf.linalg.band_part(tf.ones([length, length]), -1, 0)) * BLOCKED

@@ -1,7 +1,7 @@
-"""The graphs of the zoo by name, their sizes, and which of them are held.
+"""The graphs of the zoo by name, their sizes, and the held graphs.
 
-Held graphs are for judging methods of search, not for finding them: they are not looked at while
-methods are worked on. They were drawn among those that were not known before.
+Held graphs judge methods of search. Methods are developed without looking at them. They were drawn
+from the graphs that were unknown before the zoo.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ class Entry:
     """A training graph.
 
     Attributes:
-        family: the module of this package that has a function of the graph's name, which builds
-            it, its optimizers included, into the default graph.
-        batch: examples of a step, on any number of devices.
-        depth: the function's argument at real size: layers, or what a graph has in their place.
-        small: the same where only the kinds of operators are to be there.
-        known: whether it was looked at before there was a zoo, so that it can't be held.
+        family: the module of this package with the function of the graph's name, which builds the
+            graph and its optimizers in the default graph.
+        batch: number of examples of a step, on any number of devices.
+        depth: the function's argument for the real size: number of layers, or of the graph's
+            repeated parts.
+        small: the argument for the smallest graph with all kinds of operators.
+        known: whether the graph was used before the zoo existed, so that it cannot be held.
     """
 
     family: str
@@ -55,7 +56,7 @@ ZOO = {
     "three_outputs": Entry("several_ends", 64, 5, 2),
     "unet": Entry("convolutional", 32, 4, 2, known=True),
 }
-"""By name."""
+"""The graphs by name."""
 
 
 HELD = frozenset(
@@ -63,4 +64,4 @@ HELD = frozenset(
         sorted(name for name, entry in ZOO.items() if not entry.known), _HELD_COUNT
     )
 )
-"""Names of the held ones."""
+"""The names of the held graphs."""

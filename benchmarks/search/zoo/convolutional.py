@@ -37,10 +37,10 @@ def unet(stages: int) -> None:
 
 
 def densenet(layers: int) -> None:
-    """Huang et al., "Densely Connected Convolutional Networks" (2016): of 121 layers.
+    """Huang et al., "Densely Connected Convolutional Networks" (2016), with 121 layers.
 
     Args:
-        layers: in a block, at most.
+        layers: most layers of a block.
     """
     growth = 32
     images, labels = _images(224)
@@ -61,10 +61,10 @@ def densenet(layers: int) -> None:
 
 
 def mobilenet(repeats: int) -> None:
-    """Sandler et al., "MobileNetV2" (2018): its Table 2, with moving averages of statistics.
+    """Sandler et al., "MobileNetV2" (2018), Table 2, with moving averages of statistics.
 
     Args:
-        repeats: of a row of the table, at most.
+        repeats: most repeats of a row of the table.
     """
     images, labels = _images(224)
     values = tf.nn.relu6(_averaged(plain_convolution(images, 32, 3, 2, "stem"), "stem"))
@@ -82,7 +82,7 @@ def squeeze(blocks: int) -> None:
     """Hu et al., "Squeeze-and-Excitation Networks" (2017), on a ResNet of 50 layers.
 
     Args:
-        blocks: in a stage, at most.
+        blocks: most blocks of a stage.
     """
     images, labels = _images(224)
     values = _activated(plain_convolution(images, 64, 7, 2, "stem"), "stem")
@@ -96,8 +96,8 @@ def squeeze(blocks: int) -> None:
 
 
 def branches(blocks: int) -> None:
-    """Xie et al., "Aggregated Residual Transformations" (2016): each block has 16 towers, which
-    are spelled out."""
+    """Xie et al., "Aggregated Residual Transformations" (2016). Each block has 16 separate
+    towers."""
     towers, width = 16, 8
     images, labels = _images(112)
     values = _activated(plain_convolution(images, 256, 7, 2, "stem"), "stem")
@@ -122,7 +122,8 @@ def _images(size: int) -> tuple[Tensor, Tensor]:
 
 
 def _classified(values: Tensor, labels: Tensor) -> None:
-    """Global pooling, scores, and a step of the optimizer after what is to be updated."""
+    """Add global pooling, scores, and a step of the optimizer after the updates of moving
+    averages."""
     loss = cross_entropy(dense(tf.reduce_mean(values, axis=[1, 2]), 1000, "scores"), labels)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
@@ -143,7 +144,7 @@ def _twice(values: Tensor, channels: int, name: str) -> Tensor:
 
 
 def _inverted(values: Tensor, expansion: int, channels: int, stride: int) -> Tensor:
-    """Widen, filter each channel by itself, and narrow, with a residual where shapes allow."""
+    """Widen, filter each channel by itself, and narrow, with a residual if shapes allow."""
     inputs, inner = int(values.shape[-1]), values
     if expansion > 1:
         inner = plain_convolution(values, expansion * inputs, 1, 1, "widen")
@@ -157,7 +158,7 @@ def _inverted(values: Tensor, expansion: int, channels: int, stride: int) -> Ten
 
 
 def _excited(values: Tensor, width: int, stride: int) -> Tensor:
-    """A bottleneck whose channels are scaled by what global pooling says of them."""
+    """A bottleneck whose channels are scaled by a function of their global averages."""
     outputs = 4 * width
     inner = _activated(plain_convolution(values, width, 1, 1, "narrow"), "narrow")
     inner = _activated(plain_convolution(inner, width, 3, stride, "window"), "window")

@@ -10,7 +10,7 @@ from examples.models.parts import Tensor, dense, variable
 
 __all__ = ["chain", "tables"]
 
-# How many different values each categorical column of Criteo's display advertising data has.
+# Numbers of different values of the categorical columns in Criteo's display advertising data.
 ROWS = (
     1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
     27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
@@ -18,7 +18,7 @@ ROWS = (
 
 
 def chain(layers: int) -> None:
-    """Dense layers one after another, without anything beside them."""
+    """Dense layers one after another."""
     width = 2048
     values = tf.placeholder(tf.float32, [None, width], name="values")
     wanted = tf.placeholder(tf.float32, [None, width], name="wanted")

@@ -1,4 +1,5 @@
-"""One search of a graph of the zoo; run in a process of its own, as TensorFlow is imported here."""
+"""One search of a graph of the zoo. The module imports TensorFlow, so it runs in its own
+process."""
 
 from __future__ import annotations
 
@@ -44,13 +45,13 @@ _SOLVERS = (
 
 
 def request_of(name: str, depth: int | None, cluster: Cluster, devices: int) -> Request:
-    """What `find_strategy` searches for a graph by its default options; nothing runs.
+    """The request of `find_strategy` for a graph with default options; nothing is trained.
 
     Args:
-        name: of `ZOO`.
-        depth: layers, or what the graph has in their place; None for its real size.
-        cluster: where it is to run.
-        devices: of the cluster, as many.
+        name: name of a graph of `ZOO`.
+        depth: number of layers or repeated parts; None for the real size.
+        cluster: the cluster.
+        devices: number of devices of the cluster.
     """
     return request_in(*script_of(name, depth), cluster, devices)
 
@@ -66,7 +67,8 @@ def script_of(name: str, depth: int | None) -> tuple[tf.Graph, int]:
 def request_of_script(
     build: Callable[[], object], batch: int, cluster: Cluster, devices: int
 ) -> Request:
-    """`request_of` what a function builds in the default graph, with so many examples fed."""
+    """The request for a graph that ``build`` builds in the default graph, with ``batch`` fed
+    examples."""
     return request_in(_built(build), batch, cluster, devices)
 
 
@@ -78,7 +80,7 @@ def _built(build: Callable[[], object]) -> tf.Graph:
 
 
 def request_in(script: tf.Graph, batch: int, cluster: Cluster, devices: int) -> Request:
-    """`request_of` a script's graph."""
+    """The request for a script's graph."""
     with script.as_default():
         fed, batched = fed_shapes(script, batch, None)
         roots = training_roots(script, None)
@@ -100,7 +102,7 @@ def request_in(script: tf.Graph, batch: int, cluster: Cluster, devices: int) -> 
     )
 
 
-@collected_later()  # as `find_strategy`
+@collected_later()  # like `find_strategy`
 def search(
     name: str,
     depth: int | None,
@@ -109,9 +111,10 @@ def search(
     timeout: float,
     limits: SearchLimits = DEFAULT_LIMITS,
 ) -> None:
-    """Print what is known of a graph's problem, and of its search, as lines of JSON.
+    """Print the sizes of a graph's problem and the results of its search as lines of JSON.
 
-    The process ends by SIGPROF where building the problem and searching it take more CPU seconds.
+    The process ends by SIGPROF if building the problem and searching it take more than ``timeout``
+    CPU seconds.
     """
     request = request_of(name, depth, load_cluster(cluster), devices)
     _say(operators=len(request.graph))
@@ -119,7 +122,7 @@ def search(
     signal.setitimer(signal.ITIMER_PROF, timeout)
     cpu = time.process_time()
     meshes = request.meshes(devices)
-    if len(meshes) > 1:  # as `search_frontier`, without a limit of seconds
+    if len(meshes) > 1:  # like `search_frontier`, without a time limit
         _, frontier = coarse_to_fine(
             lambda mesh: problem_of(request, devices, mesh), meshes, limits=limits
         )
@@ -146,7 +149,7 @@ def _say(**known: Any) -> None:
 
 @contextmanager
 def _routed() -> Iterator[None]:
-    """Say which solvers `tensoropt.search.find` tries, as it goes."""
+    """Print the solvers that `tensoropt.search.find` tries, as they start."""
     route: list[str] = []
 
     def told(routing: ModuleType, name: str) -> Callable[..., Outcome]:

@@ -1,4 +1,4 @@
-"""Layers that mix by plain products: a token mixer, and a dense mixture of experts."""
+"""Networks that mix tokens by plain products: a token mixer and a dense mixture of experts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["experts", "mixer"]
 
 
 def mixer(layers: int) -> None:
-    """Tolstikhin et al., "MLP-Mixer" (2021): of size B, with patches of 16 by 16 pixels."""
+    """Tolstikhin et al., "MLP-Mixer" (2021), size B, with patches of 16 by 16 pixels."""
     size, patch, width = 224, 16, 768
     images = tf.placeholder(tf.float32, [None, size, size, 3], name="images")
     labels = tf.placeholder(tf.int32, [None], name="labels")
@@ -29,7 +29,8 @@ def mixer(layers: int) -> None:
 
 
 def experts(layers: int) -> None:
-    """All experts compute all tokens, weighted by a gate, after self-attention."""
+    """A mixture in which all experts compute all tokens, weighted by a gate, after
+    self-attention."""
     length, width, hidden, count, heads, vocabulary = 128, 512, 2048, 8, 8, 32000
     read, targets = tokens("tokens", length), tokens("targets", length)
     values = tf.gather(variable("words", [vocabulary, width], tf.float32), read)

@@ -1,4 +1,4 @@
-"""Layers that several graphs of the zoo are made of."""
+"""Layers that several graphs of the zoo share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
 
 
 def tokens(name: str, length: int) -> Tensor:
-    """A placeholder of numbers, [batch, length]."""
+    """A placeholder of integers, [batch, length]."""
     return tf.placeholder(tf.int32, [None, length], name=name)
 
 
 def flattened(values: Tensor) -> Tensor:
-    """[batch, ...] to [batch, n]."""
+    """Reshape [batch, ...] to [batch, n]."""
     return tf.reshape(values, [-1, prod(values.shape.as_list()[1:])])
 
 
@@ -52,7 +52,8 @@ def layer_normalised(values: Tensor, name: str) -> Tensor:
 
 
 def attention(queries: Tensor, memory: Tensor, blocked: Tensor, heads: int, name: str) -> Tensor:
-    """Of queries [batch, t, n] to a memory [batch, s, n]; ``blocked`` is added to the scores."""
+    """Attention of queries [batch, t, n] to a memory [batch, s, n]; ``blocked`` is added to the
+    scores."""
     width = int(queries.shape[-1])
     size = width // heads
 
@@ -70,7 +71,7 @@ def attention(queries: Tensor, memory: Tensor, blocked: Tensor, heads: int, name
 
 
 def plain_convolution(values: Tensor, channels: int, window: int, stride: int, name: str) -> Tensor:
-    """Padded as "SAME", without a bias, as before batch normalisation."""
+    """A convolution with padding "SAME" and without a bias, as before batch normalisation."""
     with tf.variable_scope(name):
         shape = [window, window, int(values.shape[-1]), channels]
         weights = variable("weights", shape, values.dtype, tf.initializers.he_normal)
@@ -78,12 +79,12 @@ def plain_convolution(values: Tensor, channels: int, window: int, stride: int, n
 
 
 def convolution(values: Tensor, channels: int, window: int, stride: int, name: str) -> Tensor:
-    """Padded as "SAME", with a bias and without activation."""
+    """A convolution with padding "SAME" and a bias, without activation."""
     return biased(plain_convolution(values, channels, window, stride, name), name)
 
 
 def biased(values: Tensor, name: str) -> Tensor:
-    """With a bias of every channel."""
+    """Add a bias for every channel."""
     with tf.variable_scope(name):
         channels = int(values.shape[-1])
         bias = tf.get_variable("bias", [channels], values.dtype, tf.zeros_initializer())
@@ -91,7 +92,7 @@ def biased(values: Tensor, name: str) -> Tensor:
 
 
 def transposed(values: Tensor, channels: int, window: int, name: str) -> Tensor:
-    """A transposed convolution, twice as fine, without a bias."""
+    """A transposed convolution that doubles the resolution, without a bias."""
     size, inputs = int(values.shape[1]), int(values.shape[-1])
     with tf.variable_scope(name):
         weights = variable("weights", [window, window, channels, inputs], values.dtype)
@@ -101,7 +102,8 @@ def transposed(values: Tensor, channels: int, window: int, name: str) -> Tensor:
 
 
 def batch_normalised(values: Tensor, name: str, *, moving: bool = False) -> Tensor:
-    """With the batch's statistics; with ``moving`` averages of them, updated as scripts do."""
+    """Normalise by the batch's statistics; with ``moving``, keep moving averages of them as
+    scripts do."""
     channels = int(values.shape[-1])
     with tf.variable_scope(name):
         scale = tf.get_variable("scale", [channels], values.dtype, tf.ones_initializer())
@@ -117,7 +119,7 @@ def batch_normalised(values: Tensor, name: str, *, moving: bool = False) -> Tens
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    """Its mean over everything; scores [..., classes], labels [...]."""
+    """The mean cross entropy of scores [..., classes] and labels [...]."""
     flat = tf.reshape(scores, [-1, int(scores.shape[-1])])
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.reshape(labels, [-1]), logits=flat
@@ -128,7 +130,7 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 def lstm_step(
     values: Tensor, state: tuple[Tensor, Tensor], kernel: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One step of an LSTM: cell and output, both [batch, hidden], from those before."""
+    """One step of an LSTM; returns the new cell and output, both [batch, hidden]."""
     cell, output = state
     gates = tf.nn.bias_add(tf.matmul(tf.concat([values, output], axis=1), kernel), bias)
     write, candidate, forget, read = tf.split(gates, 4, axis=1)

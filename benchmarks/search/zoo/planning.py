@@ -1,4 +1,4 @@
-"""All of planning a graph of the zoo, in parts; run in a process of its own."""
+"""All parts of planning a graph of the zoo; run in a process of its own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ROUNDS = 3
 
 
 def plan(name: str, depth: int | None, cluster: str, devices: int, timeout: float) -> None:
-    """Print the CPU seconds of all parts as a line of JSON: medians of some rounds, each of which
-    has a script of its own."""
+    """Print the CPU seconds of all parts as a line of JSON: the medians of some rounds, each
+    with its own script."""
     load_kernels()
     signal.setitimer(signal.ITIMER_PROF, timeout)
     operators, rounds = 0, []
@@ -35,11 +35,11 @@ def plan(name: str, depth: int | None, cluster: str, devices: int, timeout: floa
     print(json.dumps({"operators": operators, **dict(zip(PARTS, parts, strict=True))}))
 
 
-@collected_later()  # as `find_strategy`
+@collected_later()  # like `find_strategy`
 def _planned(
     name: str, depth: int | None, cluster: Cluster, devices: int
 ) -> tuple[int, tuple[float, ...]]:
-    """A graph's operators, and the CPU seconds of each part of `Strategies`."""
+    """The number of a graph's operators, and the CPU seconds of each of `PARTS`."""
     script, batch = script_of(name, depth)
     clock = [time.process_time()]
     request = request_in(script, batch, cluster, devices)

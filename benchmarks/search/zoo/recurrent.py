@@ -1,4 +1,5 @@
-"""Recurrent networks, unrolled: with attention, and with dropout of the same units in all steps."""
+"""Unrolled recurrent networks: one with attention, and one that drops the same units in all
+steps."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def _mask(batch: Tensor, width: int, kept: float, seed: int) -> Tensor:
 
 
 def _clipped_step(loss: Tensor) -> None:
-    """Momentum on gradients whose common norm is bounded."""
+    """A step of momentum with gradients whose common norm is bounded."""
     own = tf.trainable_variables()
     gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, own), 5.0)
     optimizer = tf.train.MomentumOptimizer(0.1, 0.9)

@@ -1,4 +1,4 @@
-"""Graphs with several ends: two branches that share all weights, and three heads on one trunk."""
+"""Graphs with several ends: two branches with shared weights, and three heads on one trunk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def siamese(layers: int) -> None:
     contrastive loss of Hadsell et al. (2006).
 
     Args:
-        layers: of convolution, at most 4.
+        layers: number of convolution layers, at most 4.
     """
     same = tf.placeholder(tf.float32, [None], name="same")
     found = []
@@ -29,7 +29,7 @@ def siamese(layers: int) -> None:
 
 
 def three_outputs(stages: int) -> None:
-    """One convolutional trunk for a class, a box and a mask, each with a loss; one optimizer."""
+    """A convolutional trunk for a class, a box and a mask, each with a loss, and one optimizer."""
     size = 224
     images = tf.placeholder(tf.float32, [None, size, size, 3], name="images")
     labels = tf.placeholder(tf.int32, [None], name="labels")
