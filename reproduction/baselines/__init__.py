@@ -1,1 +1,1 @@
-"""Strategies of other systems to compare with, and enumeration."""
+"""Strategies of other systems, and enumeration, to compare with."""

@@ -1,4 +1,4 @@
-"""Every strategy tried: the frontier by enumeration, to check the search against."""
+"""The frontier by enumeration of all strategies, against which searches are checked."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tensoropt.search.pareto.reduce import reduce_points
 __all__ = ["brute_force"]
 
 _BLOCK = 1 << 18  # strategies that are priced at once
-_MOST_STRATEGIES = 5_000_000  # some ten seconds
+_MOST_STRATEGIES = 5_000_000  # takes about ten seconds
 
 
 def brute_force(problem: Problem, most_strategies: int = _MOST_STRATEGIES) -> Frontier:
     """The cost frontier of all strategies of ``problem``, by equation 3 and Algorithm 1.
 
-    Of strategies with equal costs the lexicographically first is kept.
+    If strategies have equal costs, the lexicographically first one is kept.
 
     Raises:
         OptionError: if there are more strategies than ``most_strategies``.

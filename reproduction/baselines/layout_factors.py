@@ -1,9 +1,9 @@
-"""What one choice of mesh dimensions for named dimensions costs, as a sum of small tables.
+"""The cost of an assignment of mesh dimensions to named dimensions, as a sum of small tables.
 
-Mesh-TensorFlow's layout says for every named dimension which mesh dimension splits it, if any. An
-operator's configuration follows from the names in its iteration space, so its costs are a table
-over those, and an edge's a table over the names at both of its ends. Tables over the same names are
-added up, which makes repeated layers that share their names one table.
+Mesh-TensorFlow's layout gives for every named dimension the mesh dimension that splits it, if any.
+The configuration of an operator follows from the names in its iteration space, so its costs are a
+table over these names. The costs of an edge are a table over the names at both of its ends. Tables
+over the same names are added, so repeated layers that share their names become one table.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Names: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Options:
-    """The option that each row of digits gives a node, and whether two of its names are on one mesh
-    dimension then; nodes that are alike share it."""
+    """For each row of digits the option of a node, and whether two of its names are on one mesh
+    dimension; equal nodes share this object."""
 
     numbers: Int64Array
     clashes: Int64Array
@@ -39,16 +39,16 @@ class LayoutFactors:
     """The costs of all layouts on one mesh.
 
     Args:
-        problem: what is planned.
+        problem: the planned problem.
         dimensions: names of all indices.
-        mesh_dimensions: the mesh axes that each mesh dimension is made of.
+        mesh_dimensions: for each mesh dimension its mesh axes.
 
     Attributes:
-        base: how many values a name's digit has: 0 where nothing splits it, q where mesh dimension
-            q - 1 does.
-        factors: by names, ascending, int64[rows, 3]: memory, time, and how many operators have two
-            names on one mesh dimension. A row is a number with a digit for each name, the first the
-            highest.
+        base: number of values of a name's digit: 0 if nothing splits it, q if mesh dimension q - 1
+            does.
+        factors: by names, ascending, int64[rows, 3]: memory, time, and the number of operators with
+            two names on one mesh dimension. The number of a row has a digit for each name, the
+            highest first.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class LayoutFactors:
         for number, node in enumerate(problem.problem.nodes):
             assigned = leader_assignments(problem, number)
             name_of = dimensions.of_operator[problem.choices[number].leader]
-            # A loader splits the batch whatever the layout: what it is split by is not asked.
+            # A loader splits the batch in any layout, so its split is not part of the layout.
             split = {*assigned.ravel().tolist()} - {NO_INDEX} if len(assigned) > 1 else ()
             used = tuple(sorted(split, key=name_of.__getitem__))
             key = assigned.tobytes(), used
@@ -103,7 +103,7 @@ class LayoutFactors:
         used: Sequence[int],
         mesh_dimensions: Sequence[Sequence[int]],
     ) -> _Options:
-        """Of all digits of the indices in ``used``."""
+        """The options for all digits of the indices in ``used``."""
         digits = self._digits(len(used))
         wanted = np.full((len(digits), assigned.shape[1]), NO_INDEX, dtype=np.int8)
         clashes = np.zeros(len(digits), dtype=np.int64)

@@ -1,4 +1,5 @@
-"""Mesh-TensorFlow: one mesh for all, and a named dimension is split the same way everywhere."""
+"""Mesh-TensorFlow: all operators have one mesh, and a named dimension has the same split
+everywhere."""
 
 from __future__ import annotations
 
@@ -15,24 +16,24 @@ from tensoropt.search.pareto.reduce import reduce_points, reduce_rows
 
 __all__ = ["meshes", "solve"]
 
-_MOST_LAYOUTS = 400_000  # the four models of the paper need fewer
+_MOST_LAYOUTS = 400_000  # the paper's four models need fewer
 
 
 def solve(problem: GraphProblem, most_layouts: int = _MOST_LAYOUTS) -> Frontier:
     """The frontier of all Mesh-TensorFlow programs for a graph (section 5.1; Shazeer et al., 2018).
 
     A program has one mesh, whose dimensions are groups of the devices' axes, and a layout: for each
-    named dimension (`named_dimensions`) the mesh dimension that splits it, or none. No operator
-    has two names on one mesh dimension. Along axes that do not divide a dimension it is replicated.
+    named dimension (`named_dimensions`) the mesh dimension that splits it, or none. No operator has
+    two names on one mesh dimension. A dimension is replicated along axes that do not divide it.
 
-    For every mesh the names are decided one after the other. Layouts that agree on all names that
-    still matter, since they meet a name not yet decided in some operator or edge, differ in nothing
-    but their costs: of those only the frontier is kept. That is exact.
+    For every mesh the names are decided one after another. A decided name matters as long as it
+    meets an undecided name in some operator or edge. Layouts that agree on all names that matter
+    differ only in their costs, so only their frontier is kept. That is exact.
 
     Args:
-        problem: what is planned.
-        most_layouts: how many layouts may be kept. Of more, those evenly spread over each frontier
-            stay, and the result says that it is not exact.
+        problem: the planned problem.
+        most_layouts: most layouts that are kept. If there are more, layouts spread evenly over each
+            frontier stay, and the result is not exact.
     """
     dimensions = named_dimensions(problem)
     strategies, exact = [], True
@@ -88,10 +89,10 @@ def _layouts(factors: LayoutFactors, names: int, most: int) -> tuple[Int8Array, 
 
 
 def _order(scopes: Sequence[Names]) -> list[int]:
-    """All names, in an order in which few matter at any time.
+    """All names, in an order in which few names matter at any time.
 
-    Next is always the name after which the fewest decided ones still matter, as they share a factor
-    with an open one; of several the first.
+    The next name is the one after which the fewest decided names still matter because they share a
+    factor with an undecided one. Ties go to the first.
     """
     beside: dict[int, set[int]] = {}
     for scope in scopes:
@@ -122,7 +123,8 @@ def _keys(factors: LayoutFactors, chosen: Int8Array, names: Names) -> Int64Array
 
 
 def _reduced(costs: Int64Array, keys: Int64Array, most: int) -> tuple[Int64Array, bool]:
-    """The frontier of each key, thinned out evenly where there are too many; and whether not."""
+    """The frontier of each key, thinned out evenly if it has too many layouts; and whether none
+    was left out."""
     _, rows = np.unique(keys, return_inverse=True)
     rows = rows.ravel().astype(np.int64)
     order = reduce_rows(rows, costs[:, 0], costs[:, 1])

@@ -13,11 +13,11 @@ __all__ = ["solve"]
 
 
 def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
-    """One strategy: of least time of all (paper, sections 2.3 and 5.1; Jia et al., ICML 2018).
+    """The strategy with the least time of all (paper, sections 2.3 and 5.1; Jia et al., ICML 2018).
 
-    OptCNN simplifies the graph by node and edge elimination and tries every strategy of what is
-    left; frontier tracking with one objective does the same, and further eliminations
-    where those two come to an end.
+    OptCNN simplifies the graph by node and edge elimination and tries all strategies of the rest.
+    Frontier tracking with one objective does the same, with further eliminations where those two
+    end.
     """
     every = [np.arange(node.configurations) for node in problem.problem.nodes]
     return least_time(problem.problem, every, limits)

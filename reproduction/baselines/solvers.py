@@ -20,4 +20,4 @@ SOLVERS: Mapping[str, GraphSolver] = MappingProxyType(
         "brute_force": baseline_solver(lambda problem, _: brute_force(problem.problem)),
     }
 )
-"""`tensoropt.search.solvers` finds them here, by this name."""
+"""The module attribute in which `tensoropt.search.solvers` looks for these solvers."""

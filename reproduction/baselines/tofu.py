@@ -20,21 +20,22 @@ __all__ = ["fully_split", "solve", "solve_without_copies"]
 
 
 def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
-    """One strategy: the fastest of those that hold no tensor twice (section 5.1).
+    """The fastest strategy of those that hold no tensor twice (section 5.1).
 
-    Tofu looks for the least communication. Where every operator's work is divided by all devices,
-    computing takes about the same however it is split (Tofu, section 5), so the fastest is that.
+    Tofu minimises communication. If the work of every operator is divided by all devices,
+    computation takes about the same time under any split (Tofu, section 5), so the fastest strategy
+    has the least communication.
     """
     kept = [fully_split(problem, node) for node in range(len(problem.choices))]
     return least_time(problem.problem, kept, limits)
 
 
 def fully_split(problem: GraphProblem, node: int) -> Int64Array:
-    """The options of a node under which its tensors are split over the most devices.
+    """The options of a node that split its tensors over the most devices.
 
-    Those are all devices where extents divide. A sum of which every device has a part is no split
-    tensor. Of an operator with several outputs the largest counts: statistics beside it lie as the
-    operator leaves them.
+    Those are all devices if extents divide. A partial sum does not count as a split tensor. The
+    largest of several outputs counts; statistics beside it have the layout that the operator gives
+    them.
     """
     group = problem.choices[node]
     pieces = np.zeros(len(group.options), dtype=np.int64)
@@ -45,8 +46,8 @@ def fully_split(problem: GraphProblem, node: int) -> Int64Array:
 
 
 def solve_without_copies(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
-    """One strategy by another reading of the same sentence: of those that hold the fewest copies of
-    tensors, operands as well as outputs, the fastest. Parts of a sum are no copies of it."""
+    """The fastest strategy by another reading of the same sentence: among those that hold the
+    fewest copies of tensors, operands as well as outputs. Partial sums are not copies."""
     kept = []
     for group in problem.choices:
         copies = np.zeros(len(group.options), dtype=np.int64)
@@ -58,7 +59,7 @@ def solve_without_copies(problem: GraphProblem, limits: SearchLimits = DEFAULT_L
 
 
 def _copied(derivation: Derivation, follower: Follower, mesh: Mesh) -> Int64Array:
-    """How many elements of its tensors all devices hold together, by option."""
+    """For each option the number of elements of the operator's tensors on all devices together."""
     sums = {number for number, index in enumerate(derivation.indices) if index.reducer == "sum"}
     inputs = zip(derivation.inputs, derivation.input_shapes, strict=True)
     outputs = zip(derivation.outputs, derivation.output_shapes, strict=True)
@@ -70,19 +71,19 @@ def _copied(derivation: Derivation, follower: Follower, mesh: Mesh) -> Int64Arra
         if -1 in shape:
             continue
         splits = np.array([n in along for n in range(follower.indices)] + [False])
-        assert NO_INDEX == -1  # it picks the last
+        assert NO_INDEX == -1  # index -1 selects the last element
         total += prod(shape) * np.where(splits[follower.assigned], 1, sizes).prod(axis=1)
     return total
 
 
 def _pieces(derivation: Derivation, follower: Follower, mesh: Mesh) -> Int64Array:
-    """Over how many devices the largest output is split, by option."""
+    """For each option the number of devices over which the largest output is split."""
     if not derivation.outputs:
         return np.ones(len(follower.assigned), dtype=np.int64)
     sizes = [prod(shape) for shape in derivation.output_shapes]
     dims = derivation.outputs[int(np.argmax(sizes))]
     along = np.array([n in dims for n in range(follower.indices)] + [False])
-    assert NO_INDEX == -1  # it picks the last
+    assert NO_INDEX == -1  # index -1 selects the last element
     sizes_of_axes = np.array(mesh.axes, dtype=np.int64)
     found: Int64Array = np.where(along[follower.assigned], sizes_of_axes, 1).prod(axis=1)
     return found

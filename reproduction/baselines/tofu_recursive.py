@@ -1,4 +1,4 @@
-"""Tofu's own search: the devices are halved again and again, each time for least communication."""
+"""Tofu's own search: the devices are halved repeatedly, each time with the least communication."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["solve", "steps"]
 
 
 def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
-    """One strategy, by recursive partitioning (Tofu, section 5.2).
+    """One strategy by recursive partitioning (Tofu, section 5.2).
 
-    Along the mesh axes, the slowest link first: every operator splits one index of its iteration
-    space (an output's, or a reduction's) along this axis, chosen for all operators together so
-    that a step between these two groups of devices (or three, for an axis of three) takes the
-    least; that is fixed, and each group is partitioned in turn. No operator is computed twice
-    where it can be split. An operator has as many choices as indices at every axis, where a search
-    over all axes at once has their power.
+    The recursion follows the mesh axes, the slowest link first. Along an axis every operator splits
+    one index of its iteration space (an index of an output, or a reduced index). The indices of all
+    operators are chosen together, so that a step between the two groups of devices (three for an
+    axis of three) takes the least time. That choice is fixed, and each group is partitioned in
+    turn. No operator is computed twice if it can be split. At every axis an operator has as many
+    choices as indices; a search over all axes at once has a power of that number.
     """
     strategy, exact = [0] * len(problem.choices), True
     for found in steps(problem, limits):
@@ -35,8 +35,7 @@ def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Front
 
 
 def steps(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Iterator[Frontier]:
-    """The strategy after each step of the recursion: along the axes that come later nothing is
-    split."""
+    """The strategy after each step of the recursion; nothing is split along later axes."""
     tables = [leader_assignments(problem, node) for node in range(len(problem.choices))]
     strategy = [0] * len(tables)
     for axis in range(len(problem.mesh.axes)):
@@ -47,7 +46,8 @@ def steps(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Itera
 
 
 def _next(assigned: Int8Array, chosen: int, axis: int) -> Int64Array:
-    """The options that split as chosen before ``axis``, some index along it, and none after it."""
+    """The options that split like ``chosen`` before ``axis``, some index along it, and none
+    after it."""
     if len(assigned) == 1:
         return np.zeros(1, dtype=np.int64)
     fixed = (assigned[:, :axis] == assigned[chosen, :axis]).all(axis=1)

@@ -1,1 +1,1 @@
-"""The models and the cluster of the TensorOpt paper's evaluation."""
+"""The evaluation of the TensorOpt paper: its models, its cluster, its figures and its claims."""

@@ -1,12 +1,11 @@
 """``python -m reproduction.paper``: the TensorOpt paper's Figures 6, 7 and 8 and Table 3, rebuilt.
 
-The program judges each claim that the paper makes about these figures.
-
-Frontiers are searched on described clusters, in processes of their own, and kept in OUTPUT/results,
-so that a run that was interrupted goes on where it was; what other code computed is computed again.
-Pictures and the page ``claims.md`` follow from those results alone. The last line is one JSON
-object. Status 1 if some frontier could not be computed, but for those of eliminations alone; a
-claim that does not hold is a finding.
+The program judges each claim that the paper makes about these figures. Frontiers are searched on
+described clusters, in processes of their own, and kept in OUTPUT/results, so that an interrupted
+run can continue. Results of other code are computed again. Pictures and the page ``claims.md``
+follow from the results alone. The last line is one JSON object. The status is 1 if a frontier could
+not be computed, except those of eliminations alone. A claim that does not hold is a finding, not an
+error.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from reproduction.paper.tasks import (
 
 __all__ = ["main"]
 
-_BATCH = 8  # tasks for each process: it imports TensorFlow and a model once
+_BATCH = 8  # tasks of a process, which imports TensorFlow and a model once
 DOCUMENT = ROOT / "docs" / "paper-figures.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compute what is missing, draw, and judge."""
+    """Compute missing results, draw, and judge."""
     parser = argparse.ArgumentParser(prog="python -m reproduction.paper", description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "paper")
     parser.add_argument("--jobs", type=int, default=2, help="searches at a time")
@@ -71,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.as_found:
         if options.fresh:
             store.forget(tasks)
-        timed = (*searches(), *eliminations())  # nothing beside them
+        timed = (*searches(), *eliminations())  # timed searches run alone
         failures |= store.compute(timed, jobs=1)
         others = [task for task in tasks if task not in failures]
         failures |= store.compute(others, options.jobs, _BATCH)
@@ -86,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flips = {
         links: _flips(store, claims, links, whatever_code=options.as_found) for links in SENSITIVITY
     }
-    from reproduction.paper.drawing import draw  # Matplotlib: only where there is something to draw
+    from reproduction.paper.drawing import draw  # imports Matplotlib, which drawing alone needs
 
     pictures = draw(evidence, options.output)
     path = options.output / "claims.md"
@@ -109,8 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _flips(
     store: Store, claims: Sequence[Claim], links: float, *, whatever_code: bool
 ) -> tuple[int, tuple[str, ...]]:
-    """How many claims but those about searches were judged with other links, and which of them
-    otherwise."""
+    """The number of claims, without those about searches, that were judged with other links, and
+    the claims whose judgement differs."""
     others = []
     for task, other in sensitivity(links).items():
         result = store.load(other, whatever_code=whatever_code)

@@ -1,4 +1,4 @@
-"""What a strategy's time consists of: computation and network time, as in the paper's Figure 6."""
+"""The parts of a strategy's time: computation and network time, as in the paper's Figure 6."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Breakdown", "breakdown"]
 
 
 class _FreeNetwork(ClusterCostModel):
-    """What things cost if collectives took no time."""
+    """A cluster's costs if collectives took no time."""
 
     __slots__ = ()
 
@@ -35,13 +35,13 @@ class _FreeNetwork(ClusterCostModel):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Breakdown:
-    """Nanoseconds of every strategy, int64[S] each; together they are its time.
+    """Nanoseconds of every strategy, int64[S] each; their sum is its time.
 
     Attributes:
-        computation: of operators, t_c of equation 1.
+        computation: time of operators, t_c of equation 1.
         variables: network time of parameters and their gradients, t_s.
-        tensors: network time of all other tensors: t_x of equation 2, and what operators move
-            themselves.
+        tensors: network time of all other tensors: t_x of equation 2, and collectives inside
+            operators.
     """
 
     computation: Int64Array
@@ -55,12 +55,12 @@ def breakdown(
     cost: ClusterCostModel,
     strategies: npt.NDArray[np.int32],
 ) -> Breakdown:
-    """Take the times of strategies apart.
+    """Divide the times of strategies into parts.
 
     Args:
         whole: the problem that they solve.
-        annotated: what it was made of.
-        cost: what it was priced with.
+        annotated: the graph of the problem.
+        cost: the prices of the problem.
         strategies: int32[S, nodes].
     """
     problem = whole.problem
@@ -74,7 +74,7 @@ def breakdown(
 
 
 def _of_variables(annotated: AnnotatedGraph, strategies: npt.NDArray[np.int32]) -> Int64Array:
-    """int64[S], what moving variables to their readers takes, and gradients back."""
+    """int64[S], the time of moving variables to their readers, and gradients back."""
     slots = GraphSlots(annotated)
     edges, node_of = EdgeKinds(annotated, slots), slots.node_of
     graph, leader_of = annotated.graph, annotated.leader_of
@@ -106,7 +106,7 @@ def _of_variables(annotated: AnnotatedGraph, strategies: npt.NDArray[np.int32]) 
 
 
 def _computation(whole: GraphProblem, free: ClusterCostModel) -> list[Int64Array]:
-    """int64[K] for every node: what its members compute; alike operators are priced once."""
+    """int64[K] for every node: the computation of its members; equal operators are priced once."""
     differentiated = differentiated_inputs(whole.graph)
     costs = OperatorCosts(free.mesh, free)
     known: dict[Hashable, Int64Array] = {}

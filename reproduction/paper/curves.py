@@ -1,4 +1,4 @@
-"""The shape of cost frontiers: turning points, and which of two frontiers lies above."""
+"""The shape of cost frontiers: turning points, and the frontier that lies above another one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TurningPoint:
-    """Where a frontier turns from steep to flat.
+    """The point at which a frontier turns from steep to flat.
 
     Attributes:
-        index: of the point.
-        depth: how far it lies below the chord from the first point to the last, when both axes
-            run from 0 to 1 over the frontier: 0 for a straight line, 1 for a right angle.
-        rise: by which share of the fastest time the time rises to the left of it.
-        fall: by which share of the fastest time it still falls to the right of it.
+        index: number of the point.
+        depth: its distance below the chord from the first to the last point, with both axes scaled
+            to 0 to 1 over the frontier: 0 for a straight line, 1 for a right angle.
+        rise: share of the fastest time by which the time rises to the left of the point.
+        fall: share of the fastest time by which the time still falls to the right of the point.
     """
 
     index: int
@@ -40,13 +40,13 @@ def turning_point(memory: Int64Array, time: Int64Array) -> TurningPoint | None:
         time: int64[P], strictly descending.
 
     Returns:
-        None if the frontier has fewer than three points, or none is below the chord.
+        The point; None if the frontier has fewer than three points, or no point below the chord.
     """
     if memory.size < 3:
         return None
     across, down = int(memory[-1] - memory[0]), int(time[0] - time[-1])
     left, below = (memory - memory[0]).astype(object), (time - time[-1]).astype(object)
-    depth = across * down - left * down - below * across  # Python's integers: no rounding
+    depth = across * down - left * down - below * across  # Python's integers do not overflow
     index = int(np.argmax(depth))
     if depth[index] <= 0:
         return None
@@ -60,7 +60,7 @@ def turning_point(memory: Int64Array, time: Int64Array) -> TurningPoint | None:
 
 
 def time_at(memory: Int64Array, time: Int64Array, limits: Int64Array) -> FloatArray:
-    """float64[L]: the least time with at most so much memory, infinite where nothing fits."""
+    """float64[L]: the least time within each memory limit, infinite if nothing fits."""
     place = np.searchsorted(memory, limits, side="right") - 1
     return np.where(place >= 0, time[place], np.inf)
 
@@ -68,14 +68,14 @@ def time_at(memory: Int64Array, time: Int64Array, limits: Int64Array) -> FloatAr
 def times_above(
     memory: Int64Array, time: Int64Array, upper_memory: Int64Array, upper_time: Int64Array
 ) -> FloatArray:
-    """How many times slower one frontier is than another, at every memory at which it has a point.
+    """The factor by which one frontier is slower than another, at the memory of each of its points.
 
     Args:
-        memory, time: int64[P], of the one that is thought to lie below.
-        upper_memory, upper_time: int64[Q], of the one above.
+        memory, time: int64[P], the frontier that should lie below.
+        upper_memory, upper_time: int64[Q], the frontier that should lie above.
 
     Returns:
-        float64[Q], its time by the other's time with as much memory: 1 where they meet, 0 where the
-        other has no point of so little memory.
+        float64[Q], its time divided by the other frontier's time within the same memory: 1 if they
+            meet, 0 if the other frontier has no point with as little memory.
     """
     return upper_time / time_at(memory, time, upper_memory)

@@ -37,14 +37,14 @@ _MARKERS = {"data_parallel": "s", "optcnn": "^", "tofu": "D", "tofu_operands": "
 _SEVERAL = ("tab:blue", "tab:green", "tab:orange")
 _MEMORY = "memory per device (GB)"
 _TIME = "time per iteration (s)"
-_FAR = 2.5  # times the range of the frontiers: farther points are named in the panel
+_FAR = 2.5  # factor of the frontiers' range; the panel names farther points in words
 
 
 def draw(evidence: Evidence, folder: Path) -> dict[str, Path]:
-    """Draw what there is data for.
+    """Draw all figures that have data.
 
     Returns:
-        The pictures, by figure: "6", "6 VGG16", "7", "8".
+        The pictures by figure: "6", "6 VGG16", "7", "8".
     """
     figures = {
         "6": _figure_6(evidence, ("rnn", "wide_resnet", "transformer")),
@@ -69,7 +69,7 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
 
 
 def _from_zero(panel: Axes) -> None:
-    """Times begin at 0, and the slowest has air above it."""
+    """Let times begin at 0, with space above the slowest one."""
     panel.set_ylim(0, 1.05 * panel.dataLim.ymax if np.isfinite(panel.dataLim.ymax) else 1)
 
 
@@ -92,7 +92,8 @@ def _figure_6(evidence: Evidence, models: Sequence[str]) -> Figure:
 
 
 def _frontiers(panel: Axes, evidence: Evidence, model: str) -> None:
-    """One model: frontiers as lines, the parts of ours dotted, single strategies as points."""
+    """Draw the frontiers of one model as lines, the parts of ours dotted, and single strategies
+    as points."""
     panel.set(title=TITLES[model], xlabel=_MEMORY, ylabel=_TIME)
     found = {a: evidence.get(Task(model, a)) for a in ALGORITHMS}
     lines = [r for r in (found["ft"], found["mesh_tensorflow"]) if r is not None]
@@ -139,7 +140,8 @@ def _parts(panel: Axes, ours: Result) -> None:
 
 
 def _figure_6_reuse(evidence: Evidence) -> Figure:
-    """Frontiers with tensor reuse, and beside them how much of activations is made again."""
+    """Draw frontiers with tensor reuse, and beside them the share of activations that is made
+    again."""
     figure, panels = _panels(len(FIGURE_6_MODELS))
     for panel, model in zip(panels, FIGURE_6_MODELS, strict=True):
         panel.set(title=TITLES[model], xlabel=_MEMORY, ylabel=_TIME)

@@ -1,7 +1,7 @@
-"""What layers keep, where they are the operators, as in the paper's Table 1.
+"""The outputs that layers keep, if layers are the operators, as in the paper's Table 1.
 
-A bias, a scale or a mask is applied in place; a layer normalisation has one output; an LSTM's step
-keeps its gates, its state and its output; what an optimizer makes is not kept.
+A bias, a scale or a mask is applied in place. A layer normalisation has one output. An LSTM's step
+keeps its gates, its state and its output. Tensors of the optimizer are not kept.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ __all__ = ["kept_by_layers"]
 
 _IN_PLACE = frozenset({"AddV2", "BiasAdd", "Mul", "Sub"})
 _KEPT_OF_A_STEP = frozenset({("AddV2", "Tanh"), ("Mul", "ConcatV2"), ("Mul", "Pack")})
-"""In an LSTM's step: its state, which a tanh reads, and its output, which the next step joins with
-its input, or the next layer reads."""
+"""In an LSTM's step: its state, which a tanh reads, and its output, which the next step joins
+with its input, or the next layer reads."""
 
 
 def kept_by_layers(graph: Graph) -> frozenset[str]:
-    """The operators whose output is one of a layer, and not applied in place or inside of it."""
+    """The operators whose output is a layer's output, and is not applied in place or inside a
+    layer."""
     consumers: dict[str, list[Operator]] = {operator.name: [] for operator in graph}
     backward: set[str] = set()
     kept = set()
@@ -48,7 +49,7 @@ def kept_by_layers(graph: Graph) -> frozenset[str]:
 
 
 def _normalisation(operator: Operator) -> str | None:
-    """The layer normalisation that an operator is part of."""
+    """The name of the layer normalisation that has an operator."""
     scope, found, _ = operator.name.partition("/norm/")
     return scope if found else None
 

@@ -9,12 +9,12 @@ __all__ = ["KeptCopies", "KeptOutputs"]
 
 
 class KeptCopies(ClusterCostModel):
-    """A cluster's costs, with the memory of parameters and of every copy kept for backward.
+    """A cluster's costs, with the memory of parameters and of each copy kept for the backward pass.
 
-    Equation 1 says that m_t is of temporary tensors, "e.g., tensors for use in backward
-    propagation". Read so, a tensor that nothing reads again takes none, and one that is read in two
-    layouts takes both, unless it is reused. The paper's other reading, every output once, knows no
-    copies, so there is nothing to reuse in it.
+    By equation 1, m_t is the memory of temporary tensors, "e.g., tensors for use in backward
+    propagation". In this reading, a tensor that nothing reads again takes no memory, and a tensor
+    that is read in two layouts takes memory for both unless it is reused. The paper's other
+    reading, every output once, has no copies, so reuse has no effect there.
     """
 
     __slots__ = ()
@@ -27,10 +27,10 @@ class KeptCopies(ClusterCostModel):
 
 
 class KeptOutputs(ClusterCostModel):
-    """A cluster's costs, with the memory of parameters and of the outputs that are said to be kept.
+    """A cluster's costs, with the memory of parameters and of a given set of kept outputs.
 
-    With those of layers (`reproduction.paper.layers.kept_by_layers`) an operator is a layer, as in
-    the paper's Table 1.
+    With `reproduction.paper.layers.kept_by_layers`, an operator is a layer, as in the paper's Table
+    1.
     """
 
     __slots__ = ()

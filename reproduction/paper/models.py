@@ -1,11 +1,11 @@
 """The four models at the sizes of the paper's Table 1, as training graphs that were never run.
 
-The paper names the models, their parameters and their memory in GB, not their sizes. These are the
-sizes, each divisible by 16 where a device may split it, whose parameters come closest; lengths of
-sequences and images, which parameters do not fix, are those whose memory does. GB is 2**30 bytes:
-only then VGG16's 138,357,544 parameters are 0.52 GB.
+The paper gives the models' parameters and memory in GB, but not their sizes. The sizes here come
+closest to these parameters, and each size that devices may split is a multiple of 16. Parameters do
+not determine the lengths of sequences and the sizes of images; those come closest to the memory. GB
+is 2**30 bytes, because only then VGG16's 138,357,544 parameters are 0.52 GB.
 
-``python -m reproduction.paper.models`` prints what they come to.
+``python -m reproduction.paper.models`` prints the parameters.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class PaperModel:
     """One row of Table 1.
 
     Attributes:
-        title: as the paper writes it.
+        title: the name in the paper.
         build: makes the forward graph in the default graph.
-        parameters_gb: of Table 1.
-        memory_gb: of Table 1, for training on one GPU.
+        parameters_gb: the parameters in Table 1.
+        memory_gb: the memory in Table 1 for training on one GPU.
     """
 
     title: str
@@ -46,8 +46,8 @@ class PaperModel:
 
 
 def _transformer(width: int) -> Model:
-    """Six layers, and a feed-forward width of four times the model's, as in "Attention Is All You
-    Need"."""
+    """A Transformer with six layers and a feed-forward width of four times the model's width, as
+    in "Attention Is All You Need"."""
     return transformer(
         layers=6,
         model_width=width,
@@ -60,13 +60,13 @@ def _transformer(width: int) -> Model:
 
 
 PAPER_MODELS = {
-    # The deepest of the family, as in Tofu; 368 channels are a widening of 5.75, and 23 * 16.
-    # Images of 224 would take five times the memory of Table 1.
+    # The deepest of the family, as in Tofu. 368 channels are 5.75 times 64, and 23 * 16. Images of
+    # 224 would take five times the memory of Table 1.
     "wide_resnet": PaperModel(
         "WideResNet", lambda: wide_resnet(depth=152, image_size=96, base_channels=368), 7.3, 83
     ),
-    # Six layers of 24,576 are 108.0 GB to the digit; 20 steps are the activations of Table 1 if a
-    # step of a layer keeps its gates, its state and its output, as one operator would.
+    # Six layers of 24,576 have exactly 108.0 GB. With 20 steps, activations are those of Table 1 if
+    # a step of a layer keeps its gates, its state and its output, as one operator would.
     "rnn": PaperModel(
         "RNN",
         lambda: lstm_language_model(hidden=24576, layers=6, steps=20, vocabulary=1024),
@@ -81,14 +81,15 @@ PAPER_MODELS = {
 
 MODELS: dict[str, Callable[[], Model]] = {
     **{name: model.build for name, model in PAPER_MODELS.items()},
-    # Of other hidden sizes, for Figure 7 (a): half the parameters, as the Transformer-S of Table 4,
-    # and twice as many.
+    # Other hidden sizes, for Figure 7 (a): half the parameters, as in the Transformer-S of Table 4,
+    # and twice the parameters.
     "transformer_half": lambda: _transformer(2688),
     "transformer_double": lambda: _transformer(5504),
-    # Of fewer layers and more channels, whose initial layers have a larger share of the time.
+    # Fewer layers and more channels; the initial layers have a larger share of the time.
     "wide_resnet_50": lambda: wide_resnet(depth=50, image_size=112, base_channels=576),
 }
-"""What builds each model, by name: those of Table 1, and sizes of the Transformer."""
+"""The functions that build each model, by name: the models of Table 1, and sizes of the
+Transformer."""
 
 
 def training_step(name: str, batch_size: int = BATCH_SIZE) -> TrainingStep:

@@ -1,4 +1,4 @@
-"""The page of claims: what the paper says, whether it holds here, and the figures."""
+"""The page of claims: the paper's statements, whether they hold here, and the figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ Network time is that of all collectives; computation is the rest.
 
 """
 Flips = Mapping[float, tuple[int, Sequence[str]]]
-"""Per factor of the links' bandwidth how many claims are judged, and which of them otherwise."""
+"""For each factor of the links' bandwidth the number of judged claims, and the claims whose
+judgement changes."""
 
 _MARKER = "<!-- what follows is written by python -m reproduction.paper --document -->"
 _PICTURES = {
@@ -59,13 +60,13 @@ def page(
 
 
 def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> str:
-    """A page of the documentation with the claims as found, in place of those after its marker.
+    """A page of the documentation, with the claims after its marker replaced.
 
     Args:
         text: the page.
-        claims: all of them.
-        basis: a sentence on what they are judged by.
-        flips: the claims that are judged otherwise with other links.
+        claims: all claims.
+        basis: a sentence about the data behind the judgements.
+        flips: the claims whose judgement changes with other links.
     """
     head, marker, _ = text.partition(_MARKER)
     held = sum(claim.holds for claim in claims)
@@ -75,7 +76,8 @@ def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> 
 
 
 def sensitivity_lines(flips: Flips) -> str:
-    """The claims that the bandwidth of links decides: an item of a list for each factor."""
+    """The claims whose judgement depends on the bandwidth of links: an item of a list for each
+    factor."""
     items = []
     for links, (judged, names) in flips.items():
         listed = "".join(f"; {name}" for name in names).replace("; ", ": ", 1)

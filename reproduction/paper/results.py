@@ -1,4 +1,4 @@
-"""Computing what the figures are made of, in processes of their own, and keeping it."""
+"""Computes the data of the figures in processes of their own, and keeps them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Result", "Store", "code_digest"]
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# What a frontier follows from: models, descriptions, layouts, costs, the search.
+# The code that determines a frontier: models, descriptions, layouts, costs, the search.
 _CODE = (
     "reproduction/paper/breakdown.py",
     "reproduction/paper/layers.py",
@@ -47,23 +47,23 @@ _CODE = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """What a solver found for a task.
+    """The frontier that a solver found for a task.
 
     Attributes:
-        task: the model, the solver, the devices.
-        memory_bytes, nanoseconds: int64[P], a point each; memory ascends, time descends.
+        task: the model, the solver and the devices.
+        memory_bytes, nanoseconds: int64[P], one element a point; memory ascends, time descends.
         computation_nanoseconds: int64[P], the part of the time that operators take.
-        variables_nanoseconds, tensors_nanoseconds: int64[P], the network's part: of parameters with
-            their gradients, and of all other tensors.
-        kept: per kind of `tensoropt.parallel.configuration.KEPT` the bytes of activations whose
-            operators keep that, over all devices, at the points numbered by "point".
-        seconds, cpu_seconds: of building the problem and searching it.
-        exact: whether these are all points.
-        within: how much better others may be at most, None if not known.
-        parameters_gb: of the model, in 2**30 bytes.
-        operators, configurations: how many there are.
-        device_memory_bytes: of one device, less what is left for what is not counted (the paper's
-            14.5 of 16 GB, section 5.2).
+        variables_nanoseconds, tensors_nanoseconds: int64[P], network time of parameters with their
+            gradients, and of all other tensors.
+        kept: for each kind of `tensoropt.parallel.configuration.KEPT` the bytes of activations
+            whose operators keep that kind, over all devices, at the points numbered by "point".
+        seconds, cpu_seconds: time of building the problem and searching it.
+        exact: whether the frontier has all points.
+        within: the proven gap, None if unknown.
+        parameters_gb: size of the model's parameters in 2**30 bytes.
+        operators, configurations: numbers of operators and configurations.
+        device_memory_bytes: memory of one device without its reserve (the paper uses 14.5 of 16 GB,
+            section 5.2).
     """
 
     task: Task
@@ -84,7 +84,7 @@ class Result:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
-        """From what a worker wrote."""
+        """A result from the JSON values of a worker."""
         task = Task(*(values[name] for name in Task.__slots__))
         own = {name: values[name] for name in cls.__slots__ if name != "task"}
         for name in own:
@@ -94,12 +94,12 @@ class Result:
 
     @property
     def network_nanoseconds(self) -> Int64Array:
-        """int64[P], all that is not computation."""
+        """int64[P], all time that is not computation."""
         return self.variables_nanoseconds + self.tensors_nanoseconds
 
     @property
     def exactness(self) -> str:
-        """For people."""
+        """The proven gap in words."""
         if self.exact:
             return "exact"
         if self.within is None:
@@ -107,13 +107,14 @@ class Result:
         return f"within {100 * self.within:.2g} %"
 
     def fastest_within(self, memory_bytes: int) -> int | None:
-        """The fastest point of at most so much memory, by number; None if none fits."""
+        """The number of the fastest point within a memory limit; None if none fits."""
         fitting = int(np.searchsorted(self.memory_bytes, memory_bytes, side="right"))
         return fitting - 1 if fitting else None
 
 
 def code_digest() -> str:
-    """Of all source that a frontier follows from: results of other code are computed again."""
+    """The digest of the source that determines a frontier; results of other code are computed
+    again."""
     digest = hashlib.sha256()
     for path in _sources():
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
@@ -131,13 +132,13 @@ def _sources() -> Iterator[Path]:
 
 
 class Store:
-    """Results of tasks in a folder, a JSON file each.
+    """Results of tasks in a folder, one JSON file each.
 
     Args:
-        folder: made where there is none.
-        digest: of the code; results of another are computed again.
-        limit_seconds: of one task.
-        begin_within: seconds from now after which no task is begun.
+        folder: the folder, made if missing.
+        digest: digest of the code; results of other code are computed again.
+        limit_seconds: time limit of one task.
+        begin_within: seconds from now after which no task begins.
     """
 
     def __init__(
@@ -150,7 +151,8 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
 
     def load(self, task: Task, *, whatever_code: bool = False) -> Result | None:
-        """A task's result, None where there is none of this code (or ``whatever_code``)."""
+        """The result of a task, None if this code (or, with ``whatever_code``, any code) has
+        none."""
         path = self._path(task)
         if not path.exists():
             return None
@@ -160,22 +162,24 @@ class Store:
         return Result.from_json(values)
 
     def forget(self, tasks: Sequence[Task]) -> None:
-        """Remove results."""
+        """Remove results of tasks."""
         for task in tasks:
             self._path(task).unlink(missing_ok=True)
             self._failed(task).unlink(missing_ok=True)
 
     def compute(self, tasks: Sequence[Task], jobs: int, batch: int = 1) -> dict[Task, str]:
-        """Compute the results that are missing, so many at a time; what failed before comes last,
-        and not at all where this code failed at it in as much time.
+        """Compute the missing results, several at a time.
+
+        Tasks that failed before come last. They are left out if this code failed within the same
+        time limit.
 
         Args:
-            tasks: to compute.
+            tasks: the tasks.
             jobs: processes at a time.
             batch: most tasks, of one model, for each process.
 
         Returns:
-            Per task that failed, why.
+            For each failed task the reason.
         """
         known = {task: why for task in tasks if (why := self._fails(task)) is not None}
         missing = [task for task in tasks if task not in known and self.load(task) is None]
@@ -193,13 +197,13 @@ class Store:
         return known | {task: why for task, why in found if why}
 
     def failure(self, task: Task) -> str | None:
-        """Why there is no result of a task that was begun; None where there is one, or it was
-        not begun."""
+        """The reason why a task that began has no result; None if it has one or has not begun."""
         failed = self._failure(task)
         return None if failed is None else str(failed["why"])
 
     def _fails(self, task: Task) -> str | None:
-        """Why this code has no result of a task in the time that it has; None where it may."""
+        """The reason why this code cannot have a result of a task within the time limit; None if
+        it may."""
         failed = self._failure(task)
         if failed is None or failed["digest"] != self._digest:
             return None
@@ -219,7 +223,8 @@ class Store:
         return self._folder / f"{task.name}.failure"
 
     def _compute(self, batch: Sequence[Task]) -> dict[Task, str]:
-        """Per task of one model an empty string, or why there is no result."""
+        """For each task of one model the reason why there is no result; an empty text if there
+        is one."""
         if time.monotonic() > self._end:
             return dict.fromkeys(batch, "was not begun: time was up, and the next run goes on")
         with tempfile.TemporaryDirectory(dir=self._folder) as name:
@@ -242,7 +247,8 @@ class Store:
             return {task: self._kept(task, folder, otherwise) for task in batch}
 
     def _kept(self, task: Task, folder: Path, otherwise: str) -> str:
-        """Keep what a worker left of a task; an empty string, or why there is no result."""
+        """Keep the file that a worker wrote for a task; return the reason of a failure, or an
+        empty text."""
         result, failed = folder / f"{task.name}.json", folder / f"{task.name}.failed"
         self._failed(task).unlink(missing_ok=True)
         why = ""

@@ -2,18 +2,18 @@
 
     python -m reproduction.paper.table1 [MODEL ...]
 
-Two estimates, both by the paper's model of memory (variables once, outputs kept for the backward
-pass), of two readings of what an operator is:
+Two estimates use the paper's model of memory (variables once, outputs kept for the backward pass)
+with two readings of "operator":
 
-- **operators**: TensorFlow's, as the search plans them;
+- **operators**: TensorFlow's operators, as the search plans them;
 - **layers**: a bias, a scale or a mask is applied in place; a layer normalisation has one output;
-  an LSTM's step keeps its gates, its state and its output; what an optimizer makes is not kept.
+  an LSTM's step keeps its gates, its state and its output; tensors of the optimizer are not kept.
 
-GB is 2**30 bytes in both columns of the paper: 138,357,544 parameters are 0.52 GB only then, and
-data parallelism on 16 devices takes 109 GB for the RNN (section 5.1), which is 108 and a sixteenth
-of the 18 that activations take. The paper gives no lengths of sequences and no sizes of images;
-parameters do not depend on them, memory does. So other sizes with the same parameters are shown,
-too. The last line is one JSON object.
+GB is 2**30 bytes in both columns of the paper: only then 138,357,544 parameters are 0.52 GB. Data
+parallelism on 16 devices takes 109 GB for the RNN (section 5.1), which is 108 and a sixteenth of
+the 18 of activations. The paper gives no lengths of sequences and no sizes of images, on which
+memory depends and parameters do not. So other sizes with the same parameters are shown, too. The
+last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _ENTRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one device holds of a model, in GB.
+    """The memory of a model on one device, in GB.
 
     Attributes:
-        parameters: variables, once.
-        operators: outputs of TensorFlow's operators, by type; without the variables.
-        layers: outputs of layers, likewise.
+        parameters: memory of the variables, once.
+        operators: memory of outputs of TensorFlow's operators, by type, without the variables.
+        layers: memory of outputs of layers, by type.
     """
 
     parameters: float
@@ -62,12 +62,12 @@ class Estimate:
 
     @property
     def of_operators(self) -> float:
-        """In all, an operator being TensorFlow's."""
+        """The total if operators are TensorFlow's."""
         return self.parameters + sum(self.operators.values())
 
     @property
     def of_layers(self) -> float:
-        """In all, an operator being a layer."""
+        """The total if operators are layers."""
         return self.parameters + sum(self.layers.values())
 
 
@@ -111,10 +111,10 @@ def estimate(build: Callable[[], Model]) -> Estimate:
     """Both estimates of a model; nothing runs.
 
     Args:
-        build: makes its forward graph in the default graph.
+        build: makes the forward graph in the default graph.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of gradients that TensorFlow makes dense
+        warnings.simplefilter("ignore")  # TensorFlow warns about gradients that it makes dense
         step = gradient_descent_step(build, BATCH_SIZE)
     graph = step.graph
     cluster = load_cluster("8-v100")
@@ -139,7 +139,7 @@ def estimate(build: Callable[[], Model]) -> Estimate:
 
 
 def _in_gb(counts: Counter[str]) -> dict[str, float]:
-    """Largest first, without what is nothing."""
+    """The nonzero counts in GB, largest first."""
     return {kind: size / GB for kind, size in counts.most_common() if size}
 
 
@@ -148,7 +148,7 @@ def _off(ours: float, paper: float) -> str:
 
 
 def _lines(name: str, found: Estimate) -> Iterator[str]:
-    """What a model's memory consists of."""
+    """The parts of a model's memory, in words."""
     paper = PAPER_MODELS[name]
     yield (
         f"{paper.title}: parameters {found.parameters:.2f} (paper {paper.parameters_gb}, "

@@ -1,4 +1,4 @@
-"""Which frontiers the paper's figures are made of: one task each."""
+"""The frontiers in the paper's figures, as tasks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALGORITHMS = {
     "tofu": "ToFu",
     "tofu_operands": "ToFu, no operand held twice",
 }
-"""Names of solvers, and what the paper calls them; of ToFu a second reading."""
+"""Names of solvers, with their names in the paper; ToFu has a second reading."""
 
 FIGURE_6_MODELS = ("rnn", "wide_resnet", "transformer", "vgg16")
 FIGURE_7_SIZES = ("transformer_half", "transformer", "transformer_double")
@@ -53,26 +53,27 @@ FIGURE_8_MODELS = ("wide_resnet", "transformer")
 FIGURE_8_DEVICES = (4, 8, 16)
 _FIGURE_8_ALGORITHMS = ("ft", "data_parallel", "optcnn", "tofu", "tofu_operands")
 NO_STRATEGY = "knew no strategy"
-"""What a search says that ends before it has one."""
+"""The message of a search that ends before it has a strategy."""
 SENSITIVITY = (0.75, 1.25)
-"""By how much faster links are, where claims are judged again."""
+"""Factors of the links' bandwidth with which claims are judged again."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Task:
-    """One frontier: what a solver finds for a model on some devices of a cluster.
+    """One frontier: a solver's result for a model on some devices of a cluster.
 
     Attributes:
         model: a name of `reproduction.paper.models.MODELS`.
         algorithm: a name that `tensoropt.search.solvers.solver` knows.
         cluster: a name of `tensoropt.cost.cluster.cluster_names`.
-        devices: how many of its devices.
-        reuse: whether strategies may keep one copy of a resharded tensor and make the other again
-            (section 4.2), and memory is that of all copies kept, not of every output once.
-        sharded_storage: whether weights may be stored otherwise than their operators read them,
+        devices: number of its devices.
+        reuse: whether strategies may keep one copy of a resharded tensor and make the other copies
+            again (section 4.2); memory then counts all kept copies instead of every output once.
+        sharded_storage: whether weights may be stored in another layout than their operators read,
             which is not in the paper.
-        layers: whether memory is that of what layers keep (Table 1), not of TensorFlow's operators.
-        links: by how much faster than the test bed's all links are.
+        layers: whether memory counts the outputs that layers keep (Table 1) instead of those of
+            TensorFlow's operators.
+        links: factor by which all links are faster than the test bed's.
     """
 
     model: str
@@ -86,7 +87,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """For files and messages."""
+        """The task's name in files and messages."""
         kind = f"{self.algorithm}-reuse" if self.reuse else self.algorithm
         kind += "-sharded-storage" if self.sharded_storage else ""
         kind += "-layers" if self.layers else ""
@@ -94,13 +95,17 @@ class Task:
         return f"{self.model}-{kind}-{self.cluster}-{self.devices}"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The task as JSON values."""
         return asdict(self)
 
 
 def figure_6() -> Iterator[Task]:
-    """Every system on 16 devices, of the RNN with layers as operators, too; of VGG16 our frontier
-    and data parallelism; ours with tensor reuse, and with sharded storage."""
+    """The tasks of Figure 6.
+
+    All systems run on 16 devices, for the RNN also with layers as operators. VGG16 has only our
+    frontier and data parallelism. Our frontiers also come with tensor reuse and with sharded
+    storage.
+    """
     for model, algorithm in product(FIGURE_6_MODELS, ALGORITHMS):
         if model != "vgg16" or algorithm in ("ft", "data_parallel"):
             yield Task(model, algorithm)
@@ -115,7 +120,8 @@ def figure_6() -> Iterator[Task]:
 
 
 def figure_7() -> Iterator[Task]:
-    """Our frontier of the Transformer at several sizes and on several networks."""
+    """The tasks of Figure 7: our frontier of the Transformer at several sizes and on several
+    networks."""
     for model in FIGURE_7_SIZES:
         yield Task(model)
     for cluster in FIGURE_7_NETWORKS:
@@ -125,7 +131,7 @@ def figure_7() -> Iterator[Task]:
 
 
 def figure_8() -> Iterator[Task]:
-    """Fewer devices of the test bed."""
+    """The tasks of Figure 8: fewer devices of the test bed."""
     for model, devices, algorithm in product(
         FIGURE_8_MODELS, FIGURE_8_DEVICES, _FIGURE_8_ALGORITHMS
     ):
@@ -133,22 +139,22 @@ def figure_8() -> Iterator[Task]:
 
 
 def searches() -> tuple[Task, ...]:
-    """Those that Table 3 times, in the order of its columns, and VGG16."""
+    """The timed searches of Table 3, in the order of its columns, and VGG16."""
     return tuple(Task(model) for model in ("wide_resnet", "rnn", "transformer", "vgg16"))
 
 
 def eliminations() -> tuple[Task, ...]:
-    """Table 3's other row: eliminations alone."""
+    """The tasks of Table 3's other row: eliminations alone."""
     return tuple(Task(model, "ft_elimination") for model in ("rnn", "transformer", "wide_resnet"))
 
 
 def all_tasks() -> tuple[Task, ...]:
-    """Every task once, those that are timed first."""
+    """All tasks once, with the timed ones first."""
     timed = (*searches(), *eliminations())
     return tuple(dict.fromkeys((*timed, *figure_6(), *figure_7(), *figure_8())))
 
 
 def sensitivity(links: float) -> dict[Task, Task]:
-    """Tasks of Figures 6 to 8 on other links, by the task that each replaces; none with reuse."""
+    """For tasks of Figures 6 to 8 without reuse, the same tasks with other links."""
     figures = dict.fromkeys((*figure_6(), *figure_7(), *figure_8()))
     return {task: replace(task, links=links) for task in figures if not task.reuse}

@@ -1,6 +1,6 @@
-"""The paper's test bed: described clusters whose links reach a part of their peak, as devices do.
+"""The paper's test bed: described clusters whose links and devices reach a part of their peak.
 
-`links.json` has the parts by level, and where they come from. The paper publishes none.
+`links.json` has the efficiencies of links by level, and their sources. The paper publishes none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tensoropt.cost.cluster import Cluster, load_cluster
 __all__ = ["LINKS", "paper_cluster"]
 
 LINKS = json.loads((Path(__file__).parent / "links.json").read_text(encoding="utf-8"))
-"""The efficiencies, and their sources."""
+"""The efficiencies of links, and their sources."""
 
 
 def paper_cluster(cluster: str, links: float = 1.0) -> Cluster:
@@ -22,7 +22,7 @@ def paper_cluster(cluster: str, links: float = 1.0) -> Cluster:
 
     Args:
         cluster: one of `tensoropt.cost.cluster.cluster_names`.
-        links: by how much faster than that all links are.
+        links: factor by which all links are faster.
     """
     peak = load_cluster(cluster)
     levels = tuple(

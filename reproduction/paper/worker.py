@@ -1,5 +1,8 @@
-"""Tasks of one model: ``python -m reproduction.paper.worker FOLDER TASK...``, the tasks as
-`Task.to_json` has them. Each becomes a file NAME.json in the folder, or NAME.failed."""
+"""Tasks of one model: ``python -m reproduction.paper.worker FOLDER TASK...``.
+
+The tasks are texts of `Task.to_json`. Each task writes a file NAME.json in the folder, or
+NAME.failed.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +38,16 @@ from tensoropt.search.watch import Watch
 
 __all__ = ["computed"]
 
-# Of a frontier's points, those whose reuse of tensors is looked at.
+# Number of a frontier's points whose reuse of tensors is examined.
 _MOST_LOOKED_AT = 200
-# CPU seconds after which a search ends with what it has.
+# CPU seconds after which a search ends with its best frontier so far.
 _PATIENCE_SECONDS = 90.0
 
 
 def computed(task: Task, step: TrainingStep) -> dict[str, Any]:
-    """What a solver finds, as JSON values: see `reproduction.paper.results.Result`.
+    """The result of a task as JSON values; see `reproduction.paper.results.Result`.
 
-    ``step`` is of the task's model.
+    ``step`` is the training step of the task's model.
     """
     cluster = paper_cluster(task.cluster, task.links)
     mesh = cluster.mesh(task.devices)
@@ -83,7 +86,7 @@ def computed(task: Task, step: TrainingStep) -> dict[str, Any]:
 
 
 def _found(algorithm: str, whole: GraphProblem) -> Frontier:
-    """The frontier of a solver by name, or of one that the paper alone asks for."""
+    """The frontier of a solver by its name, or of a solver that only the paper asks for."""
     if algorithm == "ft_elimination":
         return frontier_tracking(whole.problem, bounds=False)
     if algorithm == "tofu_operands":
@@ -92,7 +95,7 @@ def _found(algorithm: str, whole: GraphProblem) -> Frontier:
 
 
 def _outputs(graph: Graph) -> BackwardReads:
-    """That what layers keep is read, where it is made."""
+    """The reads of the outputs that layers keep, in the layout of their operators."""
     kept = kept_by_layers(graph)
     return BackwardReads(
         {}, {op.name: tuple(range(len(op.outputs))) for op in graph if op.name in kept}
@@ -100,11 +103,11 @@ def _outputs(graph: Graph) -> BackwardReads:
 
 
 def _kept(whole: GraphProblem, frontier: Frontier) -> dict[str, list[int]]:
-    """Which copies of resharded tensors are kept, at points evenly spread over the frontier.
+    """The kept copies of resharded tensors, at points spread evenly over the frontier.
 
     Returns:
-        Numbers of the points, and for every point how many bytes of activations are made by
-        operators that keep what, and what the copies take that are kept.
+        The numbers of the points, for each point the bytes of activations by the kind of kept
+            copies, and the bytes of the kept copies.
     """
     count = min(len(frontier), _MOST_LOOKED_AT)
     places = np.unique(np.linspace(0, len(frontier) - 1, count).astype(np.int64)).tolist()
@@ -126,13 +129,13 @@ def _kept(whole: GraphProblem, frontier: Frontier) -> dict[str, list[int]]:
 
 
 def _enough(number: int, frame: FrameType | None) -> None:
-    """What a search that is interrupted ends by, with the best that it knows."""
+    """Interrupts a search, which then returns its best frontier so far."""
     del number, frame
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Compute what the command line asks for and write it."""
+    """Compute the tasks of the command line and write their results."""
     signal.signal(signal.SIGPROF, _enough)
     folder = Path(sys.argv[1])
     tasks = [Task(**json.loads(text)) for text in sys.argv[2:]]

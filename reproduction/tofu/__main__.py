@@ -1,12 +1,13 @@
-"""``python -m reproduction.tofu``: the evaluation of Tofu's paper, on its described test bed.
+"""``python -m reproduction.tofu``: the evaluation of Tofu's paper on its described test bed.
 
-Its Table 2 (weights), Figure 10 (its partition against four others'), Figure 11 with section 7.4
-(which convolution is split how, and what is fetched for it) and Theorem 2 (what each halving adds
-to the communication). Nothing runs on the eight K80: times are costs of `8-k80`.
+The parts are Table 2 (weights), Figure 10 (Tofu's partition and four others), Figure 11 with
+section 7.4 (the splits of convolutions and the data that they fetch) and Theorem 2 (the
+communication that each halving adds). Nothing runs on the eight K80: times are costs of `8-k80`.
 
-Tofu stores every tensor in pieces and fetches what an operator needs, so a weight's storage is a
-choice apart from its reader's (`Space.sharded_storage`). Memory is weights, gradients and history,
-and every output once; what is fetched is said beside it. The last line is one JSON object.
+Tofu stores every tensor in pieces and fetches the pieces that an operator needs, so the storage of
+a weight is chosen apart from its reader's layout (`Space.sharded_storage`). Memory is weights,
+gradients and history, and every output once; fetched bytes are shown beside it. The last line is
+one JSON object.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ GB = 2**30
 CLUSTER = "8-k80"
 MODELS = {
     **TOFU_MODELS,
-    # Of the figure; the two above are the largest of their kind.
+    # The models of Figure 10; the other two are the largest of their kind.
     "rnn_4": TofuModel(
         "RNN-4-8K",
         lambda: lstm_language_model(8192, layers=4, steps=20, vocabulary=1024, embedding=128),
@@ -84,7 +85,7 @@ class _Stored(ClusterCostModel):
 
 
 def table_2() -> list[dict[str, Any]]:
-    """Weights, gradients and history of every model, in GB, and the paper's."""
+    """Weights, gradients and history of every model in GB, beside the paper's."""
     rows = []
     for hidden, papers in _RNN_GB.items():
         for layers, paper in zip(_LAYERS, papers, strict=True):
@@ -106,13 +107,14 @@ def _row(model: str, parameters: int, paper: float) -> dict[str, Any]:
 
 
 def _problem(step: TrainingStep, cost: ClusterCostModel) -> tuple[AnnotatedGraph, GraphProblem]:
-    """With weights stored apart from their readers, and data that is there, as in Tofu."""
+    """The problem with weights stored apart from their readers, and with data in place, as in
+    Tofu."""
     annotated = AnnotatedGraph.of(step.graph, cost.mesh, cost, space=WHOLE_OPERANDS)
     return annotated, graph_problem(annotated)
 
 
 def _figure_10(step: TrainingStep, cluster: Cluster) -> dict[str, dict[str, Any]]:
-    """Of every solver the time of a step, the share of communication and the memory."""
+    """For every solver the time of a step, the share of communication and the memory."""
     cost = _Stored(cluster, cluster.mesh(DEVICES))
     annotated, whole = _problem(step, cost)
     rows: dict[str, dict[str, Any]] = {}
@@ -142,7 +144,7 @@ def _figure_10(step: TrainingStep, cluster: Cluster) -> dict[str, dict[str, Any]
 
 
 def _fetched(strategy: Strategy, operator: Operator, number: int) -> int:
-    """Bytes that a device reads of an input, beyond what it has of it."""
+    """Bytes of an input that a device has to read from other devices."""
     tensor, spec = operator.inputs[number], operator.input_specs[number]
     source = strategy.graph[tensor.operator]
     if operator.gradient is not None or source.is_constant or -1 in spec.shape:
@@ -154,7 +156,7 @@ def _fetched(strategy: Strategy, operator: Operator, number: int) -> int:
 
 
 def _figure_11(step: TrainingStep, cluster: Cluster) -> dict[str, Any]:
-    """How each convolution of a residual network is split, and section 7.4's observations."""
+    """The split of each convolution of a residual network, and section 7.4's observations."""
     _, whole = _problem(step, ClusterCostModel(cluster, cluster.mesh(DEVICES)))
     chosen = whole.configurations(tofu_recursive.solve(whole).strategies[0].tolist())
     strategy = Strategy(whole.graph, whole.mesh, chosen)
@@ -240,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         model = MODELS[name]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of gradients that TensorFlow makes dense
+            warnings.simplefilter("ignore")  # TensorFlow warns about gradients that it makes dense
             step = gradient_descent_step(model.build, model.batch_size)
         found = report["figure10"][model.title] = _figure_10(step, cluster)
         print(f"Figure 10: {model.title}, batch of {model.batch_size}")

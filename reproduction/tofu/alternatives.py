@@ -1,5 +1,5 @@
-"""What Tofu compares its partitions with (its section 7.3): two greedy heuristics, its own search
-with one dimension for each tensor, and a search without output reduction."""
+"""The partitions that Tofu compares with its own (section 7.3): two greedy heuristics, Tofu's
+search with one dimension for each tensor, and a search without output reduction."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["ALTERNATIVES", "all_row_greedy", "equal_chop", "icml18", "spartan"]
 
 
 def all_row_greedy(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
-    """One strategy: every tensor is split along its first dimension, and every operator as is best
-    for it, given that what it reads and makes lies so."""
+    """A greedy strategy: every tensor is split along its first dimension, and every operator has
+    its best split for these tensors."""
     del limits
     along_rows = [_first_dimension(problem, node) for node in range(len(problem.choices))]
     beside = _beside(problem)
@@ -42,10 +42,12 @@ def all_row_greedy(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS)
 
 
 def spartan(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
-    """One strategy: the largest tensor is split first, along its best dimension, then the operators
-    at it, then the second largest tensor, and so on (Huang et al., 2015, as Tofu has it).
+    """A greedy strategy: the largest tensor is split first, along its best dimension, then the
+    operators at it, then the second largest tensor, and so on (Huang et al., 2015, as Tofu
+    describes it).
 
-    The best is what takes the least with all that is decided, if what is not were decided for it.
+    The best choice takes the least time with all decided choices, if each undecided one were made
+    for it.
     """
     del limits
     count = len(problem.choices)
@@ -72,14 +74,14 @@ def spartan(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Fro
 
 
 def equal_chop(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
-    """One strategy: the fastest of those that split each operator along one index alone."""
+    """The fastest strategy of those that split each operator along one index."""
     kept = [_along_one(leader_assignments(problem, node)) for node in range(len(problem.choices))]
     return least_time(problem.problem, kept, limits)
 
 
 def icml18(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
-    """One strategy: the fastest of those that compute nothing twice and split no sum, so that no
-    output has to be reduced (Jia et al., ICML 2018, as Tofu has it)."""
+    """The fastest strategy that computes nothing twice and splits no sum, so that no output has
+    to be reduced (Jia et al., ICML 2018, as Tofu describes it)."""
     kept = []
     for node, group in enumerate(problem.choices):
         assigned = leader_assignments(problem, node)
@@ -98,18 +100,18 @@ ALTERNATIVES: Mapping[str, Callable[[GraphProblem], Frontier]] = MappingProxyTyp
         "ICML18": icml18,
     }
 )
-"""By the names of Tofu's Figure 10."""
+"""The alternatives by their names in Tofu's Figure 10."""
 
 
 def _along_one(assigned: Int8Array) -> Int64Array:
-    """The options that split one index at most, over as many devices as it can be."""
+    """The options that split at most one index, over as many devices as possible."""
     first = assigned.max(axis=1, initial=NO_INDEX)
     one = ((assigned == first[:, None]) | (assigned == NO_INDEX)).all(axis=1)
     return _most_split(assigned, np.flatnonzero(one))
 
 
 def _most_split(assigned: Int8Array, options: Int64Array) -> Int64Array:
-    """Those options along the most axes."""
+    """The options with splits along the most axes."""
     axes = (assigned[options] != NO_INDEX).sum(axis=1)
     found: Int64Array = options[axes == axes.max()]
     return found
@@ -144,7 +146,8 @@ def _beside(problem: GraphProblem) -> list[list[Edge]]:
 
 
 def _times(edge: Edge, node: int, options: Int64Array, others: Int64Array) -> Int64Array:
-    """int64[options, others], what an edge takes between options of a node and the other end's."""
+    """int64[options, others], the times of an edge between options of a node and those of the
+    other node."""
     times, here, there = edge.time, edge.source_slots, edge.target_slots
     if edge.source != node:
         times, here, there = times.T, there, here

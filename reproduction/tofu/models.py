@@ -1,13 +1,13 @@
 """Tofu's recursion on the two models whose search Tofu's paper times (its Table 1), for 8 workers.
 
-The models are the largest of their kind in its section 7.1, each with the batch that Tofu trains
-them with (section 7.2): WResNet-152-10, on images of 224, and RNN-10-8K, of 20 steps. Weights,
-gradients and history come to what its Table 2 says. For the RNN that holds where the first layer
-reads something narrow: every layer of 8,192 on top of one as wide has 6.0 GB, and ten have 57.0.
-The devices are a machine's 8 on PCI Express, as there.
+The models are the largest of their kind in section 7.1, with Tofu's batches (section 7.2):
+WResNet-152-10 on images of 224, and RNN-10-8K with 20 steps. Weights, gradients and history match
+its Table 2. For the RNN they match if the first layer has a narrow input: a layer of 8,192 on top
+of an equally wide one has 6.0 GB, and ten layers have 57.0 GB. The 8 devices are those of one
+machine on PCI Express.
 
-The clock begins with the graph in memory and kernels loaded and ends with the strategy: building
-the problem is in it.
+The clock begins with the graph in memory and kernels loaded, and ends with the strategy, so it
+includes building the problem.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["TOFU_MODELS", "TofuModel", "search"]
 
 CLUSTER = "8-v100-pcie"
 DEVICES = 8
-# A model takes its weights, their gradients and a history as large (section 7.1): of float32 each.
+# Weights, gradients and a history of the same size (section 7.1), in float32.
 BYTES_PER_PARAMETER = 12
 
 
@@ -40,11 +40,11 @@ class TofuModel:
     """One column of Tofu's Table 1.
 
     Attributes:
-        title: as the paper writes it.
+        title: the name in the paper.
         build: makes the forward graph in the default graph.
-        batch_size: that Tofu trains it with.
-        weights_gb: of its Table 2, in 2**30 bytes.
-        paper_seconds: of its Table 1.
+        batch_size: the batch with which Tofu trains the model.
+        weights_gb: the size in its Table 2, in 2**30 bytes.
+        paper_seconds: the time in its Table 1.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Tofu's objective: the bytes that all workers together receive (its section 5.2)."""
+"""Tofu's objective: the bytes that all workers together receive (section 5.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Traffic", "step_bytes"]
 
 
 class Traffic(ClusterCostModel):
-    """What each device receives, in bytes where others have nanoseconds; computing is free.
+    """Prices in bytes that a device receives instead of nanoseconds; computation is free.
 
     A price is at least 1, so a local step of a resharding counts as a byte.
     """
@@ -45,12 +45,12 @@ class Traffic(ClusterCostModel):
 
 
 def step_bytes(problem: GraphProblem) -> Int64Array:
-    """int64[steps], what each halving adds to the bytes that all workers receive (Theorem 2's
-    delta).
+    """int64[steps], the bytes that each halving adds to those that all workers receive (delta of
+    Theorem 2).
 
     Args:
-        problem: priced by `Traffic`. Over axes that split nothing yet, devices are copies of the
-            workers that there are.
+        problem: a problem priced by `Traffic`. Along axes that split nothing yet, devices are
+            copies of the workers.
     """
     workers, totals = 1, [0]
     for axis, found in zip(problem.mesh.axes, steps(problem), strict=True):

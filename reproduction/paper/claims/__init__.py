@@ -1,4 +1,4 @@
-"""The paper's claims about Figures 6 to 8 and Tables 3 and 4, each judged from the data."""
+"""The paper's claims about Figures 6 to 8 and Tables 3 and 4, judged from the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PAPER_SECONDS", "Claim", "Evidence", "NoDataError", "all_claims", "s
 
 
 def all_claims(evidence: Evidence) -> Iterator[Claim]:
-    """Every claim, in the order of the paper."""
+    """All claims, in the order of the paper."""
     yield from figure_6_claims(evidence)
     yield from figure_7_claims(evidence)
     yield from figure_8_claims(evidence)

@@ -1,4 +1,4 @@
-"""The paper's only absolute figures: data parallelism of section 5.1, and its Table 4."""
+"""The paper's only absolute figures: data parallelism in section 5.1, and Table 4."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reproduction.paper.tasks import Task
 
 __all__ = ["absolute_claims"]
 
-_SAME_MEMORY, _SAME_TIME = 1.05, 1.25  # factors, either way
+_SAME_MEMORY, _SAME_TIME = 1.05, 1.25  # factors in both directions
 _RNN_GB, _RNN_SECONDS = 109.0, 39.0
 _TABLE_4 = {
     "vgg16": ("VGG16", 0.16, 0.10),
@@ -65,7 +65,7 @@ def _memory(evidence: Evidence, task: Task) -> Judgement:
 
 
 def _time(evidence: Evidence, task: Task, paper: float) -> Judgement:
-    """Of a point, or of the fastest strategy that fits the devices."""
+    """The time of a single point, or of the fastest strategy that fits the devices."""
     result = evidence[task]
     place = result.fastest_within(result.device_memory_bytes)
     time = shortest(result) if task.algorithm == "ft" else int(result.nanoseconds[-1])

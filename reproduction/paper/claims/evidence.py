@@ -1,4 +1,4 @@
-"""A claim of the paper, and the data that it is judged by."""
+"""A claim of the paper, and the data that decide it."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ TITLES = {
 }
 
 # A turning point is sharp if it is nearer to the right angle than to the chord, and if time and
-# memory left of it are worth a word.
+# memory change considerably to its left.
 _SHARP_DEPTH = 0.5
 _LEAST_RISE = 0.05
 SIGNIFICANT = 1.25
-"""What is significantly more is more by this factor."""
+"""Factor from which a difference counts as significant."""
 
 _NO_DATA = "no data: "
 
 Judgement = tuple[bool, str]
-"""Whether a claim holds, and why."""
+"""Whether a claim holds, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement of the paper, judged.
+    """One judged claim of the paper.
 
     Attributes:
         figure: "6", "7a", "8" or "Table 3".
-        claim: what the paper says.
-        holds: whether it does here.
-        why: from the data.
+        claim: the paper's statement.
+        holds: whether the claim holds here.
+        why: the reason, from the data.
     """
 
     figure: str
@@ -70,24 +70,24 @@ class Claim:
 
     @property
     def lacks_data(self) -> bool:
-        """Whether it was not judged, for want of a result."""
+        """Whether the claim was not judged because a result is missing."""
         return self.why.startswith(_NO_DATA)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The claim as JSON values."""
         return asdict(self)
 
 
 class NoDataError(LookupError):
-    """There is no result for a task."""
+    """A task has no result."""
 
 
 class Evidence:
-    """The results, by task.
+    """The results by task.
 
     Args:
-        results: those that there are.
-        failures: why there are no others.
+        results: the results.
+        failures: the reasons of missing results.
     """
 
     def __init__(self, results: Iterable[Result], failures: Mapping[Task, str]) -> None:
@@ -98,14 +98,14 @@ class Evidence:
         """The result of a task.
 
         Raises:
-            NoDataError: there is none.
+            NoDataError: if there is no result.
         """
         if task not in self._results:
             raise NoDataError(f"{task.name} {self.why(task)}")
         return self._results[task]
 
     def why(self, task: Task) -> str:
-        """Why there is no result of a task."""
+        """The reason why a task has no result."""
         return self._failures.get(task, "was not computed")
 
     def get(self, task: Task) -> Result | None:
@@ -123,15 +123,16 @@ def judged(figure: str, claim: str, judge: Callable[[], Judgement]) -> Claim:
 
 
 Condition = tuple[bool, float]
-"""Whether something is so, and by which share times or memories would have to be off for the
+"""Whether something holds, and by which share times or memories would have to change for the
 opposite."""
 
 
 def decided(why: str, conditions: Iterable[Condition], *results: Result) -> Judgement:
-    """Whether all conditions are met, as far as the results are exact.
+    """Whether all conditions hold, if the results are exact enough to tell.
 
-    A claim holds by the narrowest of its margins, and fails by the widest of those that it misses.
-    Where the proven gap of a result is no smaller, it is undecided, and does not hold.
+    A claim holds by the smallest of its margins, and fails by the largest margin of a condition
+    that does not hold. If the proven gap of a result is as large as that margin, the claim is
+    undecided and does not hold.
     """
     conditions = list(conditions)
     holds = all(met for met, _ in conditions)
@@ -150,12 +151,12 @@ def decided(why: str, conditions: Iterable[Condition], *results: Result) -> Judg
 
 
 def at_least(value: float, limit: float) -> Condition:
-    """That a ratio, or a share of the whole more, reaches a limit."""
+    """The condition that a ratio, or a share of the larger value, reaches a limit."""
     return value >= limit, abs(value - limit) / max(value, limit)
 
 
 def at_most(value: float, limit: float) -> Condition:
-    """That it does not exceed one."""
+    """The condition that a ratio does not exceed a limit."""
     return value <= limit, abs(value - limit) / max(value, limit)
 
 
@@ -165,8 +166,8 @@ def knee(result: Result) -> TurningPoint | None:
 
 
 def sharpness(result: Result, turning: TurningPoint) -> list[Condition]:
-    """Whether a frontier falls steeply to its turning point, by much over much memory, and little
-    after it."""
+    """Whether a frontier falls steeply to its turning point, by much time over much memory, and
+    little after it."""
     time, memory = result.nanoseconds, result.memory_bytes
     range_ = float(time[0] - time[-1]) / float(time[0])
     return [
@@ -177,21 +178,21 @@ def sharpness(result: Result, turning: TurningPoint) -> list[Condition]:
 
 
 def is_sharp(result: Result) -> bool:
-    """`sharpness`, however exact the frontier is."""
+    """`sharpness` without regard to the gap of the frontier."""
     turning = knee(result)
     return turning is not None and all(met for met, _ in sharpness(result, turning))
 
 
 def gb(bytes_: int) -> str:
-    """Of 2**30 bytes, as everywhere in the paper's tables."""
+    """The text of a number of bytes in GB of 2**30 bytes, as in the paper's tables."""
     return f"{bytes_ / 2**30:.4g} GB"
 
 
 def seconds(nanoseconds: int) -> str:
-    """To four digits."""
+    """The text of a time in seconds with four digits."""
     return f"{nanoseconds / 1e9:.4g} s"
 
 
 def percent(share: float) -> str:
-    """To two digits, and to whole ones."""
+    """The text of a share in per cent, with two digits or as an integer."""
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"

@@ -33,7 +33,7 @@ _ABOUT_HALF = (0.4, 0.6)
 
 
 def figure_7_claims(evidence: Evidence) -> Iterator[Claim]:
-    """What section 5.1 says of Figure 7."""
+    """The claims of section 5.1 about Figure 7."""
 
     def sizes() -> Judgement:
         results = [evidence[Task(model)] for model in FIGURE_7_SIZES]
@@ -78,7 +78,7 @@ def _networks() -> list[Task]:
 def _place(result: Result) -> tuple[int, int, bool, int]:
     """Memory and time of the turning point, whether it is sharp, and its computation.
 
-    Of a frontier without one these are its fastest point's.
+    If the frontier has no turning point, its fastest point takes its place.
     """
     turning = knee(result)
     index = turning.index if turning is not None else len(result.nanoseconds) - 1

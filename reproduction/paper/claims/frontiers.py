@@ -32,14 +32,14 @@ from reproduction.paper.tasks import ALGORITHMS, FIGURE_6_MODELS, Task
 
 __all__ = ["figure_6_claims"]
 
-_STABLE = 0.1  # computation varies by no more than this share
-_SAME = 0.001  # times that are one
-_LITTLE = 1.1  # times the least memory, or the least time
-_FAR = 2.0  # times our memory and our time
+_STABLE = 0.1  # largest share by which computation varies
+_SAME = 0.001  # largest share by which equal times differ
+_LITTLE = 1.1  # factor of the least memory, or of the least time
+_FAR = 2.0  # factor of our memory and of our time
 
 
 def figure_6_claims(evidence: Evidence) -> Iterator[Claim]:
-    """What section 5.1 says of Figure 6."""
+    """The claims of section 5.1 about Figure 6."""
     for model in FIGURE_6_MODELS:
         ours = Task(model)
         yield _claim(evidence, ours, "the frontier has a sharp turning point", _turning)
@@ -99,7 +99,8 @@ def _right_of_turning(ours: Result) -> slice:
 
 
 def _stable(points: slice, ours: Result) -> Judgement:
-    """Computation within a tenth, and at least half of what is saved is network time."""
+    """Computation varies by a tenth at most, and network time is at least half of the saved
+    time."""
     computation = ours.computation_nanoseconds[points]
     network = ours.network_nanoseconds[points]
     time = ours.nanoseconds[points]
@@ -130,7 +131,7 @@ def _redundant(ours: Result) -> Judgement:
 
 
 def _reuse_claims(evidence: Evidence, model: str) -> Iterator[Claim]:
-    """Of frontiers with a choice of copies to keep, in which they take memory."""
+    """The claims about frontiers with tensor reuse, where the kept copies take memory."""
     task = Task(model, reuse=True)
     title = f"{TITLES[model]}, counting every copy that is kept"
     turning = f"{title}: the frontier has a sharp turning point"
@@ -140,8 +141,9 @@ def _reuse_claims(evidence: Evidence, model: str) -> Iterator[Claim]:
 
 
 def _reuse(ours: Result) -> Judgement:
-    """Left of the turning point copies are made again; at it at most half as many bytes are, and at
-    least half of what time falls there is resharding of tensors."""
+    """Left of the turning point, copies are made again. At the turning point at most half as
+    many bytes are made again, and resharding of tensors is at least half of the time that falls
+    there."""
     points = list(ours.kept.get("point", ()))
     again = np.zeros(len(points), dtype=np.int64)
     for kind, counts in ours.kept.items():
@@ -187,7 +189,7 @@ def _mesh_tensorflow_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
     def above() -> Judgement:
         ratio = ratios()
         least = float(ratio.min())
-        # Where a frontier of ours is not exact, a better one is faster still.
+        # An exact frontier would be as fast or faster than an inexact one.
         doubted = theirs if least > 1 else ours
         return decided(why(ratio), [(least > 1, abs(least - 1))], evidence[doubted])
 
@@ -212,7 +214,7 @@ def _mesh_tensorflow_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
 
 
 def _data_parallel_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
-    """Of the model whose initial layers dominate, as the paper says."""
+    """The claims about the model whose initial layers dominate, according to the paper."""
 
     def data_parallel() -> Judgement:
         other, point = (
@@ -239,7 +241,7 @@ def _span(result: Result) -> str:
 
 
 def _point_claims(evidence: Evidence, task: Task) -> Iterator[Claim]:
-    """Of the systems that find one strategy."""
+    """The claims about systems that find one strategy."""
 
     def at(algorithm: str) -> tuple[Result, Result]:
         return evidence[task], evidence[replace(task, algorithm=algorithm)]
@@ -252,7 +254,7 @@ def _point_claims(evidence: Evidence, task: Task) -> Iterator[Claim]:
             f"OptCNN: {_span(point)} ({point.exactness}); our fastest takes {seconds(fastest)} "
             f"with {gb(int(ours.memory_bytes[-1]))} ({ours.exactness})"
         )
-        # OptCNN's time says how far our fastest is from exact.
+        # OptCNN's time shows how far our fastest strategy is from exact.
         return decided(told, [(off <= _SAME, abs(off - _SAME))], point)
 
     def tofu(reading: str) -> Judgement:

@@ -29,14 +29,14 @@ _LITTLE_GAIN = 0.8
 
 
 def shortest(result: Result) -> int | None:
-    """Nanoseconds of the fastest strategy that fits a device's memory, less what is left for what
-    is not counted; None if none does."""
+    """Nanoseconds of the fastest strategy that fits a device's memory without its reserve; None
+    if none fits."""
     place = result.fastest_within(result.device_memory_bytes)
     return None if place is None else int(result.nanoseconds[place])
 
 
 def figure_8_claims(evidence: Evidence) -> Iterator[Claim]:
-    """What section 5.1 says of Figure 8."""
+    """The claims of section 5.1 about Figure 8."""
     for model in FIGURE_8_MODELS:
         yield from _claims(evidence, model)
 
@@ -64,7 +64,7 @@ def _claims(evidence: Evidence, model: str) -> Iterator[Claim]:
     def only() -> Judgement:
         ours, others = ("ft", "tofu"), ("data_parallel", "optcnn")
         run = [runs(each, _FEW) for each in ours] + [runs_not(each, _FEW) for each in others]
-        # OptCNN's memory is that of whichever strategy is the fastest.
+        # OptCNN's memory is that of the fastest strategy, whatever it is.
         results = [at(each, _FEW) for each in (*ours, *others)]
         return decided(memories((*ours, *others), _FEW), run, *results)
 
