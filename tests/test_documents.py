@@ -22,6 +22,8 @@ LINE, PARAGRAPH = 120, 6
 BANNED = ("So many", "Such", "What is", "What a", "Of a", "Of which", "Nobody", "Whoever")
 """Openings of a sentence in a comment or docstring whose subject readers have to look for."""
 
+CODE = ("tensoropt", "collectives", "benchmarks", "reproduction", "tools", "tests/oracles")
+
 NOT_YET = (
     *(
         f"tensoropt/{package}/"
@@ -143,7 +145,7 @@ def _banned_openings(source: str) -> Iterator[tuple[int, str]]:
 
 def test_sentences_in_the_code_begin_with_their_subject() -> None:
     told = []
-    for path in sorted([*ROOT.glob("tensoropt/**/*.py"), *ROOT.glob("collectives/**/*.py")]):
+    for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         if not name.startswith(NOT_YET):
             openings = _banned_openings(path.read_text("utf-8"))

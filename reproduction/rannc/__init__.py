@@ -1,1 +1,1 @@
-"""Pipeline stages of enlarged models on the test bed of the RaNNC paper, by prediction."""
+"""The RaNNC paper's evaluation: pipelines of enlarged models on its described test bed."""

@@ -1,10 +1,11 @@
 """``python -m reproduction.rannc``: the RaNNC paper's evaluation on its simulated test bed.
 
-For each model the predicted examples per second of data parallelism, of Megatron's splits of
-tensors and of searched ones without a pipeline, of GPipe, of RaNNC's own search and of ours:
-pipelines whose stages are split by frontier tracking; with ``--frontier`` the fastest of all
-pipelines of replicated stages. Seconds are those of CPU, kernels loaded before. Then the paper's
-claims, judged. The last line is one JSON object. A claim that does not hold is a finding.
+For each model the program predicts the examples per second of data parallelism, of Megatron's
+splits of tensors and of searched splits without a pipeline, of GPipe, of RaNNC's own search and of
+ours: pipelines whose stages are split by frontier tracking. ``--frontier`` adds the fastest
+pipeline of replicated stages. Seconds are CPU seconds with kernels loaded. Then the program judges
+the paper's claims; a claim that does not hold is a finding, not an error. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Search for what is asked for, and judge."""
+    """Search for the pipelines, and judge the claims."""
     parser = argparse.ArgumentParser(prog="python -m reproduction.rannc", description=__doc__)
     parser.add_argument(
         "models", nargs="*", help="BERTs as layers x width, or resnet152x8; all if left out"
@@ -81,7 +82,7 @@ def _kept(path: Path | None, nvlink: float) -> Iterator[Line]:
 
 
 def _computed(models: Sequence[str], options: argparse.Namespace) -> Iterator[Line]:
-    """As they are done."""
+    """The lines of the models, in the order in which they are finished."""
     if not models:
         return
     workers = min(options.jobs, len(models))

@@ -1,4 +1,4 @@
-"""RaNNC's claims (section IV, abstract and conclusion), judged from what the systems found."""
+"""RaNNC's claims (section IV, abstract and conclusion), judged by the systems' predicted steps."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from reproduction.rannc.models import SYSTEMS, Line
 __all__ = ["Claim", "all_claims", "largest"]
 
 _TIMES_LARGER = 4.5  # rounds to five
-_COMPARABLE = 1.25  # at most so many times as fast, either way
+_COMPARABLE = 1.25  # largest ratio of comparable speeds, in either direction
 _LARGE_MARGIN = 1.25
-_SLOWER = (0.25, 0.4)  # the paper's 33 %
+_SLOWER = (0.25, 0.4)  # around the paper's 33 %
 _LITTLE = 0.05
-_BALANCE = 1.25  # of the blocks' mean time
+_BALANCE = 1.25  # factor of the blocks' mean time
 _LONGEST_SEARCH = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement, judged.
+    """One judged claim.
 
     Attributes:
-        claim: what is said.
-        paper: the paper's value; of what it does not say, whose.
-        here: ours.
-        holds: whether it does here.
+        claim: the statement.
+        paper: the paper's value; if another source states it, with that source.
+        here: our value.
+        holds: whether the claim holds here.
     """
 
     claim: str
@@ -36,12 +36,12 @@ class Claim:
     holds: bool
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The claim as JSON values."""
         return asdict(self)
 
 
 def all_claims(lines: Sequence[Line]) -> list[Claim]:
-    """Those for which there are models, in the order of the paper."""
+    """The claims for which there are models, in the order of the paper."""
     berts = [line for line in lines if not _is_resnet(line)]
     resnets = [line for line in lines if _is_resnet(line)]
     found = [*_fitting(lines), *_largest_claims(berts), *_gpipe(berts), *_tensor_splits(berts)]
@@ -49,7 +49,7 @@ def all_claims(lines: Sequence[Line]) -> list[Claim]:
 
 
 def largest(lines: Sequence[Line]) -> dict[str, Line]:
-    """The largest BERT of each system: its name and parameters; nothing where none fits."""
+    """The largest BERT of each system with its parameters; an empty text if none fits."""
     found: dict[str, Line] = {}
     for line in lines:
         for system in SYSTEMS:
@@ -65,7 +65,7 @@ def _is_resnet(line: Line) -> bool:
 
 
 def _rate(line: Line, system: str) -> float | None:
-    """Examples per second; None where nothing fits, or the system knows no such models."""
+    """Examples per second; None if nothing fits, or if the system does not support the model."""
     rate = line["found"].get(system, {}).get("examples_per_second")
     return None if rate is None else float(rate)
 
@@ -104,7 +104,7 @@ def _largest_claims(berts: Sequence[Line]) -> Iterator[Claim]:
 
 
 def _compared(lines: Sequence[Line], one: str, other: str) -> list[tuple[Line, float]]:
-    """How many times as fast one system is as another, where both find something."""
+    """The factors by which one system is faster than another, for models with a step of both."""
     found = []
     for line in lines:
         first, second = _rate(line, one), _rate(line, other)
@@ -116,7 +116,7 @@ def _compared(lines: Sequence[Line], one: str, other: str) -> list[tuple[Line, f
 def _claim(
     claim: str, paper: str, compared: Sequence[tuple[Line, float]], fine: Callable[[float], bool]
 ) -> Iterator[Claim]:
-    """That all of what is compared is fine."""
+    """The claim that all compared values are fine."""
     if compared:
         failing = [f"{line['model']} ({ratio:.3f})" for line, ratio in compared if not fine(ratio)]
         ratios = [ratio for _, ratio in compared]
@@ -179,7 +179,8 @@ def _resnets(resnets: Sequence[Line]) -> Iterator[Claim]:
 
 
 def _balance(lines: Sequence[Line]) -> Iterator[Claim]:
-    """No block is shorter than a component in it, which is the least that the longest can be."""
+    """The claim about balance: no block is shorter than its longest component, so the longest
+    component bounds the longest block."""
     judged = [line for line in lines if "imbalance" in line]
     if not judged:
         return

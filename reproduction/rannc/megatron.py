@@ -1,9 +1,9 @@
-"""Megatron-LM's splits of a BERT (Shoeybi et al. 2019), priced as stages are, without microbatches.
+"""Megatron-LM's splits of a BERT (Shoeybi et al. 2019), priced like stages, without microbatches.
 
-Heads and the hidden width of feed-forward sublayers are split over t devices, and so is the
-vocabulary. What is between (sums, normalisations, what layers hand on) is whole on each of the t.
-Replicas, of as many examples as t devices have of the batch, add up gradients. As the version that
-RaNNC compares with, it accumulates none; it may compute layers again in the backward pass.
+Heads, the hidden width of feed-forward sublayers and the vocabulary are split over t devices. Sums,
+normalisations and the outputs of layers are whole on each of the t devices. Replicas of such
+groups, each with its share of the batch, add up gradients. Like the version in RaNNC's comparison,
+this one does not accumulate gradients. It may compute layers again in the backward pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tensoropt.pipeline.links import Links
 
 __all__ = ["TensorSplit", "megatron"]
 
-# Of a layer what every device has whole; and outside of layers what the vocabulary splits.
+# The tensors of a layer that every device has whole; and the tensors outside of layers that the
+# vocabulary splits.
 _WHOLE = re.compile(r"/layer\d+/(attended/|fed_forward/|add_1$|add_3$|second/add$)")
 _VOCABULARY = re.compile(r"^bert/einsum/|^SparseSoftmax")
 _HANDED_ON = "bert/layer1/fed_forward/add_1"
@@ -32,8 +33,8 @@ class TensorSplit:
     """Splits of tensors on all devices.
 
     Attributes:
-        parts: devices of one replica.
-        recompute: whether layers keep what they receive alone.
+        parts: number of devices of one replica.
+        recompute: whether layers keep only their inputs.
         time: nanoseconds of a step.
         memory: bytes of a device.
     """
@@ -47,17 +48,18 @@ class TensorSplit:
 def megatron(
     costs: AtomCosts, layer: Int64Array, links: Links, machines: int, memory_limit: int
 ) -> TensorSplit:
-    """The fastest of all powers of two of devices for one replica, with and without recomputation.
+    """The fastest split with a power of two of devices for one replica, with or without
+    recomputation.
 
     Args:
-        costs: of a BERT's components, of the whole batch.
-        layer: int64[atoms], of each.
-        links: of the machines.
-        machines: how many.
+        costs: costs of a BERT's components for the whole batch.
+        layer: int64[atoms], the layer of each component.
+        links: links of the machines.
+        machines: number of machines.
         memory_limit: bytes of a device.
 
     Raises:
-        InfeasibleError: if none fits the memory.
+        InfeasibleError: if no split fits the memory.
     """
     devices = machines * links.machine
     found, parts = list[TensorSplit](), 1
@@ -79,20 +81,20 @@ def _split(
     costs: AtomCosts, layer: Int64Array, links: Links, devices: int, parts: int, again: bool
 ) -> TensorSplit:
     batch = costs.growth.examples
-    own, group = batch // devices, batch * parts // devices  # examples
+    own, group = batch // devices, batch * parts // devices  # numbers of examples
     split = _is_split(costs)
 
     def chosen(at_own: Int64Array, at_group: Int64Array) -> Int64Array:
         return np.where(split, at_own, at_group)
 
-    # A task on a part of its width takes what it takes on that part of the examples.
+    # A task on a part of its width takes as long as on that part of the examples.
     forward, backward, transient = map(chosen, costs.at(own), costs.at(group))
     saved = np.zeros(int(layer.max()) + 1, dtype=np.int64)
     np.add.at(saved, layer, chosen(costs.saved_at(own), costs.saved_at(group)))
     handed = costs.growth.tensor_bytes(TensorName(_HANDED_ON, 0), group)
     held, gradients, updates = _states(costs, split, parts)
     layers = len(saved)
-    passed = links.allreduce_nanoseconds(handed, parts, 1)  # twice a layer and pass
+    passed = links.allreduce_nanoseconds(handed, parts, 1)  # twice for each layer and pass
     time = int(forward.sum() * (1 + again) + backward.sum()) + updates
     time += passed * (2 * layers * (2 + again) + 2)
     time += links.allreduce_nanoseconds(
@@ -113,8 +115,8 @@ def _is_split(costs: AtomCosts) -> BoolArray:
 
 
 def _states(costs: AtomCosts, split: BoolArray, parts: int) -> tuple[int, int, int]:
-    """Bytes of variables, slots and gradients on a device, of these of gradients, and nanoseconds
-    of updates."""
+    """Bytes of variables, slots and gradients on a device; the bytes of gradients among these;
+    and nanoseconds of updates."""
     atoms = costs.atoms
     held = gradients = updates = 0
     for name, state in atoms.states.items():

@@ -1,4 +1,4 @@
-"""The models of RaNNC's evaluation, by name, and what is told of each."""
+"""The models of RaNNC's evaluation by name, and the systems in the tables."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 __all__ = ["ALL", "OTHER_BLOCKS", "QUICK", "SYSTEMS", "WITHOUT_BLOCKS", "Line"]
 
 Line = dict[str, Any]
-"""What was found for a model, as JSON values."""
+"""The results for a model as JSON values."""
 
 SYSTEMS = ("data parallelism", "megatron", "tensor split", "gpipe", "rannc", "ours")
-"""Of all devices, in the order in which they are told."""
+"""The systems in the order of the tables; all use all devices."""
 
 BERTS = tuple(
     f"{layers}x{width}" for width in (1024, 1536, 2048) for layers in (24, 48, 96, 144, 192, 256)
@@ -19,7 +19,7 @@ ALL = (*BERTS, "resnet50x8", "resnet101x8", "resnet152x8")
 QUICK = ("24x1024", "48x1024", "96x1024", "96x1536", "256x2048")
 
 WITHOUT_BLOCKS = ("24x1024", "48x1024", "96x1024")
-"""Models for which stages are also made of components themselves."""
+"""Models for which stages are also made of atomic components."""
 
 OTHER_BLOCKS = dict.fromkeys((*WITHOUT_BLOCKS, "96x2048"), (8, 16, 64))
 """Numbers of blocks that are tried beside 32."""

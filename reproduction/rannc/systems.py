@@ -1,4 +1,4 @@
-"""What each system finds for a model on the test bed: its fastest step, or why there is none."""
+"""Each system's fastest step for a model on the test bed, or the reason why nothing fits."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["computed", "load_kernels"]
 Found = Pipeline | TensorSplit | tuple[int, int]
 
 _ONE_MACHINE = 128  # examples
-_GPIPE_MICROBATCHES = 64  # GPipe's of ResNets
+_GPIPE_MICROBATCHES = 64  # GPipe's number for ResNets
 
 
 def load_kernels() -> None:
-    """Compile what the phases run, or load it."""
+    """Compile the kernels of the phases, or load them."""
     phases = Phases(step_of("1x64"), testbed(50.0))
     problem = replace(phases.problem, machines=1, batch=8)
     form_stage(problem)
@@ -35,19 +35,20 @@ def load_kernels() -> None:
 
 
 def computed(model: str, nvlink: float, frontier: bool) -> Line:
-    """One model.
+    """The steps of all systems for one model.
 
     Args:
-        model: by its name.
+        model: name of the model.
         nvlink: GB/s between two devices.
-        frontier: whether replicated stages are searched for the fastest of all pipelines, too.
+        frontier: whether the fastest pipeline of replicated stages is searched, too.
 
     Returns:
-        JSON values; by ``found`` each system's step and CPU seconds, ``error`` where none fits.
+        JSON values; ``found`` has for each system the step and CPU seconds, or ``error`` if nothing
+            fits.
     """
     step = step_of(model)
     phases = Phases(step, testbed(nvlink))
-    shared = sum(phases.seconds.values())  # later problems have theirs
+    shared = sum(phases.seconds.values())  # CPU seconds that later problems share
     found: Line = {}
     for name, find in _searches(model, phases, frontier):
         batch = _ONE_MACHINE if name.endswith("one machine") else step.batch
@@ -76,7 +77,7 @@ def _searches(
 ) -> Iterator[tuple[str, Callable[[], Found]]]:
     yield "rannc", lambda: form_stage(phases.problem)
     yield "data parallelism", phases.data_parallel
-    if model.startswith("resnet"):  # whose layers are unlike
+    if model.startswith("resnet"):  # a ResNet's layers differ
         alone = phases.one_machine(_ONE_MACHINE)
         yield "rannc, one machine", lambda: form_stage(alone)
         yield "gpipe, one machine", lambda: _gpipe_model(alone)
@@ -98,7 +99,7 @@ def _searches(
 
 
 def _gpipe_model(problem: PipelineProblem) -> Pipeline:
-    """A stage on each device of a machine, as balanced as blocks can be."""
+    """A stage on each device of a machine, as balanced as blocks allow."""
     found = form_stage_dp(problem, problem.devices, 1, _GPIPE_MICROBATCHES)
     if found is None:
         raise InfeasibleError(

@@ -1,4 +1,4 @@
-"""What was found, and the claims, in words and tables."""
+"""The results and the claims, in words and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["claims_table", "coarsening", "throughputs", "told"]
 
 
 def told(line: Line) -> str:
-    """A model, and what each system finds for it, a line each."""
+    """The lines about a model: one for the model, and one for each system."""
     head = (
         f"{line['model']}: {line['parameters'] / 1e6:,.0f} million parameters, "
         f"{line['operators']} operators, {line['atoms']} atomic components; longest block "
@@ -26,7 +26,7 @@ def told(line: Line) -> str:
 
 
 def throughputs(lines: Sequence[Line]) -> str:
-    """Examples per second of all systems, in Markdown; CPU seconds of the last column's search."""
+    """A Markdown table of examples per second of all systems, and CPU seconds of our search."""
     rows = []
     for line in lines:
         found = line["found"]
@@ -36,7 +36,8 @@ def throughputs(lines: Sequence[Line]) -> str:
 
 
 def coarsening(lines: Sequence[Line]) -> str:
-    """RaNNC's examples per second by the number of blocks, and without, in Markdown."""
+    """A Markdown table of RaNNC's examples per second by the number of blocks, and without
+    blocks."""
     systems = ("rannc, 8 blocks", "rannc, 16 blocks", "rannc", "rannc, 64 blocks", "without blocks")
     rows = [
         (line["model"], *(_cell(line["found"][name]) for name in systems if name in line["found"]))
@@ -47,7 +48,7 @@ def coarsening(lines: Sequence[Line]) -> str:
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """In Markdown."""
+    """A Markdown table of the claims."""
     rows = [(c.claim, c.paper, c.here, "yes" if c.holds else "**no**") for c in claims]
     return _table(("claim", "paper", "here", "holds"), rows)
 

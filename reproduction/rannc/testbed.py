@@ -38,14 +38,17 @@ __all__ = ["MACHINES", "Phases", "Step", "layers_of", "step_of", "testbed"]
 
 BATCH = 256
 LENGTH, VOCABULARY, HEAD = 512, 30720, 64
-EPSILON = 0.02  # of frontiers of pipelines with split stages
+EPSILON = 0.02  # gap of frontiers of pipelines with split stages
 MACHINES = 4
-_BLOCK_EXAMPLES = 1  # of the microbatch at which blocks fit a device
+_BLOCK_EXAMPLES = 1  # examples of the microbatch with which blocks have to fit a device
 
 
 def testbed(nvlink_gb_per_second: float) -> Cluster:
-    """Four machines of eight V100 of 32 GB, 25 or 50 GB/s between two of them and one InfiniBand
-    card of 100 Gb/s in each machine; all else as `2x8-v100` has it."""
+    """Four machines of eight V100 of 32 GB.
+
+    Two devices are joined with 25 or 50 GB/s, and each machine has one InfiniBand card of 100 Gb/s.
+    All else is as in `2x8-v100`.
+    """
     known = load_cluster("2x8-v100")
     between, within = known.levels
     levels = (
@@ -61,12 +64,12 @@ class Step:
     """One step of Adam.
 
     Attributes:
-        graph: imported.
+        graph: the imported graph.
         batched: placeholders of the batch.
-        reads: of the backward pass.
-        batch: examples.
-        parameters: how many.
-        seconds: of CPU that building and importing took.
+        reads: the tensors that the backward pass reads.
+        batch: number of examples.
+        parameters: number of parameters.
+        seconds: CPU seconds of building and importing the graph.
     """
 
     graph: Graph
@@ -78,8 +81,11 @@ class Step:
 
 
 def step_of(model: str) -> Step:
-    """A model by its name, float32: ``24x1024`` is a BERT of 24 layers of that width, with
-    sequences of 512 and heads of 64, batch 256; ``resnet152x8`` a ResNet, batch 512."""
+    """The step of a model by its name, in float32.
+
+    ``24x1024`` is a BERT with 24 layers of that width, sequences of 512, heads of 64 and a batch of
+    256. ``resnet152x8`` is a ResNet with a batch of 512.
+    """
     resnet = model.startswith("resnet")
     depth, width = map(int, model.removeprefix("resnet").split("x"))
     batch = 512 if resnet else BATCH
@@ -91,7 +97,7 @@ def step_of(model: str) -> Step:
 
     begun = time.process_time()
     graph, batched, reads, parameters = _imported(build, batch)
-    gc.collect()  # the script's graph is in cycles, and would be collected in a phase
+    gc.collect()  # the script's graph has cycles, whose collection would count in a phase
     return Step(graph, batched, reads, batch, parameters, time.process_time() - begun)
 
 
@@ -110,8 +116,8 @@ def _imported(
 
 
 def layers_of(atoms: Atoms) -> Int64Array:
-    """int64[atoms]: the layer of each of a BERT, what comes before with the first, after with the
-    last."""
+    """int64[atoms]: the layer of each component of a BERT. Components before the first layer
+    belong to the first, those after the last to the last."""
     found = np.zeros(len(atoms), dtype=np.int64)
     names = [re.search(r"/layer(\d+)/", atom.operator) for atom in atoms.atoms]
     last = max(int(name[1]) for name in names if name)
@@ -123,12 +129,13 @@ def layers_of(atoms: Atoms) -> Int64Array:
 
 
 class Phases:
-    """The three phases on a step, each timed in CPU seconds, as others may use the machine, too.
+    """The three phases for a step, each timed in CPU seconds, because other processes may use the
+    machine.
 
     Attributes:
-        seconds: of CPU, by phase.
-        blocks: found.
-        problem: of them.
+        seconds: CPU seconds of each phase.
+        blocks: the blocks.
+        problem: the problem of the blocks.
     """
 
     def __init__(self, step: Step, cluster: Cluster) -> None:
@@ -154,23 +161,23 @@ class Phases:
         return int(self._cluster.device.memory_bytes / self._cluster.safety_factor)
 
     def grouped(self, group: Int64Array) -> PipelineProblem:
-        """A problem of which groups of components are the blocks."""
+        """The problem whose blocks are groups of components."""
         begun = time.process_time()
         profile = ReplicatedProfile(self.costs, group, self._cost, self.links)
         self._lap("profile", begun)
         return self._problem(int(group.max()) + 1, profile)
 
     def summed(self) -> PipelineProblem:
-        """A problem without blocks."""
+        """The problem without blocks."""
         return self._problem(len(self.atoms), SummedProfile(self.costs, self.links))
 
     def coarsened(self, blocks: int) -> PipelineProblem:
-        """A problem of another number of blocks."""
+        """The problem with another number of blocks."""
         return self.grouped(partition(self._dag, self.memory_limit, blocks).of)
 
     def data_parallel(self) -> Pipeline:
-        """The fastest of one stage on all devices that keeps what its backward pass reads, whose
-        gradients are accumulated."""
+        """The fastest pipeline of one stage on all devices that keeps the tensors of its
+        backward pass and accumulates gradients."""
         whole = self.grouped(np.zeros(len(self.atoms), dtype=np.int64))
         return pipeline_frontier(whole, ("1f1b",), (False,), (whole.devices,))[-1]
 
@@ -179,18 +186,20 @@ class Phases:
         return replace(self.problem, machines=1, batch=batch)
 
     def split(self) -> tuple[Pipeline, ...]:
-        """The frontier of pipelines whose stages are split by frontier tracking, from that of
-        replicated ones on."""
+        """The frontier of pipelines whose stages are split by frontier tracking; it starts from
+        the frontier of replicated stages."""
         known = pipeline_frontier(self.problem, ("1f1b",), epsilon=EPSILON)
         problem = replace(self.problem, profile=self._split_profile)
         return pipeline_frontier(problem, ("1f1b",), epsilon=EPSILON, known=known)
 
     def tensor_split(self) -> tuple[int, int]:
-        """Nanoseconds and bytes of the fastest step without a pipeline that frontier tracking finds
-        for a machine, with a replica on each other one and one microbatch.
+        """Nanoseconds and bytes of the fastest step without a pipeline.
+
+        Frontier tracking finds the splits for a machine; each other machine has a replica. There is
+        one microbatch.
 
         Raises:
-            InfeasibleError: if none fits the memory.
+            InfeasibleError: if no split fits the memory.
         """
         problem = self.problem
         points = self._split_profile(0, problem.blocks - 1, problem.devices, self._batch, 1)

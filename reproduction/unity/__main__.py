@@ -1,9 +1,10 @@
 """``python -m reproduction.unity``: Unity's evaluation (sections 6.2, 6.4) on a simulated Summit.
 
-Each model of Table 1 on 6 to 192 devices: data parallelism, an expert's strategy, rewriting first
-and then parallelizing, and jointly, all by our cost model and all that fit 16 GB a device; and
-BERT-Large by the dimensions in which products may be split (Figure 15a). With
-``--results`` what is there already is not searched again. The last line is one JSON object.
+Each model of Table 1 is planned on 6 to 192 devices: data parallelism, an expert's strategy,
+rewriting followed by parallelizing, and both jointly. All strategies are priced by our cost model
+and fit 16 GB a device. BERT-Large is also planned with growing sets of dimensions in which products
+may be split (Figure 15a). With ``--results``, results in that file are not searched again. The last
+line is one JSON object.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SYSTEMS = ("data_parallel", "expert", "rewritten_first", "all_devices", "jointl
 
 
 def main() -> None:
-    """Search, print, and end with the JSON line."""
+    """Search, print the results, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--devices", nargs="+", type=int, default=list(DEVICES))

@@ -1,9 +1,9 @@
-"""Figure 15a: BERT-Large with more and more dimensions in which products of matrices are split.
+"""Figure 15a: BERT-Large with growing sets of dimensions in which products of matrices are split.
 
-First by examples and by columns (data and model parallelism), then also by summands (reduction),
-then products of attention by heads too, at last in stages of a pipeline as well. What is no
-product may be split in any way, and all splits are searched for the fastest step that all devices
-share.
+The first set has examples and columns (data and model parallelism), the second adds summands
+(reduction), the third the heads of attention's products, and the last adds stages of a pipeline.
+Operators other than products may be split in any way. The search finds the fastest step on all
+devices.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ DIMENSIONS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
         "BatchMatMulV2": (_SEQUENCES, _HEADS),
     },
 }
-"""The indices that products may be split by, one set after the other; "pipeline" is the last."""
+"""The indices by which products may be split, as growing sets; "pipeline" is the last."""
 
 
 def figure_15a(devices: int, model: str = "bert_large") -> dict[str, float]:
-    """Seconds of a step by dimensions.
+    """Seconds of a step for each set of dimensions.
 
     Args:
-        devices: of the test bed.
-        model: of `reproduction.unity.models.MODELS`.
+        devices: number of devices of the test bed.
+        model: a name of `reproduction.unity.models.MODELS`.
     """
     request = request_of(model, devices)
     problem = problem_of(request, devices)

@@ -1,4 +1,4 @@
-"""Unity's claims about its evaluation, judged from what was found."""
+"""Unity's claims about its evaluation, judged by our results."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from reproduction.unity.models import MODELS
 __all__ = ["claims"]
 
 _TOLERANCE = 1.001
-"""By what factor times may differ that are searched to a gap of 1 %, and still count as equal."""
+"""Largest ratio of times that count as equal; they are searched to a gap of 1 %."""
 _MOST_SECONDS, _GOAL_SECONDS = 300.0, 60.0
 
 
 def claims(kept: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each claim with whether it holds and what was found."""
+    """Each claim, whether it holds, and the values behind it."""
     found = {tuple(key.split()): of for key, of in kept.items() if "search_seconds" in of}
     judged = []
 
@@ -79,7 +79,8 @@ def claims(kept: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _judge_15a(found: list[dict[str, float]], judge: Callable[[str, bool, str], None]) -> None:
-    """By the most that a dimension gains over those before it, or over data and model."""
+    """Judge Figure 15a by the largest gain of a dimension over the sets before it, and over data
+    and model parallelism."""
     if not found:
         return
 

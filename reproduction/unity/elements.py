@@ -1,7 +1,8 @@
-"""The strategy that communicates least, where every product of matrices is shared by the devices.
+"""The strategy with the least communication in which devices share every product of matrices.
 
-Elements that two devices send are counted: 2 n of an all-reduce of n elements, where each device
-sends n. Nothing else has a price, so products must be split, or all devices would compute all.
+The program counts the elements that two devices send: 2 n for an all-reduce of n elements, of which
+each device sends n. Nothing else has a price, so products must be split; otherwise all devices
+would compute everything.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ __all__ = ["MESH", "PRODUCTS", "SENT", "Elements", "elements_model", "least_elem
 
 MESH = Mesh((2,))
 PRODUCTS = frozenset({"BatchMatMulV2", FUSED, "MatMul"})
-_SCALE = 1000  # of an element, in the nanoseconds that a search counts
+_SCALE = 1000  # price of an element in nanoseconds of the search
 SENT = {"allreduce": 2.0, "reduce_scatter": 1.0, "allgather": 2.0, "alltoall": 1.0}
-"""Elements that two devices send together, per element that one holds before."""
+"""Elements that two devices send together, for each element that a device holds before."""
 
 
 class Elements(ClusterCostModel):
-    """Counts what is communicated, and nothing else."""
+    """Counts communicated elements and nothing else."""
 
     def collective_nanoseconds(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> int:
-        """Elements, times a scale; a local step costs least."""
+        """The number of elements, scaled; a local step has the least price."""
         del axes
         return round(SENT[kind] * bytes_ / 4 * _SCALE) if kind in SENT else 1
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
-        """Nothing."""
+        """Zero."""
         del work
         return OperatorTime(0, 0)
 
     def step_nanoseconds(self) -> int:
-        """Nothing."""
+        """Zero."""
         return 0
 
 
@@ -58,11 +59,11 @@ def elements_model() -> Elements:
 def least_elements(
     graph: Graph, allowed: Mapping[int, frozenset[int]] | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """The fewest elements, and the configurations, where every product is split.
+    """The fewest elements, and the configurations, if every product is split.
 
     Args:
-        graph: of the step.
-        allowed: per product, in order, the indices that may be split; any of them if None.
+        graph: the graph of the step.
+        allowed: for each product, in order, the indices that may be split; None for any index.
     """
     cost = elements_model()
     problem = graph_problem(AnnotatedGraph.of(graph, MESH, cost))

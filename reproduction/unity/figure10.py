@@ -1,8 +1,8 @@
 """Megatron-LM's strategy for a layer of BERT (Unity's Figure 10), found by the search.
 
-Heads and the hidden width are split, by columns of the first product of a pair and by rows of the
-second: two all-reduces of the layer's values forward, two backward. One sequence of 128 tokens, so
-that there is no batch to split and weights are more than values.
+Heads and the hidden width are split: the first product of a pair by columns, the second by rows.
+This takes two all-reduces of the layer's values forward and two backward. With one sequence of 128
+tokens, there is no batch to split, and weights are larger than values.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _MEGATRON = {"q": "columns", "k": "columns", "v": "columns", "mixed": "summands"
 
 
 def figure_10() -> dict[str, Any]:
-    """The elements that are communicated, by which index each product is split, and whether that is
+    """The communicated elements, the index by which each product is split, and whether this is
     Megatron-LM's strategy."""
     script = tf.Graph()
     with script.as_default():
         values = tf.placeholder(tf.float32, [LENGTH, WIDTH], name="values")
         upstream = tf.placeholder(tf.float32, [LENGTH, WIDTH], name="gradient")
-        start = tf.get_variable("start", [WIDTH])  # what is before has a gradient, too
+        start = tf.get_variable("start", [WIDTH])  # the layer's input has a gradient, too
         made = bert_layer(values + start, WIDTH, HEADS, LENGTH)
         train = tf.train.GradientDescentOptimizer(0.01).minimize(tf.reduce_sum(made * upstream))
         graph = import_graph(script, [train.name], {})

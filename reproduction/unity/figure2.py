@@ -1,12 +1,14 @@
-"""Unity's Figure 2 in exact numbers: what a perceptron of two layers communicates on two devices.
+"""Unity's Figure 2 in exact numbers: the communication of a perceptron of two layers on two
+devices.
 
     mpirun -np 2 python -m reproduction.unity.figure2
 
-Batch 64, 784 inputs, 512 hidden units, 10 outputs. Elements that devices send are counted: 2 n of
-an all-reduce of n elements on two devices, where each device sends n. In the figure a product is
-split by examples or by summands (the second one of its joint plan by output channels), and one that
-is fused with its activation has no summands to split, so that data parallelism is left. The search
-finds the least of each space; under mpirun both plans run, and their collectives are counted.
+Batch 64, 784 inputs, 512 hidden units, 10 outputs. The program counts the elements that devices
+send: 2 n for an all-reduce of n elements on two devices, of which each sends n. In the figure, a
+product is split by examples or by summands (the second product of its joint plan by output
+channels). A product that is fused with its activation cannot be split by summands, which leaves
+data parallelism. The search finds the least communication of each space. Under mpirun both plans
+run, and their collectives are counted.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from tests.oracles.equality.engine import executor_of
 __all__ = ["figure_2"]
 
 BATCH, INPUTS, HIDDEN, OUTPUTS = 64, 784, 512, 10
-_EXAMPLES, _CHANNELS, _SUMMANDS = 0, 1, 2  # the indices of a product
+_EXAMPLES, _CHANNELS, _SUMMANDS = 0, 1, 2  # numbers of a product's indices
 _RECORD = re.compile(r": float32\[(?P<shape>[0-9, ]*)\] .*?(?P<kind>" + "|".join(SENT) + r")\b")
 
 
@@ -49,8 +51,8 @@ class _Script:
 
 
 def _script() -> _Script:
-    """Two layers without biases; the gradient by their outputs is fed, as the figure has none of a
-    loss."""
+    """Two layers without biases. The gradient of their outputs is fed, because the figure counts
+    no elements of a loss."""
     script = tf.Graph()
     with script.as_default():
         given = tf.placeholder(tf.float32, [BATCH, INPUTS], name="given")
@@ -65,7 +67,7 @@ def _script() -> _Script:
 
 
 def figure_2() -> dict[str, Any]:
-    """The elements of each plan, and what runs under mpirun count."""
+    """The elements of each plan, predicted and counted under mpirun."""
     script = _script()
     shares = frozenset({_EXAMPLES, _SUMMANDS})
     alone = fuse_activations(script.step, (script.train,))

@@ -1,8 +1,8 @@
 """Products and their activations as one operator, as TASO fuses them on one device (Figure 4a).
 
-A fused operator reads and writes less, and its sum cannot be split over devices: the activation of
-a part of a sum is not a part of the activation (Figure 2). It is priced, and never run: TensorFlow
-fuses on each rank by itself what a plan has left whole.
+A fused operator reads and writes less. Its sum cannot be split over devices, because the activation
+of a partial sum is not a part of the activation (Figure 2). Fused operators are priced and never
+run: TensorFlow fuses operators on each rank that a plan leaves whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tensoropt.transformations.rewritten.needed import needed
 __all__ = ["FUSED", "fuse_activations"]
 
 FUSED = "FusedMatMulActivation"
-"""Type of a `MatMul`, perhaps with a bias, and an activation."""
+"""Type of an operator that is a `MatMul`, perhaps a bias, and an activation."""
 
 _ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh"})
 _function = elementwise("function")
@@ -26,12 +26,13 @@ _function = elementwise("function")
 
 @describe(FUSED)
 def fused(a: Operand, b: Operand, *bias: Operand) -> Any:
-    """The activation of a product: nothing that a sum over devices could be taken of."""
+    """The description of the activation of a product, whose index of the sum cannot be split."""
     return lambda m, n: _function(Sum(lambda k: a[m, k] * b[k, n]), *(each[n] for each in bias))
 
 
 def fuse_activations(graph: Graph, roots: tuple[str, ...]) -> Graph:
-    """The graph with every activation in the product that it is the only reader of."""
+    """The graph in which every activation that is the only reader of its product is fused with
+    it."""
     uses = Counter(t for operator in graph for t in operator.inputs)
     operators: dict[str, Operator] = {}
     for name, operator in graph.operators.items():
@@ -58,7 +59,7 @@ def fuse_activations(graph: Graph, roots: tuple[str, ...]) -> Graph:
 def _parts(
     graph: Graph, operator: Operator, uses: Counter[TensorName]
 ) -> tuple[Operator, tuple[TensorName, ...]] | None:
-    """The product of an activation, and its bias if it has one."""
+    """The product that an activation reads, and its bias if there is one."""
     if operator.type not in _ACTIVATIONS or uses[operator.inputs[0]] > 1:
         return None
     bias: tuple[TensorName, ...] = ()

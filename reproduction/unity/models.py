@@ -1,4 +1,4 @@
-"""The models of Unity's Table 1, with the sizes that section 6.1 or their sources give.
+"""The models of Unity's Table 1, with the sizes in section 6.1 or in their sources.
 
 Each function builds a forward graph in the default graph: placeholders and a mean loss.
 """
@@ -28,10 +28,10 @@ class JointModel:
     """A model of Table 1.
 
     Attributes:
-        build: makes the forward graph; returns the loss.
-        batch: examples per device (section 6.1).
-        adam: whether it is trained by Adam, else by gradient descent.
-        gain: over the best of the others at most, as section 6.2 has it.
+        build: makes the forward graph and returns the loss.
+        batch: examples for each device (section 6.1).
+        adam: whether Adam trains the model, otherwise gradient descent.
+        gain: the largest gain over the best other system, by section 6.2.
     """
 
     build: Callable[[], Tensor]
@@ -42,14 +42,14 @@ class JointModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointStep:
-    """A training step, imported.
+    """An imported training step.
 
     Attributes:
         graph: the logical graph.
-        roots: the operators that it runs.
-        shapes: of the placeholders.
-        batch_placeholders: loaded data parallel.
-        reads: what the backward pass reads.
+        roots: the operators that the step runs.
+        shapes: shapes of the placeholders.
+        batch_placeholders: placeholders that are loaded data parallel.
+        reads: the tensors that the backward pass reads.
     """
 
     graph: Graph
@@ -60,7 +60,8 @@ class JointStep:
 
 
 def training_step(model: JointModel, devices: int) -> JointStep:
-    """A step of a model on so many devices' examples; no variable is allocated, nothing runs."""
+    """The step of a model with the examples of ``devices`` devices; no variable is allocated,
+    and nothing runs."""
     script = tf.Graph()
     with script.as_default():
         make = tf.train.AdamOptimizer if model.adam else tf.train.GradientDescentOptimizer
@@ -89,9 +90,9 @@ def mlp(layers: int = 16, width: int = 8192) -> Tensor:
 def bert_large(
     layers: int = 24, width: int = 1024, heads: int = 16, length: int = 512, vocabulary: int = 30720
 ) -> Tensor:
-    """BERT-Large (Devlin et al. 2018), products of matrices as its authors' code has them.
+    """BERT-Large (Devlin et al. 2018), with products of matrices as in its authors' code.
 
-    Sequences of 512 tokens; the vocabulary of 30,522 words is padded as implementations do.
+    Sequences have 512 tokens. The vocabulary of 30,522 words is padded as in implementations.
     """
     tokens = tf.placeholder(tf.int32, [None, length], name="tokens")
     targets = tf.placeholder(tf.int32, [None, length], name="targets")
@@ -111,7 +112,7 @@ def bert_large(
 
 
 def bert_layer(values: Tensor, width: int, heads: int, length: int) -> Tensor:
-    """A layer of an encoder, of sequences one after the other: [any * length, width]."""
+    """A layer of an encoder on concatenated sequences, [any * length, width]."""
     size = width // heads
 
     def of_heads(values: Tensor) -> Tensor:
@@ -139,13 +140,16 @@ _CRITEO_ROWS: tuple[int, ...] = (
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194),
     *(27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572),
 )
-"""Values of each of the 26 categories of Criteo Kaggle: the DLRM authors' preprocessing."""
-_ROW_MULTIPLE = 192  # tables are padded so that rows divide by any number of devices here
+"""Numbers of values of the 26 categories of Criteo Kaggle after the DLRM authors' preprocessing."""
+_ROW_MULTIPLE = 192  # tables are padded so that their rows divide by all numbers of devices
 
 
 def dlrm(width: int = 128) -> Tensor:
-    """DLRM (Naumov et al. 2019) on Criteo Kaggle: 26 tables, 13 numbers, products of all pairs of
-    features left to a concatenation, as FlexFlow's DLRM has it. The tables take 17 GB."""
+    """DLRM (Naumov et al. 2019) on Criteo Kaggle, as in FlexFlow: 26 tables and 13 numbers.
+
+    As in FlexFlow's DLRM, features are concatenated instead of multiplied in pairs. The tables take
+    17 GB.
+    """
     numbers = tf.placeholder(tf.float32, [None, 13], name="numbers")
     rows = [-(-rows // _ROW_MULTIPLE) * _ROW_MULTIPLE for rows in _CRITEO_ROWS]
     values = numbers
@@ -158,7 +162,7 @@ def dlrm(width: int = 128) -> Tensor:
 
 
 def xdl(width: int = 64) -> Tensor:
-    """XDL (Jiang et al. 2019) as FlexFlow has it: four tables of a million rows."""
+    """XDL (Jiang et al. 2019), as in FlexFlow: four tables of a million rows."""
     values = tf.concat(_looked_up([1_000_000 // 192 * 192] * 4, width), 1)
     for layer in range(3):
         values = tf.nn.relu(dense(values, 256, f"layer{layer}"))
@@ -180,13 +184,13 @@ def _clicked(scores: Tensor) -> Tensor:
 
 
 _FEATURES = {"cell": (1, 942), "descriptors": (2, 5270), "fingerprints": (2, 2048)}
-"""Of CANDLE-Uno's inputs with towers of their own: how many there are of a kind, and their width;
-two drugs share a tower. Dimensions of the Uno benchmark's data."""
+"""For each kind of CANDLE-Uno's inputs with a tower their number and width; two drugs share a
+tower. The dimensions are those of the Uno benchmark's data."""
 
 
 def candle_uno(width: int = 4192, layers: int = 8) -> Tensor:
-    """CANDLE-Uno as FlexFlow has it: towers of eight layers of width 4192 for each kind of feature,
-    their outputs and two doses concatenated, and four layers."""
+    """CANDLE-Uno, as in FlexFlow: a tower of eight layers of width 4192 for each kind of
+    feature; their outputs and two doses are concatenated and fed to four layers."""
     made = []
     for kind, (count, inputs) in _FEATURES.items():
         for number in range(count):
@@ -211,7 +215,7 @@ def inception() -> Tensor:
 
 
 def resnext_50() -> Tensor:
-    """ResNeXt-50 (32 x 4d; Xie et al. 2017): grouped convolutions of 32 groups."""
+    """ResNeXt-50 (32 x 4d; Xie et al. 2017), with grouped convolutions of 32 groups."""
     images = tf.placeholder(tf.float32, [None, 224, 224, 3], name="images")
     labels = tf.placeholder(tf.int32, [None], name="labels")
     values = tf.nn.relu(_convolved(images, 64, 7, 2, "stem"))
@@ -252,4 +256,4 @@ MODELS: dict[str, JointModel] = {
     "inception_v3": JointModel(inception, 64, gain=1.3),
     "resnext_50": JointModel(resnext_50, 64, gain=1.0),
 }
-"""By name; gains are those of section 6.2 over the best of the systems compared."""
+"""The models by name; gains are those of section 6.2 over the best of the compared systems."""

@@ -1,4 +1,4 @@
-"""What each system finds for a model on some devices of the simulated Summit."""
+"""Each system's step for a model on some devices of the simulated Summit."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ __all__ = ["CLUSTER", "Found", "find", "request_of"]
 
 CLUSTER = "summit"
 EPSILON = 0.01
-_COLUMNS = re.compile(r"/(q|k|v|first)/MatMul$")  # of Megatron-LM
+_COLUMNS = re.compile(r"/(q|k|v|first)/MatMul$")  # products that Megatron-LM splits by columns
 _ROWS = re.compile(r"/(mixed|second)/MatMul$")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Steps of a model, in seconds; None where nothing fits a device.
+    """Steps of a model in seconds; None if nothing fits a device.
 
     Attributes:
         data_parallel: variables replicated, the batch split.
-        expert: tables split by columns and the rest data parallel (recommendation models), Megatron
-            (BERT); None for models that have none.
-        rewritten_first: the graph that is fastest on one device, fused, then parallelized, with
-            branches side by side where that is faster.
-        jointly: of all graphs, likewise.
-        all_devices: of all graphs, without branches side by side.
-        frontier_points: of the joint frontier.
-        graphs: whose frontiers were searched.
-        substitutions: of the graph that is fastest on all devices.
-        search_seconds: of the joint search.
+        expert: an expert's strategy: tables split by columns and the rest data parallel
+            (recommendation models), or Megatron (BERT); None for other models.
+        rewritten_first: the graph that is fastest on one device, fused and then parallelized, with
+            branches side by side if that is faster.
+        jointly: the fastest step over all graphs, with branches side by side if that is faster.
+        all_devices: the fastest step over all graphs without branches side by side.
+        frontier_points: number of points of the joint frontier.
+        graphs: number of graphs whose frontiers were searched.
+        substitutions: substitutions of the graph that is fastest on all devices.
+        search_seconds: time of the joint search.
     """
 
     data_parallel: float | None
@@ -70,17 +70,18 @@ class Found:
     search_seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The steps as JSON values."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 def find(model: str, devices: int, search_seconds: float = 30.0, algorithm: str = "ft") -> Found:
-    """What all systems find.
+    """The steps of all systems for a model.
 
     Args:
-        model: of `MODELS`.
-        devices: of the cluster.
-        search_seconds: after which the search of one graph's frontier ends with what it has.
+        model: a name of `MODELS`.
+        devices: number of devices of the cluster.
+        search_seconds: time after which the search of one graph's frontier ends with its best
+            frontier.
         algorithm: "ft" for frontiers, "optcnn" for the fastest strategy of each graph alone.
     """
     request = request_of(model, devices, search_seconds, algorithm)
@@ -130,7 +131,7 @@ def find(model: str, devices: int, search_seconds: float = 30.0, algorithm: str 
 def request_of(
     model: str, devices: int, search_seconds: float = 30.0, algorithm: str = "ft"
 ) -> Request:
-    """A step of a model on the test bed; arguments as of `find`."""
+    """The request for a model's step on the test bed; see `find` for the arguments."""
     cluster, step = load_cluster(CLUSTER), training_step(MODELS[model], devices)
     return Request(
         step.graph,
@@ -147,7 +148,7 @@ def request_of(
 
 
 def _side_by_side(request: Request, best: float | None) -> float | None:
-    """The faster of a step and the fastest that fits with branches of its graph side by side."""
+    """The faster of a step and the fastest fitting step with branches of its graph side by side."""
     limit = None if best is None else round(best * 1e9)
     usable = request.usable_bytes(request.devices)
     times = [
@@ -159,8 +160,8 @@ def _side_by_side(request: Request, best: float | None) -> float | None:
 
 
 def _fastest_alone(request: Request, limits: JointLimits) -> tuple[Request, Request]:
-    """The requests for the graph that takes least time on one device: as it is, as branches side by
-    side want it, and with activations fused."""
+    """The requests for the graph with the least time on one device: as it is, with branches side
+    by side, and with fused activations."""
     estimate = StepEstimate(request.cost_model(1))
     known = applicable(substitutions_by_name().values())
     near = candidates(request.graph, request.roots, known, estimate, limits)
@@ -172,8 +173,8 @@ def _fastest_alone(request: Request, limits: JointLimits) -> tuple[Request, Requ
 
 
 def _at_least_data_parallel(searched: Searched, usable: int) -> float | None:
-    """The fastest step that fits of a frontier, whose search may have ended early, or of data
-    parallelism."""
+    """The fastest fitting step of a frontier or of data parallelism; the search of the frontier
+    may have ended early."""
     (parallel,) = data_parallel.solve(searched.problem)
     times = [parallel.time / 1e9] if parallel.memory <= usable else []
     found = _fastest(searched, usable)
@@ -189,7 +190,8 @@ def _fastest(searched: Searched, usable: int) -> float | None:
 
 
 def _expert(model: str, problem: GraphProblem, usable: int) -> float | None:
-    """The fastest strategy that fits with the operators split as experts do, all others free."""
+    """The fastest fitting strategy whose operators are split as experts do; all other operators
+    are free."""
     makers: list[Callable[[GraphProblem], list[Int64Array]]] = []
     if model in ("dlrm", "xdl", "candle_uno"):
         makers = [_tables_split]
@@ -202,7 +204,7 @@ def _expert(model: str, problem: GraphProblem, usable: int) -> float | None:
 
 
 def _tables_split(problem: GraphProblem) -> list[Int64Array]:
-    """Lookups by columns, products of matrices data parallel."""
+    """Configurations with lookups split by columns and products data parallel."""
     (parallel,) = data_parallel.solve(problem)
 
     def wanted(operator: str, type_: str) -> int | None:
@@ -215,7 +217,8 @@ def _tables_split(problem: GraphProblem) -> list[Int64Array]:
 def _pinned(
     problem: GraphProblem, wanted: Callable[[str, str], int | None], instead: list[int]
 ) -> list[Int64Array]:
-    """Per node its configurations; of those that split one index over all axes, that alone."""
+    """For each node its configurations; if one of them splits a wanted index over all axes, only
+    that one."""
     kept = []
     for node, group in enumerate(problem.choices):
         operator = problem.graph[group.leader]
@@ -231,8 +234,8 @@ def _pinned(
 
 
 def _megatron(problem: GraphProblem, parts: range) -> list[Int64Array]:
-    """The first product of a pair by columns, the second by rows, over some axes; the batch over
-    the others."""
+    """Configurations that split the first product of a pair by columns and the second by rows
+    over some axes, and the batch over the other axes."""
     kept = []
     for node, group in enumerate(problem.choices):
         index = 1 if _COLUMNS.search(group.leader) else 2 if _ROWS.search(group.leader) else None

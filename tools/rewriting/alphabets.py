@@ -1,7 +1,7 @@
-"""What the generator builds terms of: operators and inputs of one family at a time.
+"""The alphabets of the generator: operators and inputs of one family at a time.
 
-All alphabets together have every operator of `tensoropt.rewriting.operators` but the functions of
-each element other than ``relu``, which stands for them.
+All alphabets together have every operator of `tensoropt.rewriting.operators`. The functions of
+elements are represented by ``relu``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tools.rewriting.candidates import Alphabet, InputKind
 
 __all__ = ["ALPHABETS"]
 
-_N = 4  # divides by two devices, and by two microbatches of each
+_N = 4  # divides by two devices, each with two microbatches
 
 
 def _operators(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -99,7 +99,7 @@ _ALGEBRAIC = (
 def _lain(
     rank: int, dims: tuple[int, ...], prefix: str, shape: tuple[int, ...] = ()
 ) -> list[InputKind]:
-    """Two inputs for each way in which a tensor lies on an axis, and one in microbatches."""
+    """Two inputs for each layout of a tensor on an axis, and one in microbatches."""
     full = shape or (_N,) * rank
     kinds = [InputKind((f"{prefix}p", f"{prefix}q"), full, (COPIES, WHOLE))]
     for dim in dims:
@@ -211,4 +211,4 @@ _HYBRID = (
 )
 
 ALPHABETS = (*_ALGEBRAIC, *_PARALLEL, *_HYBRID)
-"""What `python -m tools.rewriting.generate` goes through."""
+"""The alphabets of `python -m tools.rewriting.generate`."""

@@ -1,10 +1,10 @@
-"""Candidates: terms of up to a stated size whose values are equal (TASO, section 4; Unity, 4).
+"""Candidates: terms up to a given size whose values are equal (TASO, section 4; Unity, 4).
 
-All terms over an alphabet, smaller ones first, are evaluated at fixed inputs. A term whose
-fingerprint is new stands for its class from then on; one whose fingerprint is known is a candidate
-with the class's first. Larger terms are built of first terms alone: one that contains another is a
-composition of a smaller candidate, which is there already. Terms that are the same but for the
-names of inputs are one, and so are those whose common subgraph may be any tensor.
+All terms over an alphabet are evaluated at fixed inputs, smaller terms first. A term with a new
+fingerprint is the first of its class. A term with a known fingerprint makes a candidate with the
+first of that class. Larger terms are built of first terms alone, since a term that contains another
+one is a composition of a smaller candidate. Candidates that differ only in the names of inputs
+count once, and so do those whose common subgraph may be any tensor.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class InputKind:
     """Inputs of one type.
 
     Attributes:
-        names: of them; a term uses the first ones.
-        shape: of a device's piece, at one microbatch.
+        names: names of the inputs; a term uses the first ones.
+        shape: shape of a device's piece, at one microbatch.
         placement: their placement, see `tensoropt.rewriting.algebra.typing`.
     """
 
@@ -50,14 +50,14 @@ class InputKind:
 
 @dataclass(frozen=True)
 class Alphabet:
-    """What terms are built of.
+    """The inputs and operators of terms.
 
     Attributes:
-        name: for reports.
+        name: name for reports.
         inputs: kinds of inputs.
-        operators: with their parameters.
-        size: how many operators a term has at most, counted as in a tree.
-        computing: how many of them compute, at most.
+        operators: operators with their parameters.
+        size: most operators of a term, counted as in a tree.
+        computing: most of these operators that compute.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Alphabet:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Two terms of equal fingerprints, with types at which they agree elsewhere, too."""
+    """Two terms with equal fingerprints, and types at which they also agree for other inputs."""
 
     source: Term
     target: Term
@@ -86,12 +86,12 @@ class _Known:
 
 @dataclass
 class Enumeration:
-    """What an alphabet gave.
+    """The results of an alphabet.
 
     Attributes:
-        terms: how many terms were evaluated.
-        pairs: terms of equal fingerprints.
-        parts: of parts of splits the first terms of equal fingerprints.
+        terms: number of evaluated terms.
+        pairs: terms with equal fingerprints.
+        parts: for parts of splits the first terms with the same fingerprints.
     """
 
     terms: int = 0
@@ -100,7 +100,7 @@ class Enumeration:
 
 
 def enumerate_terms(alphabet: Alphabet, seed: int = 4) -> Enumeration:
-    """Evaluate all terms of an alphabet; the equal ones."""
+    """Evaluate all terms of an alphabet; return the equal ones."""
     draw = np.random.default_rng(seed)
     world = World()
     found = Enumeration()
@@ -148,7 +148,7 @@ def enumerate_terms(alphabet: Alphabet, seed: int = 4) -> Enumeration:
 
 
 def _are_replicas(value: Value) -> bool:
-    """Whether devices have the same: nobody adds up what is equal."""
+    """Whether all devices have the same tensor; a sum of replicas is of no use."""
     return all(np.array_equal(row, value.pieces[0]) for row in value.pieces)
 
 
@@ -163,7 +163,7 @@ def _sizes(shape: Sequence[int]) -> dict[int, int]:
 def _arguments(
     operator: str, levels: Sequence[Sequence[_Known]], size: int
 ) -> Iterator[tuple[_Known, ...]]:
-    """Arguments of which at least one has so many operators that the term has ``size``."""
+    """Tuples of arguments with which the term has ``size`` operators."""
     arity = OPERATORS[operator].arity if operator in OPERATORS else 1 + (operator == "shards")
     for sizes in itertools.product(range(size), repeat=arity):
         if sum(sizes) == size - 1:
@@ -173,7 +173,7 @@ def _arguments(
 def _signature(
     term: Term, arguments: Sequence[_Known], cache: dict[object, Signature | None]
 ) -> Signature | bool | None:
-    """Of the operator at these ranks; False if it has none."""
+    """The signature of the operator at these ranks; False if it has none."""
     if term.operator in PARALLEL:
         return None
     ranks = tuple(len(a.value.extents) for a in arguments)
@@ -192,7 +192,7 @@ def _signature(
 
 
 def _in_order(first: Term, second: Term, order: dict[str, tuple[int, int]]) -> bool:
-    """Whether a pair uses the first inputs of each kind, in order: others are its renamings."""
+    """Whether a pair uses the first inputs of each kind in order; other pairs are its renamings."""
     seen: dict[int, int] = {}
     for name in dict.fromkeys((*first.inputs, *second.inputs)):
         kind, number = order[name]
@@ -203,7 +203,7 @@ def _in_order(first: Term, second: Term, order: dict[str, tuple[int, int]]) -> b
 
 
 def candidates(alphabet: Alphabet) -> tuple[list[Candidate], int]:
-    """The candidates of an alphabet, and how many terms were evaluated."""
+    """The candidates of an alphabet, and the number of evaluated terms."""
     found = enumerate_terms(alphabet)
     placements = {name: kind.placement for kind in alphabet.inputs for name in kind.names}
     ranks = {name: len(kind.shape) for kind in alphabet.inputs for name in kind.names}
@@ -220,7 +220,7 @@ def candidates(alphabet: Alphabet) -> tuple[list[Candidate], int]:
 
 
 def without_instances(found: Sequence[Candidate]) -> list[Candidate]:
-    """Leave out what another one says, with terms for its inputs."""
+    """Leave out candidates that are instances of other candidates, with terms for inputs."""
     by_root: dict[object, list[Candidate]] = {}
     for each in found:
         by_root.setdefault(_root(each.source), []).append(each)
@@ -233,7 +233,7 @@ def _root(term: Term) -> tuple[object, ...]:
 
 
 def _says(general: Candidate, each: Candidate) -> bool:
-    """Whether one is the other with terms for inputs, and not the same."""
+    """Whether ``each`` is ``general`` with terms for inputs, and not a mere renaming."""
     if general is each:
         return False
     sides = (general.source, general.target)
@@ -258,10 +258,7 @@ def _matches(pattern: Term, term: Term, named: dict[str, Term]) -> bool:
 
 
 def _tuples(parts: Mapping[Term, Term]) -> Iterator[tuple[Term, Term]]:
-    """Where both parts of a split are known by themselves, both at once.
-
-    Inputs are renamed where they first occur, so that what is the same is found once.
-    """
+    """Pairs of tuples: both parts of a split, and the two terms that equal these parts."""
     for term, one in parts.items():
         dim, part = term.parameters
         second = Term("split", term.arguments, (dim, 1))
@@ -272,8 +269,8 @@ def _tuples(parts: Mapping[Term, Term]) -> Iterator[tuple[Term, Term]]:
 def _candidate(
     one: Term, other: Term, ranks: dict[str, int], placements: dict[str, Placement]
 ) -> Candidate | None:
-    """The smaller term first, unless it lacks an input; None if the two have no types together, or
-    differ at other sizes."""
+    """A candidate with the smaller term first, unless that term lacks an input; None if the two
+    terms have no common types, or differ at other sizes."""
     source, target = (one, other) if set(other.inputs) <= set(one.inputs) else (other, one)
     if not source.arguments:
         source, target = target, source
@@ -297,7 +294,7 @@ def renamed(term: Term, names: dict[str, str]) -> Term:
 
 
 def _has_common_subgraph(candidate: Candidate) -> bool:
-    """Whether something that both terms compute may be any tensor."""
+    """Whether some subterm of both terms may be replaced by any tensor."""
     own = [t for t in candidate.source.subterms() if t.operator not in (INPUT, TUPLE)]
     shared = set(own) & set(candidate.target.subterms()) - {candidate.source, candidate.target}
     for term in shared:

@@ -1,12 +1,12 @@
 """Coverage: substitutions that only parallelize are configurations and reshardings of our space.
 
-Each side of such a substitution is one way to compute the same operators. On a mesh of two axes,
-one of devices and one that stands for microbatches, every tensor of it gets a layout, every
-operator a `Configuration` whose slots are the layouts of its inputs and its output, and every
-operator that changes a placement the steps of `plan_reshard`. What a search over
-configurations and reshardings finds is then at least as good as what these substitutions lead to.
-Microbatches are parts of the examples for us (`tensoropt.transformations.microbatches`): an
-operator may be computed in them along an index that can be split.
+Each side of such a substitution is one way to compute the same operators. The mesh has two axes,
+one of devices and one for microbatches. Every tensor gets a layout, every operator a
+`Configuration` whose slots are the layouts of its inputs and its output, and every operator that
+changes a placement the steps of `plan_reshard`. So a search over configurations and reshardings
+finds strategies at least as good as these substitutions do. Our microbatches are parts of the
+examples (`tensoropt.transformations.microbatches`); an operator may be computed in microbatches
+along an index that can be split.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Side:
     """One side of a substitution in our space.
 
     Attributes:
-        layouts: of every tensor.
-        configurations: of every operator of TensorFlow, by its type, in order.
+        layouts: the layout of every tensor.
+        configurations: the type and configuration of every TensorFlow operator, in order.
         reshardings: the steps of every operator that changes a placement.
     """
 
@@ -57,7 +57,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Covered:
-    """A substitution, and what it is in our space."""
+    """A substitution and its two sides in our space."""
 
     substitution: Substitution
     source: Side
@@ -66,7 +66,7 @@ class Covered:
 
 @dataclass(frozen=True)
 class Uncovered:
-    """A substitution, and the first term in it that our space has not."""
+    """A substitution, and the first term of it that our space lacks."""
 
     substitution: Substitution
     term: Term
@@ -80,7 +80,7 @@ class _NotOurs(Exception):
 
 
 def cover(substitution: Substitution) -> Covered | Uncovered:
-    """What a substitution of kind "parallel" is in our space."""
+    """The form of a substitution of kind "parallel" in our space."""
     sides = []
     try:
         for term in (substitution.source, substitution.target):
@@ -124,7 +124,8 @@ def _side(term: Term, substitution: Substitution) -> Side:
 
 
 def _whole_shape(found: TensorType) -> tuple[int, ...]:
-    """The whole tensor's, eight for each variable: it divides by all pieces and cuts."""
+    """The shape of the whole tensor with 8 for each variable, which divides by all pieces and
+    cuts."""
     sizes = {v: 8 for dim in found.dims for v in variables_of(dim)}
     shape = [size_of(dim, sizes, *_MESH.axes) for dim in found.dims]
     for place, pieces in zip(found.placement, _MESH.axes, strict=True):
@@ -143,7 +144,7 @@ def _layout(placement: Placement, rank: int) -> Layout:
 
 
 def _moved(term: Term, before: Layout, placement: Placement) -> Layout:
-    """The layout after an operator that changes it: replicas are what nothing splits."""
+    """The layout after an operator that changes it. A tensor that no axis splits is replicated."""
     if term.operator == "reduce" and not before.partial:
         raise _NotOurs(term, "it adds up replicas")
     if term.operator == "replicate":
@@ -176,7 +177,7 @@ def _configured(
     taken: Sequence[Layout],
     placement: Placement,
 ) -> tuple[Layout, list[tuple[str, Configuration]]]:
-    """The layout of the output, and configurations that take inputs with these placements."""
+    """The layout of the output, and configurations whose inputs have the given layouts."""
     wanted = _layout(placement, len(output))
     for layouts, chosen in _chains(steps_of(term, shapes, output), shapes, list(taken)):
         made = layouts[-1]
@@ -188,7 +189,8 @@ def _configured(
 def _chains(
     steps: Sequence[Step], shapes: Sequence[tuple[int, ...]], layouts: list[Layout]
 ) -> Iterator[tuple[list[Layout], list[tuple[str, Configuration]]]]:
-    """Configurations of operators one after the other, each taking what is there."""
+    """The configurations of consecutive operators, each with the layouts of the tensors before
+    it."""
     if not steps:
         yield layouts, []
         return

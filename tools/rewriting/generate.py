@@ -1,10 +1,10 @@
 """``python -m tools.rewriting.generate``: find, prove and write the package's substitutions.
 
-Needs ``z3-solver``, the extra ``rewriting``. Prints what `tools.rewriting.coverage` does not
-cover. The last line is a JSON object: how many terms were evaluated, how many candidates there
-were, without instances of others how many (``general``), how many of these are composed of smaller
-ones, how many are not proven, how many are in the file (``verified``), of which kinds, and in how
-many seconds.
+The program needs ``z3-solver``, which the extra ``rewriting`` installs. It prints the substitutions
+that `tools.rewriting.coverage` does not cover. The last line is a JSON object with the numbers of
+evaluated terms, of candidates, of candidates that are no instances of others (``general``), of
+those that are composed of smaller ones, of unproven ones, and of substitutions in the file
+(``verified``), also by kind, and the seconds.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ PROCESSES = 2
 def generate(
     alphabets: Sequence[Alphabet] = ALPHABETS,
 ) -> tuple[list[Substitution], dict[str, int]]:
-    """Proven substitutions, those with names of their own first, and counts of the rest.
+    """The proven substitutions, named ones first, and counts of the other candidates.
 
     Raises:
-        ValueError: if one of those with a name is not proven.
+        ValueError: if a named substitution is not proven.
     """
     found = [_named(name, text) for name, text in NAMED.items()]
     known = {(each.source, each.target) for each in found}
@@ -83,7 +83,7 @@ def _of_alphabet(alphabet: Alphabet) -> tuple[list[Substitution], dict[str, int]
 
 
 def _order(each: Substitution) -> tuple[bool, int, int, int, str]:
-    """Those with names of their own first, then by kind and size."""
+    """The sorting key: named substitutions first, then by kind and size."""
     size = each.source.size + each.target.size
     return each.name not in NAMED, KINDS.index(each.kind), size, each.target.size, each.name
 
@@ -113,7 +113,7 @@ def _substitution(name: str, source: Term, target: Term, typing: Typing) -> Subs
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command."""
+    """Generate, prove and write the substitutions."""
     parser = argparse.ArgumentParser(prog="python -m tools.rewriting.generate", description=__doc__)
     parser.add_argument("--output", type=Path, default=FILE, help="the file to write")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Substitutions that have names of their own; the generator finds the others, and names them."""
+"""Substitutions with names of their own; the generator finds the other ones and names them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMED: dict[str, str] = {
     "a sum of convolutions as one": (
         "add(conv(x, y), conv(z, w)) = conv(concat[3](x, z), concat[2](y, w))"
     ),
-    # What reads a concatenation reads its parts.
+    # The reader of a concatenation reads its parts.
     "matmul of a concatenation as a sum": (
         "matmul(concat[1](x, y), z) = add(matmul(x, split[0,0](z)), matmul(y, split[0,1](z)))"
     ),
@@ -51,7 +51,7 @@ NAMED: dict[str, str] = {
         "depthwise_conv(concat[3](x, y), z) = "
         "concat[3](depthwise_conv(x, split[2,0](z)), depthwise_conv(y, split[2,1](z)))"
     ),
-    # What cancels.
+    # Operators that cancel.
     "split of a concatenation, first": "split[0,0](concat[0](x, y)) = x",
     "split of a concatenation, second": "split[0,1](concat[0](x, y)) = y",
     "split of joined columns, first": "split[1,0](concat[1](x, y)) = x",
@@ -117,5 +117,5 @@ NAMED: dict[str, str] = {
     ),
     "matmul of partial sums": "matmul(reduce(x), y) = reduce(matmul(x, replicate(y)))",
 }
-"""By name the two sides, and ranks where these leave them open and they are not 2. The source is
-what a script may have."""
+"""For each name the two sides, and ranks that the sides do not determine and that are not 2. The
+source is the side that scripts may have."""

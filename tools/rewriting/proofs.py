@@ -1,12 +1,13 @@
-"""Proofs that two terms are equal, from properties: typed instances are found here, Z3 decides.
+"""Proofs that two terms are equal, from properties. This module finds typed instances, and Z3
+decides.
 
-In two steps, both Z3's. The properties are first-order sentences, which say for all tensors of
-which types two terms are equal. Types are no part of the logic, so instances are made here, only
-such that have types where those of the terms' inputs are fixed: terms in a graph of classes of
-equal terms are matched with the properties' triggers, for a few rounds (E-matching, de Moura and
-Bjorner 2007). Z3 then has to refute, from these equations between terms without variables, that
-the two terms differ; those that it needs, an unsatisfiable core, are the proof. `recheck` also has
-Z3 derive each of them from the property that it is an instance of, quantified.
+The properties are first-order sentences: for all tensors of certain types two terms are equal.
+Types are no part of the logic, so this module makes instances of the properties that have types,
+given the types of the terms' inputs. It matches terms in a graph of classes of equal terms with the
+properties' triggers, for a few rounds (E-matching, de Moura and Bjorner 2007). Z3 then has to
+refute, from these equations without variables, that the two terms differ. The equations that it
+needs, an unsatisfiable core, are the proof. `recheck` also lets Z3 derive each of these equations
+from its quantified property.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ MOST_NODES = 600
 
 @dataclass(frozen=True)
 class Instance:
-    """An equation of a property, with terms for its inputs.
+    """An equation of a property with terms for its inputs.
 
     Attributes:
-        name: of the property.
-        equation: of it.
+        name: name of the property.
+        equation: the equation of the property.
         left, right: its sides with these terms.
     """
 
@@ -45,11 +46,11 @@ class Instance:
 
 @dataclass(frozen=True)
 class Proof:
-    """Instances from which two terms are equal.
+    """Instances from which the equality of two terms follows.
 
     Attributes:
         source, target: the terms.
-        instances: as few as Z3 found to suffice.
+        instances: as few instances as Z3 found sufficient.
     """
 
     source: Term
@@ -68,9 +69,9 @@ def prove(
     """A proof that two terms are equal for all tensors of their types; None if none is found.
 
     Args:
-        source, target: the terms; tuples are equal where each output is.
-        typing: the types; the most general ones if None.
-        names: of the properties that may be used; all if None.
+        source, target: the terms; tuples are equal if their elements are.
+        typing: the types; None for the most general ones.
+        names: names of the properties that may be used; None for all.
     """
     if typing is None:
         try:
@@ -87,7 +88,7 @@ def prove(
 
 
 class Rules:
-    """Equations to derive others from, any number, added one by one."""
+    """Equations, added one by one, from which other equations are derived."""
 
     def __init__(self) -> None:
         self._by_root: dict[tuple[str, tuple[int, ...]], list[tuple[str, Equation, Term]]] = {}
@@ -99,7 +100,7 @@ class Rules:
             self._by_root.setdefault(root, []).append(("", equation, trigger))
 
     def give(self, source: Term, target: Term, typing: Typing) -> bool:
-        """Whether two terms are equal by these equations, in a few rounds."""
+        """Whether two terms are equal by these equations within a few rounds."""
         return _Graph(typing, 200).reaches(source, target, self._by_root, 2)
 
 
@@ -131,10 +132,10 @@ _Node = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 class _Graph:
-    """Classes of equal terms, by congruence; each has a type, which all its terms have.
+    """Classes of equal terms, closed under congruence; all terms of a class have one type.
 
-    A class is a number, `_find` says which one it has become. Inputs are nodes without arguments,
-    their names are the operators.
+    A class is a number; `_find` returns the number of the class with which it was joined. Inputs
+    are nodes without arguments, with their names as operators.
     """
 
     def __init__(self, typing: Typing, most_nodes: int = MOST_NODES) -> None:
@@ -143,7 +144,7 @@ class _Graph:
         self._typing = typing
         self._parent: list[int] = []
         self._type: list[TensorType] = []
-        self._term: list[Term] = []  # one of each class, the first
+        self._term: list[Term] = []  # the first term of each class
         self._nodes: dict[_Node, int] = {}
         self._of_class: dict[int, list[_Node]] = {}
         self._by_root: dict[tuple[str, tuple[int, ...]], list[_Node]] = {}
@@ -153,7 +154,7 @@ class _Graph:
         """The class of a term.
 
         Raises:
-            IllTyped: if it has no type.
+            IllTyped: if the term has no type.
         """
         if term.operator == INPUT:
             return self._node(("", (), ()), term, self._typing.input(term.name), term.name)
@@ -163,7 +164,7 @@ class _Graph:
         return self._apply(term.operator, term.parameters, arguments)
 
     def reaches(self, source: Term, target: Term, rules: _Rules, rounds: int) -> bool:
-        """Whether two terms become equal in so many rounds of the rules."""
+        """Whether two terms become equal within ``rounds`` rounds of the rules."""
         for term in (source, target):
             self.add(term)
         pairs = _outputs(source, target)
@@ -201,7 +202,8 @@ class _Graph:
         return number
 
     def expand(self, rules: _Rules) -> bool:
-        """Try every equation once where a trigger matches now; whether anything came of it."""
+        """Try every equation once for all matches of its triggers; return whether the graph
+        changed."""
         matches = []
         for root, nodes in self._by_root.items():
             for name, equation, trigger in rules.get(root, ()):
@@ -217,7 +219,7 @@ class _Graph:
         return (len(self._parent), len(self.instances)) != before
 
     def _instantiate(self, name: str, equation: Equation, found: Mapping[str, int]) -> None:
-        """Add the equation with classes for its inputs, if it has a type so."""
+        """Add the equation with classes for its inputs, if it then has a type."""
         key = (id(equation), tuple(self._find(found[n]) for n in equation.left.inputs))
         if key in self._tried:
             return
@@ -256,7 +258,7 @@ class _Graph:
         self._of_class[a] += self._of_class.pop(b)
 
     def _rebuild(self) -> None:
-        """Nodes of equal arguments are equal."""
+        """Join nodes with equal operators and arguments."""
         changed = True
         while changed:
             changed = False
@@ -299,7 +301,7 @@ class _Graph:
 
 
 class _Logic:
-    """Terms as Z3 has them: one sort, a function for each operator with its parameters."""
+    """Terms in Z3: one sort, and a function for each operator with its parameters."""
 
     def __init__(self) -> None:
         import z3
@@ -334,7 +336,7 @@ class _Logic:
 def _core(
     pairs: Sequence[tuple[Term, Term]], instances: Sequence[Instance]
 ) -> tuple[Instance, ...] | None:
-    """Which instances Z3 needs to refute that the pairs differ; None if it cannot."""
+    """The instances that Z3 needs to refute that the pairs differ; None if it cannot."""
     logic = _Logic()
     solver = logic.z3.Solver()
     solver.set("core.minimize", True)
@@ -348,12 +350,12 @@ def _core(
 
 
 def recheck(source: Term, target: Term, names: Sequence[str], typing: Typing) -> bool:
-    """Whether the properties of these names prove the terms equal, each step checked by Z3.
+    """Whether the named properties prove the terms equal, with each step checked by Z3.
 
     Args:
         source, target: the terms.
-        names: of properties.
-        typing: the types at which they are equal.
+        names: names of the properties.
+        typing: the types at which the terms are equal.
     """
     proof = prove(source, target, typing, names)
     if proof is None:

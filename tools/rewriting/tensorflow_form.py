@@ -1,4 +1,4 @@
-"""Operators of terms as TensorFlow has them: one operator each, layer normalisation several."""
+"""Operators of terms as TensorFlow operators: one for each, several for layer normalisation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OP_TYPES: dict[str, str] = {
     "avg_pool": "AvgPool",
     "max_pool": "MaxPool",
 }
-"""TensorFlow's type of each operator that is one."""
+"""TensorFlow's type of each operator that is one TensorFlow operator."""
 
 _SAME = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
 _POOL = {**_SAME, "ksize": [1, 3, 3, 1]}
@@ -57,14 +57,14 @@ _ATTRIBUTES: dict[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Step:
-    """One operator of TensorFlow.
+    """One TensorFlow operator.
 
     Attributes:
         op_type: its type.
-        inputs: numbers of the term's arguments and, counted on, of earlier steps; constants.
-        shapes: of its outputs.
-        output: which of them is meant.
-        attributes: TensorFlow's.
+        inputs: numbers of the term's arguments followed by those of earlier steps; or constants.
+        shapes: shapes of its outputs.
+        output: number of the used output.
+        attributes: TensorFlow's attributes.
     """
 
     op_type: str
@@ -83,15 +83,15 @@ def _number(number: int) -> TensorSpec:
 
 
 def steps_of(term: Term, shapes: Sequence[Shape], output: Shape) -> tuple[Step, ...]:
-    """The operators that compute a term's root, the last one its output.
+    """The operators that compute a term's root; the last one computes its output.
 
     Args:
-        term: whose arguments are given.
-        shapes: of the arguments.
-        output: shape of its output.
+        term: the term, whose arguments are given.
+        shapes: shapes of the arguments.
+        output: shape of the term's output.
 
     Raises:
-        GraphError: if it has none, as operators that change how tensors lie.
+        GraphError: if there are none, as for operators that change placements.
     """
     special = _SPECIAL.get(term.operator)
     if special is not None:
@@ -134,7 +134,7 @@ def _batch_norm(_: Shape, shapes: Sequence[Shape], output: Shape) -> tuple[Step,
 
 
 def _depthwise(_: Shape, shapes: Sequence[Shape], output: Shape) -> tuple[Step, ...]:
-    """Our filters are of one output a channel; TensorFlow's have a dimension for it."""
+    """Our filters have one output a channel; TensorFlow's have a dimension for it."""
     filters = (*shapes[1], 1)
     return (
         Step("Reshape", (1, _constant(*filters)), (filters,)),

@@ -1,4 +1,4 @@
-"""Two terms compared at random inputs of random sizes."""
+"""Compares two terms at random inputs of random sizes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def agree(
     Args:
         source, target: the terms.
         typing: their types.
-        seed: of the random sizes and inputs.
-        trials: how often; numbers of devices and microbatches differ.
-        kind: where they are evaluated.
+        seed: seed of the random sizes and inputs.
+        trials: number of trials; numbers of devices and microbatches differ between them.
+        kind: the world in which the terms are evaluated.
     """
     draw = np.random.default_rng(seed)
     terms = [*source.subterms(), *target.subterms()]

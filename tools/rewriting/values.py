@@ -1,6 +1,6 @@
-"""Values of terms: exact, in whole numbers modulo a prime, one array per device and microbatch.
+"""Exact values of terms: integers modulo a prime, one array for each device and microbatch.
 
-Every operator is applied to what each device has at each microbatch, by the kernels of
+Every operator is applied to the arrays of each device at each microbatch, by the kernels of
 `tensoropt.rewriting.operators`. Fingerprints hash the arrays with the degrees of the dimensions
 (Unity, section 4).
 """
@@ -29,7 +29,7 @@ __all__ = ["Value", "World", "apply", "random_input", "random_sizes", "values_of
 
 Array = npt.NDArray[Any]
 Extent = int | tuple[Any, ...]
-"""The size of a dimension, and where it is cut: a number, or ``("cat" or "prod", one, other)``."""
+"""The size of a dimension and its cuts: a number, or ``("cat" or "prod", one, other)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Value:
     """A tensor in pieces.
 
     Attributes:
-        pieces: by device (one, where the tensor is whole) and microbatch, arrays of one shape.
+        pieces: by device (one if the tensor is whole) and microbatch, arrays of one shape.
         extents: the dimensions of a piece.
         placement: its placement, see `tensoropt.rewriting.algebra.typing`.
     """
@@ -47,18 +47,18 @@ class Value:
     placement: Placement
 
     def fingerprint(self) -> tuple[object, ...]:
-        """Equal for equal tensors with equal placements: degrees, and what the arrays say."""
+        """A hash of the degrees and arrays, equal for equal tensors with equal placements."""
         arrays = tuple(piece.tobytes() for row in self.pieces for piece in row)
         return self.placement, tuple(map(_size, self.extents)), hash(arrays)
 
 
 @dataclass(frozen=True)
 class World:
-    """Where terms are evaluated: exactly, by the kernels of `tensoropt.rewriting.operators`.
+    """Evaluates terms exactly, by the kernels of `tensoropt.rewriting.operators`.
 
     Attributes:
-        devices: of the mesh axis.
-        microbatches: how many there are.
+        devices: number of devices of the mesh axis.
+        microbatches: number of microbatches.
     """
 
     devices: int = 2
@@ -71,19 +71,19 @@ class World:
     def compute(
         self, term: Term, arrays: Sequence[Array], shape: tuple[int, ...], piece: tuple[int, ...]
     ) -> Array:
-        """The operator at a term's root, of what one device has at one microbatch.
+        """Apply the operator at a term's root to the arrays of one device at one microbatch.
 
         Args:
-            term: whose operator it is.
-            arrays: its inputs.
-            shape: of its output.
-            piece: of a table whose rows are divided, which piece it is and of how many.
+            term: the term.
+            arrays: inputs of the operator.
+            shape: shape of its output.
+            piece: for a table with divided rows, the number of the piece and the number of pieces.
         """
         kernel = OPERATORS[term.operator].kernel
         return np.ascontiguousarray(kernel(arrays, piece or term.parameters, shape))
 
     def total(self, arrays: Sequence[Array]) -> Array:
-        """Their sum."""
+        """The sum of arrays."""
         return np.asarray(sum(arrays) % PRIME)
 
     def same(self, one: Value, other: Value) -> bool:
@@ -119,7 +119,7 @@ def _joined(one: Extent, other: Extent) -> Extent:
 def apply(
     term: Term, arguments: Sequence[Value], signature: Signature | None, world: World
 ) -> Value:
-    """The operator at the root of a term, on values.
+    """Apply the operator at the root of a term to values.
 
     Raises:
         IllTyped: if it cannot be applied to them.
@@ -210,7 +210,7 @@ def _laid(term: Term, arguments: Sequence[Value], placement: Placement, world: W
 
 
 def _share(extent: Extent, pieces: int) -> Extent:
-    """A piece of a dimension; of a product, of its major factor."""
+    """A piece of a dimension; of a product, a piece of its major factor."""
     if not isinstance(extent, int):
         if extent[0] == "prod":
             return ("prod", _share(extent[1], pieces), extent[2])
@@ -221,7 +221,7 @@ def _share(extent: Extent, pieces: int) -> Extent:
 
 
 def _multiple(extent: Extent, pieces: int) -> Extent:
-    """What `_share` undoes."""
+    """The dimension of which ``extent`` is a piece; the inverse of `_share`."""
     if isinstance(extent, tuple) and extent[0] == "prod":
         return ("prod", _multiple(extent[1], pieces), extent[2])
     return _size(extent) * pieces
@@ -240,7 +240,7 @@ def random_input(
     world: World,
     draw: np.random.Generator,
 ) -> Value:
-    """Random numbers of a type at sizes of its variables."""
+    """Random numbers of a type, for given sizes of its variables."""
     extents = tuple(_sized(dim, sizes, world) for dim in dims)
     devices = 1 if placement[0] == WHOLE else world.devices
     steps = 1 if placement[1] == WHOLE else world.microbatches
@@ -264,13 +264,13 @@ def values_of(
     signatures: Mapping[Term, Signature | None],
     world: World,
 ) -> list[tuple[Value, ...]]:
-    """The outputs of terms of the same inputs.
+    """The outputs of terms with the same inputs.
 
     Args:
-        terms: to evaluate.
-        inputs: their inputs' values.
-        signatures: of all subterms but inputs.
-        world: degrees.
+        terms: the terms.
+        inputs: values of their inputs.
+        signatures: signatures of all subterms but inputs.
+        world: evaluates the terms.
     """
     known: dict[Term, Value] = {}
     for term in terms:

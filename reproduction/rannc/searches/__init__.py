@@ -1,1 +1,1 @@
-"""The searches of RaNNC and GPipe, with which ours are compared."""
+"""The searches of RaNNC and GPipe, which are compared with ours."""

@@ -17,20 +17,20 @@ def gpipe(
     schedule: Schedule = "gpipe",
     numbers_of_stages: Sequence[int] = (2, 4, 8, 16),
 ) -> Pipeline:
-    """The fastest pipeline of equally many blocks and replicas for every stage.
+    """The fastest pipeline whose stages have equally many blocks and replicas.
 
-    As there is no automatic partitioning, the blocks of the problem are a model's layers, the
-    first and the last with what comes before and after. A number of stages must divide them and
-    the devices. Stages recompute. Of the numbers of microbatches (powers of two) the fastest is
-    taken, too.
+    GPipe has no automatic partitioning, so the blocks of the problem are a model's layers; the
+    first and the last block also have the operators before and after the layers. The number of
+    stages divides the blocks and the devices. Stages recompute. The number of microbatches is the
+    fastest power of two.
 
     Args:
         problem: the layers.
-        schedule: of the passes.
-        numbers_of_stages: that are tried; RaNNC's.
+        schedule: schedule of the passes.
+        numbers_of_stages: the numbers of stages that are tried; by default RaNNC's.
 
     Raises:
-        InfeasibleError: if none fits the memory.
+        InfeasibleError: if no pipeline fits the memory.
     """
     found = []
     for stages in numbers_of_stages:

@@ -18,7 +18,7 @@ __all__ = ["Solve", "Tables", "form_stage", "form_stage_dp"]
 
 Tables = dict[int, StageTable]
 Solve = Callable[[PipelineProblem, int, int, int, Schedule, Tables], "Pipeline | None"]
-"""`form_stage_dp`, or what takes its place."""
+"""`form_stage_dp` or a function that replaces it."""
 
 
 def form_stage(
@@ -26,13 +26,13 @@ def form_stage(
 ) -> Pipeline:
     """Algorithm 2: stages, replicas, microbatches and copies of the pipeline, aligned to machines.
 
-    The fewest machines for one copy of the pipeline that have room for the model, the fewest
-    stages on them, and of the numbers of microbatches (powers of two) the fastest.
+    A copy of the pipeline has the fewest machines that hold the model, and the fewest stages on
+    these. The number of microbatches is the fastest power of two.
 
     Args:
         problem: the blocks.
-        schedule: which says how many microbatches a stage holds.
-        solve: finds a given number of stages; `form_stage_dp` if left out.
+        schedule: determines how many microbatches a stage holds.
+        solve: finds a given number of stages; by default `form_stage_dp`.
 
     Raises:
         InfeasibleError: if no stages fit the memory.
@@ -68,24 +68,23 @@ def form_stage_dp(
     schedule: Schedule = "gpipe",
     tables: Tables | None = None,
 ) -> Pipeline | None:
-    """Algorithm 1: the stages of least longest forward plus longest backward time.
+    """Algorithm 1: the stages with the least sum of the longest forward and the longest backward
+    time.
 
-    State: (s, b, d), the first b blocks as s stages on d devices. Its value V is the sum of the
-    longest forward and the longest backward time so far; of several ways to it the least is kept.
-    (So it is exact where the two times have one order, as the paper's have; else the ways to a
-    state are not comparable by their sum alone. `tensoropt.pipeline.stages.frontier` is exact
-    always.) Stages recompute where there is more than one, as in section IV-A. The paper prunes
-    numbers of devices that had no solution for fewer blocks; here those states are skipped.
-    O(s b^2 d^2).
+    State: (s, b, d), the first b blocks as s stages on d devices. Its value is the sum of the
+    longest forward and the longest backward time so far; the least value of several ways is kept.
+    That is exact if both times order the ways alike, as in the paper. Otherwise the sum alone does
+    not order the ways; `tensoropt.pipeline.stages.frontier` is always exact. Two or more stages
+    recompute, as in section IV-A. The paper prunes numbers of devices without a solution for fewer
+    blocks; here those states are skipped. O(s b^2 d^2).
 
     Args:
-        problem: the blocks; the profile is asked for microbatches of the batch divided by copies
-            and microbatches.
-        stages: how many.
-        machines: of one copy of the pipeline.
-        microbatches: how many.
-        schedule: which says how many of them a stage holds.
-        tables: of stages without and with recomputation, by twice the microbatches, kept for the
+        problem: the blocks; a microbatch is the batch divided by copies and microbatches.
+        stages: number of stages.
+        machines: machines of one copy of the pipeline.
+        microbatches: number of microbatches.
+        schedule: determines how many microbatches a stage holds.
+        tables: tables of stages by twice the microbatches, plus 1 with recomputation; kept for the
             next number of stages.
 
     Returns:
@@ -134,8 +133,8 @@ def _form(
     machine: int,
     memory_limit: int,
 ) -> Int64Array:
-    """int64[stages + 1, blocks + 1, devices + 1, 3]: of each state the blocks and devices before
-    its last stage, and the row of that stage; -1 where there is no way."""
+    """int64[stages + 1, blocks + 1, devices + 1, 3]: for each state the blocks and devices
+    before its last stage, and the row of that stage; -1 if no way leads to the state."""
     stages, blocks = held.size, begin.shape[0]
     most = np.iinfo(np.int64).max
     shape = (stages + 1, blocks + 1, devices + 1)

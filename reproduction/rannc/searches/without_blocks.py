@@ -1,8 +1,8 @@
-"""Stages without blocks: RaNNC's variant that sums what atomic components cost (section IV-C).
+"""Stages without blocks: RaNNC's variant that sums the costs of atomic components (section IV-C).
 
-What components hold in common (tied tables, constants, tensors that several read, the memory in
-which they run) is summed as if each had its own, as it is when each is profiled alone. What a stage
-receives follows from the graph.
+Components may have tied tables, constants, tensors with several readers, and temporary memory in
+common. The sum counts these for each component, as if each were profiled alone. The tensors that a
+stage receives follow from the graph.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ __all__ = ["SummedProfile", "without_blocks"]
 
 
 def without_blocks(problem: PipelineProblem, schedule: Schedule = "gpipe") -> Pipeline:
-    """Algorithm 2 over atomic components, whose number is squared in its time.
+    """Algorithm 2 over atomic components; its time grows with the square of their number.
 
     Args:
-        problem: its blocks are the components, its profile a `SummedProfile`.
-        schedule: which says how many microbatches a stage holds.
+        problem: a problem whose blocks are the components and whose profile is a `SummedProfile`.
+        schedule: determines how many microbatches a stage holds.
 
     Raises:
         InfeasibleError: if no stages fit the memory by these sums.
-        OptionError: if the profile is another.
+        OptionError: if the profile is not a `SummedProfile`.
     """
     return form_stage(problem, schedule, _solve)
 
 
 class SummedProfile:
-    """The profile of consecutive components as the sum of theirs.
+    """The profile of consecutive components as the sum of their profiles.
 
     Args:
-        costs: of the components.
-        links: between stages and among replicas.
+        costs: costs of the components.
+        links: links between stages and among replicas.
     """
 
     def __init__(self, costs: AtomCosts, links: Links) -> None:
@@ -67,8 +67,8 @@ class SummedProfile:
         self._known: dict[int, Int64Array] = {}
 
     def sums(self, examples: int) -> Int64Array:
-        """int64[4, components + 1]: of the first so many, on so many examples each, forward and
-        backward time, and fixed and saved bytes."""
+        """int64[4, components + 1]: sums over the first components for a number of examples:
+        forward and backward time, and fixed and saved bytes."""
         if examples not in self._known:
             costs = self._costs
             forward, backward, transient = (each.copy() for each in costs.at(examples))
@@ -84,15 +84,15 @@ class SummedProfile:
         return self._known[examples]
 
     def boundaries(self, examples: int) -> Int64Array:
-        """int64[2, components + 2, 2]: bytes that cross before each, on and back, and how many
-        tensors these are."""
+        """int64[2, components + 2, 2]: bytes and numbers of tensors that cross each boundary,
+        forward and backward."""
         bytes_ = self._costs.part(self._crossing[..., 0], self._crossing[..., 1], examples)
         return np.stack([bytes_, self._crossing[..., 2]], axis=-1)
 
     def __call__(
         self, first: int, last: int, devices: int, microbatch: int, copies: int
     ) -> StagePoints | None:
-        """One point; see `tensoropt.pipeline.stages.points.Profile`."""
+        """The single point of a stage; see `tensoropt.pipeline.stages.points.Profile`."""
         if microbatch < devices:
             return None
         examples = -(-microbatch // devices)
@@ -189,9 +189,12 @@ def _form(
     memory_limit: int,
     again: bool,
 ) -> Int64Array:
-    """int64[stages + 1, components + 1, devices + 1, 2]: of each state the components and devices
-    before its last stage; -1 where there is no way. Sums only grow with a stage, so a stage that
-    is too long or too large ends the way to longer ones."""
+    """int64[stages + 1, components + 1, devices + 1, 2]: for each state the components and devices
+    before its last stage; -1 if no way leads to the state.
+
+    Sums only grow with a stage, so a stage that is too long or too large ends the loop over longer
+    stages.
+    """
     stages, blocks, devices = held.size, sums.shape[2] - 1, sums.shape[0] - 1
     most = np.iinfo(np.int64).max
     shape = (stages + 1, blocks + 1, devices + 1)

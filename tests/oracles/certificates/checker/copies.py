@@ -99,7 +99,7 @@ class Copies:
     def is_large_weight(self, operator: Operator, number: int) -> bool:
         """Whether an input is a variable with at least 1/256 of the bytes of all variables.
 
-        Such a copy counts at its reader although the backward pass does not read it.
+        Its copy counts at the reader although the backward pass does not read it.
         """
         size = self._sizes.get(self._viewed(operator.inputs[number])[0].operator)
         return size is not None and 256 * size >= sum(self._sizes.values())
