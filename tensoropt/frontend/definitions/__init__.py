@@ -1,1 +1,1 @@
-"""Nodes of a GraphDef: finding nodes, and replacing several by one kernel."""
+"""Nodes of a GraphDef: finding and renaming nodes, and replacing several by one kernel."""

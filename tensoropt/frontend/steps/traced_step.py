@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,20 +13,21 @@ import tensorflow as tf
 
 from tensoropt.errors import GraphError, TensorOptError
 from tensoropt.frontend.definitions.fused_updates import fuse_updates
-from tensoropt.frontend.definitions.nodes import needed_by
+from tensoropt.frontend.definitions.own_gradients import pass_to_gradients
+from tensoropt.frontend.definitions.script_nodes import (
+    leave_out,
+    number_functions,
+    rename,
+    separate,
+)
+from tensoropt.frontend.definitions.trace_checks import check_loops, check_python
 from tensoropt.frontend.inputs.shapes import note_examples
 from tensoropt.frontend.inputs.step_arguments import Held
 from tensoropt.frontend.job.eager_copies import updates_allowed
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
-from tensoropt.frontend.steps.own_gradients import has_own_gradient, pass_to_gradients
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
 from tensoropt.frontend.steps.traced_loops import loops_as_functions
 from tensoropt.frontend.steps.traced_variables import CreatedVariables, all_variables
-from tensoropt.graph.from_tensorflow import (
-    GRADIENT_ATTRIBUTE,
-    STANDS_FOR,
-    references,
-)
 from tensoropt.tensorflow_private import func_graph, nest
 
 __all__ = ["Captured", "TracedStep", "own_error", "traced_step"]
@@ -200,34 +200,26 @@ def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
 def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> TracedStep:
     """The step of a function's graph; captured variables become variables of the new graph."""
     definition = traced.as_graph_def()
-    _check_python(definition)
+    check_python(definition)
     names = {node.name for node in definition.node}
     with traced.as_default():  # handles that are looked up in a graph are captured and not read
         variables = {id(variable.handle): variable for variable in traced.variables}
     graph = tf.Graph()
-    mapped: dict[str, tf.Tensor] = {}
-    handles: list[tuple[tf.Variable, tf.Tensor, str]] = []
     lookups, looked_up = lookups_of(traced, variables), list[str]()
     with graph.as_default():
-        for external, internal in traced.captures:
-            if id(external) in variables:
-                handle = _variable(variables[id(external)], names)
-                handles.append((variables[id(external)], handle, internal.name))
-                mapped[internal.name] = handle
-            elif external.dtype not in (tf.resource, tf.variant):
-                mapped[internal.name] = tf.constant(external.numpy())
+        mapped, handles = _stand_ins(traced, variables, names)
         for name, spec in lookups.outputs.items():
             given = tf.compat.v1.placeholder(spec.dtype, spec.shape, name="looked_up")
             looked_up.append(given.op.name)
             mapped[name] = given
-        _leave_out(definition, lookups.nodes)
+        leave_out(definition, lookups.nodes)
         by = pass_to_gradients(definition, traced)
         fuse_updates(definition, traced)
-        _separate(definition)
-        _number_functions(definition)
-        _rename(definition, {name: tensor.name for name, tensor in mapped.items()})
+        separate(definition)
+        number_functions(definition)
+        rename(definition, {name: tensor.name for name, tensor in mapped.items()})
         tf.import_graph_def(definition, input_map=mapped, name="")
-        _check_loops(graph, by)
+        check_loops(graph, by)
         captured = tuple(_captured(traced, *handle) for handle in handles)
     captures = {id(internal) for _, internal in traced.captures}
 
@@ -264,6 +256,32 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
     )
 
 
+def _stand_ins(
+    traced: func_graph.FuncGraph, variables: Mapping[int, tf.Variable], names: set[str]
+) -> tuple[dict[str, tf.Tensor], list[tuple[tf.Variable, tf.Tensor, str]]]:
+    """Tensors of the default graph for what a function captures.
+
+    Args:
+        traced: the function's graph.
+        variables: the variables that it captures, by the `id` of their handles.
+        names: names of the graph's nodes.
+
+    Returns:
+        The tensors by the names of captures; for each variable itself, its handle in the default
+        graph and the capture's name.
+    """
+    mapped: dict[str, tf.Tensor] = {}
+    handles: list[tuple[tf.Variable, tf.Tensor, str]] = []
+    for external, internal in traced.captures:
+        if id(external) in variables:
+            handle = _variable(variables[id(external)], names)
+            handles.append((variables[id(external)], handle, internal.name))
+            mapped[internal.name] = handle
+        elif external.dtype not in (tf.resource, tf.variant):
+            mapped[internal.name] = tf.constant(external.numpy())
+    return mapped, handles
+
+
 def _note_examples(
     graph: tf.Graph,
     inputs: Sequence[str | None],
@@ -279,15 +297,6 @@ def _note_examples(
     names = [name for name, has in zip(inputs, has_examples, strict=True) if has and name]
     extents = {extent(name) for name in names}
     note_examples(graph, [*names, *(name for name in looked_up if extent(name) in extents)])
-
-
-def _leave_out(definition: Any, nodes: frozenset[str]) -> None:
-    """Remove the control inputs from the part of the step that runs before it."""
-    for node in definition.node:
-        kept = [source for source in node.input if not (source[0] == "^" and source[1:] in nodes)]
-        if len(kept) < len(node.input):
-            del node.input[:]
-            node.input.extend(kept)
 
 
 def _variable(variable: tf.Variable, taken: set[str]) -> tf.Tensor:
@@ -327,134 +336,3 @@ def _captured(
         given.op.name,
         is_written,
     )
-
-
-def _check_python(definition: Any) -> None:
-    """Refuse operators that call Python, because their Python functions end with the trace.
-
-    Raises:
-        GraphError: if the step has such an operator.
-    """
-    nodes = [*definition.node]
-    nodes += [node for function in definition.library.function for node in function.node_def]
-    for node in nodes:
-        if node.op in ("EagerPyFunc", "PyFunc", "PyFuncStateless"):
-            raise GraphError(
-                "a step consists of operators of TensorFlow. Got one that calls Python, "
-                f"{node.name!r} of type {node.op}, as of tf.py_function and tf.numpy_function; "
-                "use TensorFlow's operators instead, or process the data before the step."
-            )
-
-
-def _check_loops(graph: tf.Graph, by: Mapping[str, Sequence[int]]) -> None:
-    """Refuse gradients through loops that are not functions.
-
-    The gradient of such a loop adds inputs to the loop, which must come before the control inputs
-    of the loop; the program of every rank adds both.
-
-    Args:
-        graph: the step's graph.
-        by: for operators with a gradient of their own, the inputs that it differentiates by.
-
-    Raises:
-        GraphError: if a gradient passes through a loop.
-    """
-    records = [
-        json.loads(operation.get_attr(GRADIENT_ATTRIBUTE))
-        for operation in graph.get_operations()
-        if operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr
-    ]
-    losses = {name.partition(":")[0] for record in records for name in record["ys"]}
-    waiting, seen = [graph.get_operation_by_name(name) for name in sorted(losses)], set(losses)
-    while waiting:
-        operation = waiting.pop()
-        inputs = operation.inputs
-        if operation.name in by:
-            inputs = [inputs[number] for number in by[operation.name]]
-        before = [tensor.op for tensor in inputs if tensor.op.name not in seen]
-        seen.update(operation.name for operation in before)
-        waiting += before
-        if operation.type in ("While", "StatelessWhile"):
-            raise GraphError(
-                "a step differentiates loops that pass tensors of known shapes from one turn to "
-                f"the next. Got {operation.name!r}, a loop over another structure or inside a "
-                "function of TensorFlow, as tf.nn.ctc_loss has one; unroll the loop (a Python "
-                "loop over a range), or collect its results in a tf.TensorArray of a known size "
-                "and element_shape."
-            )
-
-
-def _number_functions(definition: Any) -> None:
-    """Name functions by numbers, because TensorFlow's names of functions differ between ranks."""
-    known = {item.signature.name: item for item in definition.library.function}
-    names: dict[str, str] = {}
-    waiting = list(definition.node)[::-1]
-    while waiting:
-        node = waiting.pop()
-        for reference in references(node.attr):
-            name = reference.name
-            if name in known and name not in names:
-                names[name] = f"function_{len(names)}"
-                waiting += list(known[name].node_def)[::-1]
-            reference.name = names.get(name, name)
-    for name, function in known.items():
-        function.signature.name = names.get(name, name)
-
-
-def _separate(definition: Any) -> None:
-    """Replace each IdentityN by one Identity for each tensor.
-
-    An optimizer of Keras passes all gradients through one IdentityN, with which a plan could not
-    split one gradient in another way than the next. An IdentityN with a gradient of its own stays
-    if a loss depends on it.
-    """
-    nodes = {node.name: node for node in definition.node}
-    losses = [name for node in definition.node for name in _record(node).get("ys", ())]
-    before = needed_by(nodes, losses)
-    renamed: dict[str, list[str]] = {}
-    for node in [node for node in definition.node if node.op == "IdentityN"]:
-        if node.name in before and has_own_gradient(node):
-            continue
-        types = list(node.attr["T"].list.type)
-        controls = [source for source in node.input if source.startswith("^")]
-        parts = [f"{node.name}/{number}" for number in range(len(types))]
-        for number, (kind, value) in enumerate(zip(types, node.input, strict=False)):
-            one = definition.node.add(op="Identity", name=parts[number], input=[value, *controls])
-            one.attr["T"].type = kind
-            one.attr[STANDS_FOR].s = f"{node.name}:{number}".encode()
-        renamed[node.name] = parts
-    for node in definition.node:
-        inputs: list[str] = []
-        for source in node.input:
-            name, _, number = source.lstrip("^").partition(":")
-            if name not in renamed:
-                inputs.append(source)
-            elif source.startswith("^"):
-                inputs.extend(f"^{part}" for part in renamed[name])
-            else:
-                inputs.append(renamed[name][int(number or 0)])
-        if inputs != list(node.input):
-            del node.input[:]
-            node.input.extend(inputs)
-    for node in [nodes[name] for name in renamed]:
-        definition.node.remove(node)
-
-
-def _record(node: Any) -> dict[str, Any]:
-    """The record of a gradient operator; empty for other operators."""
-    record: dict[str, Any] = {}
-    if GRADIENT_ATTRIBUTE in node.attr:
-        record = json.loads(node.attr[GRADIENT_ATTRIBUTE].s)
-    return record
-
-
-def _rename(definition: Any, names: Mapping[str, str]) -> None:
-    """Replace names of mapped tensors in the records of gradients by those of the new graph."""
-    for node in definition.node:
-        record = _record(node)
-        if not record:
-            continue
-        record["x"] = names.get(record["x"], record["x"])
-        for key in ("ys", "grad_ys", "stop_gradients"):
-            record[key] = [names.get(name, name) for name in record[key]]
-        node.attr[GRADIENT_ATTRIBUTE].s = json.dumps(record, sort_keys=True).encode()
