@@ -13,24 +13,24 @@ SAME_TIME = 0.03
 of about this size (docs/costs.md)."""
 
 
-def compared_with(devices: int, nanoseconds: int, others: Sequence[tuple[int, int | None]]) -> str:
+def compared_with(devices: int, nanoseconds: int, times: Sequence[tuple[int, int | None]]) -> str:
     """The comparison of a plan with fewer devices, in words; empty if nothing is known.
 
     Args:
         devices: the plan's number of devices.
         nanoseconds: the predicted time of the plan's step.
-        others: (devices, time of a step there), None for a time if the step does not fit.
+        times: (devices, time of a step there); a time is None if the step does not fit.
     """
-    known = dict(others)
-    if not known:
+    time_on = dict(times)
+    if not time_on:
         return ""
-    alone = known.get(1)
+    alone = time_on.get(1)
     phrases = []
     if alone is not None:
         phrases.append(f"{alone / 1e6:.3f} ms on one device")
-    elif 1 in known:
+    elif 1 in time_on:
         phrases.append("does not fit one device")
-    fitting = {count: time for count, time in known.items() if time is not None}
+    fitting = {count: time for count, time in time_on.items() if time is not None}
     best = min(fitting, key=fitting.__getitem__, default=devices)
     if best == devices or nanoseconds <= (1 + SAME_TIME) * fitting[best]:
         if alone is not None and alone <= (1 + SAME_TIME) * nanoseconds:

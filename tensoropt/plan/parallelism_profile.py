@@ -105,8 +105,8 @@ class ParallelismProfile:
         """
         if not point.time_seconds:
             return None
-        alike = [each for each in self if each.memory_limit_bytes == point.memory_limit_bytes]
-        slowest = next(point.time_seconds for point in alike if point.time_seconds)
+        same_limit = [p for p in self if p.memory_limit_bytes == point.memory_limit_bytes]
+        slowest = next(other.time_seconds for other in same_limit if other.time_seconds)
         return slowest / point.time_seconds
 
     def to_json(self) -> dict[str, Any]:

@@ -203,7 +203,7 @@ class Plan:
 
     def runs_as(self, other: Plan) -> bool:
         """Whether another plan of the same step runs it in the same way."""
-        own_step, other_step = (
+        this_step, other_step = (
             (
                 plan.configurations,
                 plan.microbatches,
@@ -213,7 +213,7 @@ class Plan:
             )
             for plan in (self, other)
         )
-        return own_step == other_step
+        return this_step == other_step
 
     @property
     def stage_of(self) -> dict[str, int]:

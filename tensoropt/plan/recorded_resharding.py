@@ -18,11 +18,10 @@ __all__ = ["RecordedResharding", "ReshardingInFile"]
 
 @dataclass(frozen=True, slots=True)
 class RecordedResharding:
-    """The steps of every edge with this tensor shape and these two layouts.
+    """The steps of all reshardings with the same tensor shape and the same two layouts.
 
-    An edge, from a tensor to a reader, is resharded from the layout in which the tensor is computed
-    to the layout in which it is read, and its gradient the other way. Edges that agree in this have
-    the same steps, which are recorded once.
+    An edge leads from a tensor to a reader. The tensor is resharded from the layout in which it is
+    computed to the layout in which it is read; its gradient is resharded the other way.
 
     Attributes:
         shape: shape of the whole tensor.

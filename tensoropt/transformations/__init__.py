@@ -1,1 +1,1 @@
-"""Transformations of a step's graph: rewriting, microbatches, stages."""
+"""Transformations of a step's graph: substitutions, microbatches and stages."""

@@ -245,7 +245,7 @@ def test_stages_and_copies_over_machines_train_as_one_device(
             GraphError,
             "divides into microbatches",
             "3 microbatches",
-            "multiple of these",
+            "multiple of 3",
             {"pipeline": 2, "microbatches": 3},
         ),
         (

@@ -12,7 +12,7 @@ from tensoropt.pipeline.branches.divisions import Divisions, Side, Work
 from tensoropt.pipeline.branches.forks import Fork, forked, sharing_together
 from tensoropt.pipeline.branches.side_by_side import blocks_of, in_order
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
-from tensoropt.transformations.staged.schedule import Part, SharedCores, simulated_side_by_side
+from tensoropt.transformations.staged.schedule import SharedCores, StagePart, simulated_side_by_side
 
 Edges = list[tuple[int, int]]
 
@@ -72,11 +72,11 @@ def test_branches_that_share_a_state_are_together_too() -> None:
 
 def parts_of(
     sides: tuple[Side, ...], edges: Edges, work: Work, components: int
-) -> list[list[Part]]:
+) -> list[list[StagePart]]:
     """The parts of stages that go forward alone."""
     block = blocks_of(sides, components)
     numbers = [(stage, n) for stage, side in enumerate(sides) for n in range(len(side.pieces))]
-    found: list[list[Part]] = []
+    found: list[list[StagePart]] = []
     for stage, side in enumerate(sides):
         found.append([])
         for number, piece in enumerate(side.pieces):
@@ -84,7 +84,7 @@ def parts_of(
             needs = {numbers[block[a]] for a, b in edges if block[b] == own}
             needs = {each for each in needs if each[0] != stage}
             time = round(work.of(piece, side.devices))
-            found[-1].append(Part(time, 0, tuple(sorted(needs))))
+            found[-1].append(StagePart(time, 0, tuple(sorted(needs))))
     return found
 
 
@@ -152,8 +152,8 @@ def stage(forward: int, backward: int, once: int) -> Stage:
 def test_a_step_waits_for_the_longer_side_each_way(first: Stage, time: int) -> None:
     """30 and 50 forward, then 10 and 20 of the rest, back 70 and 60; and what comes once."""
     parts = [
-        [Part(first.forward, first.backward)],
-        [Part(50, 60), Part(10, 20, ((0, 0),))],
+        [StagePart(first.forward, first.backward)],
+        [StagePart(50, 60), StagePart(10, 20, ((0, 0),))],
     ]
     pipeline = Pipeline.side_by_side((first, stage(60, 80, 8)), parts)
     assert (pipeline.time, pipeline.memory) == (time, 5)
@@ -162,7 +162,7 @@ def test_a_step_waits_for_the_longer_side_each_way(first: Stage, time: int) -> N
 
 
 def test_stages_that_share_a_core_are_faster_where_others_wait() -> None:
-    parts = [[Part(30, 70)], [Part(50, 60), Part(10, 20, ((0, 0),))]]
+    parts = [[StagePart(30, 70)], [StagePart(50, 60), StagePart(10, 20, ((0, 0),))]]
     alone = simulated_side_by_side(parts, (0, 0), SharedCores(1, (1, 1)))
     # Times are those of two devices on one core; one alone is twice as fast.
     assert alone == 30 + 20 / 2 + (10 + 20) / 2 + 60 + 10 / 2
@@ -171,8 +171,8 @@ def test_stages_that_share_a_core_are_faster_where_others_wait() -> None:
 def test_a_stage_waits_for_the_parts_that_it_reads_alone() -> None:
     """A stem of 5 that both branches read; the second stage does not wait for the first's 40."""
     parts = [
-        [Part(5, 6), Part(40, 50)],
-        [Part(20, 30, ((0, 0),)), Part(7, 8, ((0, 1),))],
+        [StagePart(5, 6), StagePart(40, 50)],
+        [StagePart(20, 30, ((0, 0),)), StagePart(7, 8, ((0, 1),))],
     ]
     # Forward 5, then 40 beside 20, then 7; back 8, then 50 beside 30, then 6.
     assert simulated_side_by_side(parts, (0, 0)) == 5 + 40 + 7 + 8 + 50 + 6

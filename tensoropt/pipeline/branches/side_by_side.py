@@ -15,7 +15,7 @@ from tensoropt.pipeline.split.profile import SplitProfile
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.table import stage_of, stage_rows
 from tensoropt.search.pareto.reduce import reduce_points
-from tensoropt.transformations.staged.schedule import Part
+from tensoropt.transformations.staged.schedule import StagePart
 
 __all__ = ["blocks_of", "in_order", "pipelines_side_by_side"]
 
@@ -124,7 +124,7 @@ def _parts(
     stage: Stage,
     numbers: Sequence[tuple[int, int]],
     crossing: Sequence[tuple[int, int]],
-) -> list[Part]:
+) -> list[StagePart]:
     """Return the parts of a stage, one for each of its blocks.
 
     The time to send values is counted with the first part that another stage reads. The time to
@@ -151,7 +151,7 @@ def _parts(
     times[(read or [stage.last])[0] - stage.first][0] += sending[0]
     times[(reading or [stage.first])[-1] - stage.first][1] += sending[1]
     return [
-        Part(
+        StagePart(
             max(0, int(forward)),
             max(0, int(backward)),
             tuple(sorted({numbers[source] for source, target in crossing if target == block})),

@@ -10,9 +10,9 @@ from tensoropt.errors import OptionError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.points import Profile
 from tensoropt.transformations.staged.schedule import (
-    Part,
     Schedule,
     SharedCores,
+    StagePart,
     simulated_side_by_side,
     simulated_step,
     step_nanoseconds,
@@ -101,7 +101,7 @@ class Pipeline:
     schedule: Schedule
     time: int
     memory: int
-    parts: tuple[tuple[Part, ...], ...] = ()
+    parts: tuple[tuple[StagePart, ...], ...] = ()
 
     @classmethod
     def of(
@@ -114,7 +114,9 @@ class Pipeline:
         return cls(tuple(stages), copies, microbatches, schedule, time, memory)
 
     @classmethod
-    def side_by_side(cls, stages: Sequence[Stage], parts: Sequence[Sequence[Part]]) -> Pipeline:
+    def side_by_side(
+        cls, stages: Sequence[Stage], parts: Sequence[Sequence[StagePart]]
+    ) -> Pipeline:
         """Return the pipeline of stages whose parts run at the same time where they can.
 
         Args:

@@ -28,7 +28,7 @@ from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.search.pareto.frontier import EndedBy, Frontier
 from tensoropt.transformations.rewritten.application import Rewrite, rewritten
-from tensoropt.transformations.staged.schedule import Part, Schedule
+from tensoropt.transformations.staged.schedule import Schedule, StagePart
 
 __all__ = ["KeptOffer", "kept_offer", "offer_of"]
 
@@ -88,7 +88,7 @@ class _Pipeline:
     schedule: Schedule
     time: Natural
     memory: Natural
-    parts: tuple[tuple[Part, ...], ...]
+    parts: tuple[tuple[StagePart, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 The graph has, in this order: operators that do not depend on the microbatch, and the gradient that
 arrives at each microbatch; each microbatch, forward and backward, after the one before it; the sums
 and values of the whole step; the gradients by the tensors that microbatches read; and the operators
-of the script that follow them. All of them are ordinary operators, so that a strategy lays them out
+of the script that follow them. All of them are ordinary operators: a strategy gives them layouts,
 and they are emitted as in any other step.
 """
 
@@ -100,22 +100,23 @@ class Accumulation:
         """
         call = self._cut.calls[number]
         prefix = f"upstream_{number}"
-        at: dict[TensorName, TensorName] = {}
+        at_zero: dict[TensorName, TensorName] = {}
 
         def zeros(tensor: TensorName) -> TensorName:
-            if tensor not in at:
+            if tensor not in at_zero:
                 spec = self._whole.spec(tensor)
                 name = f"{prefix}/{tensor.operator}_{tensor.index}"
-                at[tensor] = self._step.constant(name, np.zeros(spec.shape, spec.dtype), spec.dtype)
-            return at[tensor]
+                value = np.zeros(spec.shape, spec.dtype)
+                at_zero[tensor] = self._step.constant(name, value, spec.dtype)
+            return at_zero[tensor]
 
         for end in call.ends:
             zeros(end)
         for name in call.path:
             operator = self._whole[name]
             inputs = tuple(
-                at[tensor]
-                if tensor in at
+                at_zero[tensor]
+                if tensor in at_zero
                 else tensor
                 if tensor.operator in self._step.operators
                 else zeros(tensor)
@@ -130,16 +131,16 @@ class Accumulation:
             )
             self._step.add(copied)
             for n in range(len(operator.outputs)):
-                at[TensorName(name, n)] = TensorName(copied.name, n)
+                at_zero[TensorName(name, n)] = TensorName(copied.name, n)
         pairs = zip(call.tag.ys, call.tag.grad_ys, strict=True)
-        ys = [(at[y], grad_y) for y, grad_y in pairs if y in at]
+        ys = [(at_zero[y], grad_y) for y, grad_y in pairs if y in at_zero]
         call_number, self._next_call = self._next_call, self._next_call + 1
         return {
             end: self._step.gradient(
                 f"{prefix}/gradient/{end.operator}_{end.index}",
                 call_number,
                 ys,
-                at[end],
+                at_zero[end],
                 TensorSpec(self._whole.spec(end).shape, self._whole.spec(end).dtype),
             )
             for end in call.ends

@@ -1,7 +1,8 @@
-"""Operators whose gradient by some inputs does not depend on these inputs.
+"""Operators that are affine in some of their inputs: the gradient does not depend on these inputs.
 
-A loss is computed from sums over the batch, which exist only after the last microbatch. Their
-gradients are needed before the first one. So the loss must be affine in these sums.
+A loss is computed from sums over the batch, which exist only after the last microbatch. But the
+gradients by these sums are needed before the first microbatch. So the loss has to be affine in the
+sums.
 """
 
 from __future__ import annotations

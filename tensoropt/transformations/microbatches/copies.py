@@ -27,13 +27,14 @@ class Copies:
 
     Args:
         cut: the division of the step into microbatches.
-        step: the graph that gets the operators; it has the operators that are computed before.
+        step: the graph to which the operators are added. It already has the operators that run
+            before the first microbatch.
         alike: gives keys of inputs that can share one read, see `Alike`.
 
     Attributes:
         read_in: for each boundary, the calls of ``tf.gradients`` whose gradients flow to it.
         origins: for each boundary, the tensor of the script that is read there.
-        gate: name of the operator that the next copies wait for; empty for none.
+        gate: name of the operator for which the next copies wait; empty for none.
     """
 
     def __init__(self, cut: BatchCut, step: StepGraph, alike: Alike) -> None:

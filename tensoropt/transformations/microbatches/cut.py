@@ -74,6 +74,8 @@ def _with_known_shapes(graph: Graph) -> Graph:
 
 
 class _Cutter:
+    """The work of `cut_along_batch`, on one graph."""
+
     def __init__(self, graph: Graph, batch_inputs: frozenset[str], microbatches: int) -> None:
         self._graph = _with_known_shapes(graph)
         self._count = microbatches
@@ -101,16 +103,18 @@ class _Cutter:
         shapes = ", ".join(f"{op.name!r} of {list(op.outputs[0].shape)}" for op in fed) or "none"
         if len(sizes) != 1 or not all(sizes):
             raise GraphError(
-                f"a step that is cut into microbatches is fed examples, equally many everywhere. "
-                f"Got {shapes}."
+                "a step that is cut into microbatches is fed by placeholders that have the same "
+                f"number of examples. Got {shapes}."
             )
         if next(iter(sizes))[0] % self._count:
             raise GraphError(
-                f"a batch divides into microbatches of equally many examples. Got {shapes} for "
-                f"{self._count} microbatches; take a batch that is a multiple of these."
+                "a batch divides into microbatches with the same number of examples. Got "
+                f"{shapes} for {self._count} microbatches; take a batch that is a multiple of "
+                f"{self._count}."
             )
 
     def cut(self) -> BatchCut:
+        """The result of `cut_along_batch`."""
         tags = {op.gradient.call: op.gradient for op in self._graph if op.gradient is not None}
         calls, early = {}, set()
         for number, tag in tags.items():
@@ -152,7 +156,7 @@ class _Cutter:
             self._changing.add(name)
         read = {tensor.operator for tensor in operator.inputs}
         if self._depends.isdisjoint(read) and name not in self._changing:
-            return  # it may have control inputs from the batch, which then are computed before
+            return  # operators of the batch among its control inputs then run early, too
         self._depends.add(name)
         index = self._index(operator)
         if isinstance(index, str):
@@ -279,6 +283,7 @@ class _Cutter:
                     wanted.setdefault(operator.inputs[number], set()).add(of_dims.index(index))
 
     def _is_drawn_in_parts(self, operator: Operator, index: int) -> bool:
+        """Whether microbatches can draw parts of a random tensor along an index."""
         derivation = self._derivations[operator.name]
         cut_index = derivation.indices[index]
         if cut_index.reducer is not None or operator.mutates:

@@ -1,7 +1,8 @@
-"""Operators and tensors of one microbatch, which is a part of the batch as a shard is.
+"""The operators of one microbatch, with their local shapes, operands and attributes.
 
-Operands and attributes that describe the whole tensor (Reshape's shape) are adapted to the part. A
-mean over some examples is a share of the mean over all examples, after a division.
+A microbatch is a shard of the batch. Operands and attributes that describe the whole tensor (the
+shape of a Reshape) are adapted to the shard. The mean over its examples, divided by the number of
+microbatches, is its share of the mean over all examples.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def operator_of_one(
 ) -> tuple[Operator, dict[int | str, Any]]:
     """An operator on the examples of one microbatch, and its changed operands and attributes.
 
-    The latter replace the script's, see `local_form`.
+    The changed operands and attributes replace those of the script, see `local_form`.
     """
     local: dict[int | str, Any] = {}
     if cut.microbatches == 1:
@@ -76,7 +77,7 @@ def part_of(spec: TensorSpec, dim: int, microbatches: int) -> TensorSpec:
 
 
 def scale(cut: BatchCut, tensor: TensorName) -> float:
-    """The factor of the microbatches' shares of a tensor in their sum."""
+    """The factor of each microbatch's tensor in the sum that is the tensor of the whole batch."""
     name, index = tensor.operator, cut.indices[tensor.operator]
     if index is None:
         return 1.0

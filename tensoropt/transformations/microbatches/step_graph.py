@@ -15,9 +15,9 @@ MICROBATCH = "_microbatch"
 number of the microbatch, the number of microbatches)."""
 
 BOUNDARY = "MicrobatchBoundary"
-"""A read of a tensor that is computed once, by operators of microbatches. Attribute ``reader``: one
-of these operators, and the number of its input; ``dim``: the dimension along which they read parts,
-or None."""
+"""The tensor that operators of all microbatches read in place of one that is computed once.
+Attribute ``reader``: one of these operators, and the number of its input; ``dim``: the dimension
+along which they read parts, or None."""
 PART = "MicrobatchPart"
 """A microbatch's part of a tensor, times ``scale``: part ``number`` of ``count`` along ``dim``, or
 the whole tensor. ``boundary``: the boundary whose part it is; None for a gradient."""

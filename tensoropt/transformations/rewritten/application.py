@@ -186,21 +186,21 @@ def named_in_tags(graph: Graph) -> frozenset[str]:
 def _replaced(
     graph: Graph,
     new: Mapping[str, Operator],
-    by: Mapping[TensorName, TensorName],
+    replacements: Mapping[TensorName, TensorName],
     roots: Collection[str],
 ) -> Graph | None:
-    """A graph in which tensors are replaced by others; None if that makes a cycle.
+    """A graph in which replacements are read in place of other tensors; None if it has a cycle.
 
     A root whose output is replaced becomes an Identity of the new tensor.
     """
     operators: dict[str, Operator] = {}
-    waits = {old.operator: new_tensor.operator for old, new_tensor in by.items()}
+    waits = {old.operator: new_tensor.operator for old, new_tensor in replacements.items()}
     waiting = dict(new)
     for name, operator in graph.operators.items():
         if name in waits and name in roots and len(operator.outputs) == 1:
-            changed = _alias(operator, by[TensorName(name, 0)])
+            changed = _alias(operator, replacements[TensorName(name, 0)])
         elif any(before in waits for before in operator.predecessors):
-            changed = _reading(operator, by, waits)
+            changed = _with_replaced_reads(operator, replacements, waits)
         else:
             operators[name] = operator
             continue
@@ -226,10 +226,10 @@ def _alias(operator: Operator, tensor: TensorName) -> Operator:
     )
 
 
-def _reading(
-    operator: Operator, by: Mapping[TensorName, TensorName], waits: Mapping[str, str]
+def _with_replaced_reads(
+    operator: Operator, replacements: Mapping[TensorName, TensorName], waits: Mapping[str, str]
 ) -> Operator:
-    inputs = tuple(by.get(tensor, tensor) for tensor in operator.inputs)
+    inputs = tuple(replacements.get(tensor, tensor) for tensor in operator.inputs)
     controls = tuple(waits.get(name, name) for name in operator.control_inputs)
     if inputs == operator.inputs and controls == operator.control_inputs:
         return operator

@@ -35,10 +35,10 @@ def join_nested(graph: Graph, roots: Collection[str]) -> Graph:
     ):
         return graph
     uses = Counter(t for operator in graph for t in operator.inputs)
-    by: dict[TensorName, TensorName] = {}
+    replacements: dict[TensorName, TensorName] = {}
     operators: dict[str, Operator] = {}
     for name, operator in graph.operators.items():
-        inputs = tuple(by.get(tensor, tensor) for tensor in operator.inputs)
+        inputs = tuple(replacements.get(tensor, tensor) for tensor in operator.inputs)
         changed = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
         if changed.synthetic and changed.type == "ConcatV2":
             changed = _flat_concat(operators, changed, uses)
@@ -48,12 +48,12 @@ def join_nested(graph: Graph, roots: Collection[str]) -> Graph:
             merged = _flat_split(operators, changed, uses[operator.inputs[0]])
             if merged is not None:
                 operators[merged.name] = merged
-                _renumber(by, operators, graph[merged.name], changed)
+                _renumber(replacements, operators, graph[merged.name], changed)
                 continue
         operators[name] = changed
     if (
         len(operators) == len(graph)
-        and not by
+        and not replacements
         and all(operators[name] is graph[name] for name in operators)
     ):
         return graph
@@ -75,12 +75,15 @@ def merge_equal(graph: Graph, roots: Collection[str]) -> Graph:
     if all(kinds[type_] < 2 for type_ in _MERGED):
         return graph
     first: dict[Hashable, str] = {}
-    by: dict[str, str] = {}
+    replacements: dict[str, str] = {}
     operators: dict[str, Operator] = {}
     for name, operator in graph.operators.items():
         changed = operator
-        if by and any(tensor.operator in by for tensor in operator.inputs):
-            inputs = (TensorName(by.get(t.operator, t.operator), t.index) for t in operator.inputs)
+        if replacements and any(tensor.operator in replacements for tensor in operator.inputs):
+            inputs = (
+                TensorName(replacements.get(t.operator, t.operator), t.index)
+                for t in operator.inputs
+            )
             changed = replace(operator, inputs=tuple(inputs))
         operators[name] = changed
         if changed.synthetic and changed.inputs and name not in roots and changed.type in _MERGED:
@@ -91,8 +94,8 @@ def merge_equal(graph: Graph, roots: Collection[str]) -> Graph:
             attributes = tuple(sorted(changed.attributes.items()))
             key = changed.type, values, attributes, changed.control_inputs
             if first.setdefault(key, name) != name:
-                by[name] = first[key]
-    merged = needed(operators, roots) if by else graph
+                replacements[name] = first[key]
+    merged = needed(operators, roots) if replacements else graph
     assert merged is not None, "equal operators have the same inputs"
     return merged
 
@@ -180,7 +183,7 @@ def _flat_split(
 
 
 def _renumber(
-    by: dict[TensorName, TensorName],
+    replacements: dict[TensorName, TensorName],
     operators: dict[str, Operator],
     before: Operator,
     inner: Operator,
@@ -188,7 +191,7 @@ def _renumber(
     """Let readers of parts read the outputs of the joined split.
 
     Args:
-        by: the new name of each renamed tensor of the graph; changed.
+        replacements: the new name of each renamed tensor of the graph; changed.
         operators: the new operators so far, with the joined split; changed.
         before: the split as it is in the graph.
         inner: the split of one of its parts, ``inner.inputs[0]``.
@@ -206,11 +209,11 @@ def _renumber(
         if inputs != operator.inputs:
             operators[name] = replace(operator, inputs=inputs)
     for number in range(len(before.outputs)):
-        by.setdefault(TensorName(outer, number), TensorName(outer, number))
-    for old in by:
-        by[old] = moved(by[old])
+        replacements.setdefault(TensorName(outer, number), TensorName(outer, number))
+    for old in replacements:
+        replacements[old] = moved(replacements[old])
     for number in range(len(inner.outputs)):
-        by[TensorName(inner.name, number)] = TensorName(outer, part + number)
+        replacements[TensorName(inner.name, number)] = TensorName(outer, part + number)
 
 
 def _value(operator: Operator, number: int) -> int:

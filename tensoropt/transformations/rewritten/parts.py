@@ -1,10 +1,12 @@
 """Tensors that could be added to a graph: parts of concatenations and splits, operands of products.
 
-A term concatenates two tensors. A concatenation of five tensors is one of the first two and the
-other three, which are not tensors of the graph. They get names here, which determine the operators
-that compute them. `with_tensors` adds these operators to a graph if a substitution reads them.
+A term concatenates two tensors. So a concatenation of five tensors matches, for example, as that of
+the first two and the last three. These two joined tensors are not in the graph. The names that they
+get here determine the operators that compute them. `with_tensors` adds these operators to a graph
+if a substitution reads them.
+
 ====================  ==========================================================================
-``c/inputs_i_j:0``    inputs i to j - 1 of the concatenation ``c``, which may be such a part, too
+``c/inputs_i_j:0``    inputs i to j - 1 of the concatenation ``c``, which may itself be such a part
 ``s/outputs_i_j:n``   outputs i to j - 1 of the split ``s``, as one tensor; n is 0 if i is 0, else 1
 ``p/operand_n:0``     input n of the product ``p``, transposed as ``p`` reads it; for a depthwise
                       convolution, its filters with three dimensions

@@ -1,4 +1,4 @@
-"""Construction of terms from operators of a logical graph: `rewritten.views`, inverted."""
+"""Construction of the operators that compute a term: the inverse of `rewritten.views`."""
 
 from __future__ import annotations
 
@@ -166,9 +166,9 @@ class TermBuilder:
 
 
 def _like(graph: Graph, type_: str, attributes: Mapping[str, Any]) -> Mapping[str, object]:
-    """The attributes of an operator of this type in the graph that has the args ones, if any.
+    """All attributes of an operator in the graph with this type and these attributes, if any.
 
-    With all its attributes, measured times of that operator also apply to the new one.
+    With the same attributes, the measured times of that operator hold for the new one, too.
     """
     for operator in graph:
         if operator.type == type_ and all(

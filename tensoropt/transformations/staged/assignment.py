@@ -18,7 +18,8 @@ from tensoropt.transformations.microbatches.batch_cut import BatchCut
 __all__ = ["SHARED", "assign", "assign_at_once", "assign_forward", "is_shared"]
 
 SHARED = -1
-"""In place of a stage: the operator (a constant or fed value) is in every stage that reads it."""
+"""The value in place of a stage for an operator of every stage that reads it: a constant, or a fed
+placeholder."""
 
 
 def assign_forward(cut: BatchCut, planned: Mapping[str, int], last: int) -> dict[str, int]:
@@ -168,7 +169,10 @@ def _stages_by(
 def _of_tensors(
     graph: Graph, tensors: Sequence[TensorName], assigned: Mapping[str, int | None]
 ) -> set[int | None]:
-    """The stages of the larger ones of some tensors; scalars are transferred to them."""
+    """The stages of the given tensors that are no scalars; the stages of all if all are scalars.
+
+    An operator is put in the stage of its large inputs, to which scalars are transferred.
+    """
     large = [t for t in tensors if graph.spec(t).elements > 1 or -1 in graph.spec(t).shape]
     return {assigned[tensor.operator] for tensor in large or tensors}
 
@@ -196,7 +200,7 @@ def _hold_with_gradients(
         of_inputs = _of_tensors(cut.graph, read, assigned)
         if len(of_inputs) == 1:
             (stage,) = of_inputs
-            assert stage is not None, "such inputs are left out above"
+            assert stage is not None, "inputs without a stage are left out above"
             held[leader] = stage
 
 

@@ -13,7 +13,7 @@ from tensoropt.transformations.microbatches.copies import Alike, Copies
 from tensoropt.transformations.microbatches.parts import scale
 from tensoropt.transformations.microbatches.step_graph import SUM, StepGraph, named
 from tensoropt.transformations.staged.assignment import assign
-from tensoropt.transformations.staged.beside import Rest
+from tensoropt.transformations.staged.beside import DependentPart
 from tensoropt.transformations.staged.order import Pass
 from tensoropt.transformations.staged.recomputation import forward_again
 from tensoropt.transformations.staged.schedule import Schedule
@@ -23,8 +23,8 @@ __all__ = ["StagedBackward"]
 
 
 class _StageCopies(Copies):
-    """Copies of several stages. The first copies of a pass are those that need no other copy of
-    their stage."""
+    """Copies of several stages. A copy is a first one of its pass if it needs no other copy of its
+    stage."""
 
     stages: Mapping[str, int]
 
@@ -48,7 +48,7 @@ class _Call:
         stops: tensors at which gradients end.
         after: operators that the gradients wait for.
         call_number: number of this call in the graph of the step.
-        place: distinguishes names if two calls have gradients by one weight.
+        place: a part of names, which differs if two calls have gradients by the same weight.
     """
 
     number: int
@@ -190,11 +190,11 @@ class StagedBackward(Accumulation):
             number, stage_pass, ys, arrived, boundaries, lookups, stops, after, call_number
         )
         if self._schedule == "side_by_side" and arrived:
-            return self._rest_first(whole)
+            return self._dependent_first(whole)
         return self._differentiated(whole)
 
-    def _rest_first(self, whole: _Call) -> list[str]:
-        """Add gradients in two groups: operators that read other stages, then the rest.
+    def _dependent_first(self, whole: _Call) -> list[str]:
+        """Add gradients in two groups: of operators that depend on other stages, then of the rest.
 
         The second group waits for the first, whose gradients are sent to the other stages.
         """
@@ -205,26 +205,28 @@ class StagedBackward(Accumulation):
             for name in self._cut.indices
             if self._stages.get(name) == stage
         }
-        rest = Rest.of(graph, forward, {x.operator for x in whole.arrived.values()})
+        part = DependentPart.of(graph, forward, {x.operator for x in whole.arrived.values()})
         tables = {tag.x.operator for _, tag in whole.lookups}
-        if not rest.joints or tables & rest.reads & rest.others_read:
+        if not part.joints or tables & part.reads & part.independent_reads:
             return self._differentiated(whole)
-        stops = [*whole.stops, *rest.joints]
+        stops = [*whole.stops, *part.joints]
         first = replace(
             whole,
-            ys=[pair for pair in whole.ys if pair[0].operator in rest.operators],
-            boundaries=[name for name in whole.boundaries if name in rest.reads],
-            lookups=[pair for pair in whole.lookups if pair[1].x.operator in rest.reads],
+            ys=[pair for pair in whole.ys if pair[0].operator in part.operators],
+            boundaries=[name for name in whole.boundaries if name in part.reads],
+            lookups=[pair for pair in whole.lookups if pair[1].x.operator in part.reads],
             stops=stops,
         )
         added = self._differentiated(first)
-        joined = [(joint, self._joint_gradient(first, joint)) for joint in rest.joints]
+        joined = [(joint, self._joint_gradient(first, joint)) for joint in part.joints]
         second = replace(
             whole,
             ys=[*(pair for pair in whole.ys if pair not in first.ys), *joined],
             arrived={},
-            boundaries=[name for name in whole.boundaries if name in rest.others_read],
-            lookups=[pair for pair in whole.lookups if pair[1].x.operator in rest.others_read],
+            boundaries=[name for name in whole.boundaries if name in part.independent_reads],
+            lookups=[
+                pair for pair in whole.lookups if pair[1].x.operator in part.independent_reads
+            ],
             after=[*whole.after, *added],
             call_number=self._new_call(),
             place="beside/",
@@ -232,7 +234,7 @@ class StagedBackward(Accumulation):
         return added + self._differentiated(second)
 
     def _joint_gradient(self, call: _Call, joint: TensorName) -> TensorName:
-        """The gradient by a tensor that the other part of the stage computes."""
+        """Add the gradient by a tensor that the independent part of the stage computes."""
         name = f"stage_{call.stage_pass.stage}/{joint.operator}_{joint.index}"
         name = f"{name}/gradient_{call.number}"
         spec, stops = self._step.spec(joint), call.stops

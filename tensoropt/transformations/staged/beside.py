@@ -1,4 +1,4 @@
-"""Parts of a stage that need other stages, and parts that do not, and the tensors between them."""
+"""The two parts of a stage's forward pass: with and without tensors of other stages."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.transformations.staged.stage_graph import TRANSFER
 
-__all__ = ["Rest", "dependents"]
+__all__ = ["DependentPart", "dependents"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class DependentPart:
     """The part of a stage's forward pass that depends on received tensors.
 
     Attributes:
         operators: names of its operators.
-        joints: tensors of the other part that they read, and through which gradients flow.
-        reads: names of the operators outside of the forward pass that they read, such as weights,
-            with the operators that these are computed from.
-        others_read: the same for the other part.
+        joints: tensors of the independent part that they read, and through which gradients flow.
+        reads: names of the operators outside of the forward pass that they need, such as weights.
+        independent_reads: names of the operators outside of the forward pass that the independent
+            part needs.
     """
 
     operators: frozenset[str]
     joints: tuple[TensorName, ...]
     reads: frozenset[str]
-    others_read: frozenset[str]
+    independent_reads: frozenset[str]
 
     @classmethod
     def of(
@@ -34,7 +34,7 @@ class Rest:
         graph: Mapping[str, Operator],
         forward: Mapping[str, Iterable[int]],
         received: Collection[str],
-    ) -> Rest:
+    ) -> DependentPart:
         """The part of a stage that depends on received tensors.
 
         Args:
@@ -43,17 +43,19 @@ class Rest:
                 that gradients flow through.
             received: names of the received tensors' operators.
         """
-        rest = dependents(
+        dependent = dependents(
             forward, lambda name: [t.operator for t in graph[name].inputs], received.__contains__
         )
-        beside = frozenset(forward) - rest
-        through = (graph[name].inputs[n] for name in forward if name in rest for n in forward[name])
-        joints = dict.fromkeys(tensor for tensor in through if tensor.operator in beside)
+        independent = frozenset(forward) - dependent
+        differentiated = (
+            graph[name].inputs[n] for name in forward if name in dependent for n in forward[name]
+        )
+        joints = dict.fromkeys(t for t in differentiated if t.operator in independent)
         return cls(
-            frozenset(rest),
+            frozenset(dependent),
             tuple(joints),
-            _reads(graph, rest, forward),
-            _reads(graph, beside, forward),
+            _reads(graph, dependent, forward),
+            _reads(graph, independent, forward),
         )
 
 
@@ -62,7 +64,7 @@ def dependents(
     reads: Callable[[str], Iterable[str]],
     is_outside: Callable[[str], bool],
 ) -> set[str]:
-    """Those of a stage's operators that need a tensor from outside.
+    """The operators of a stage that depend on an operator outside of it.
 
     Args:
         names: names of the stage's operators, in topological order.
@@ -79,7 +81,7 @@ def dependents(
 def _reads(
     graph: Mapping[str, Operator], names: Iterable[str], forward: Container[str]
 ) -> frozenset[str]:
-    """Operators outside of the forward pass that some operators read, and all that these need."""
+    """The operators outside of the forward pass that the named ones depend on."""
     outside: set[str] = set()
     waiting = list(names)
     while waiting:

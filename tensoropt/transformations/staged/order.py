@@ -37,6 +37,7 @@ def passes(schedule: Schedule, stages: int, microbatches: int) -> tuple[Pass, ..
 
 
 def _of_stage(schedule: Schedule, stage: int, stages: int, microbatches: int) -> Iterator[Pass]:
+    """The passes of one stage, in the schedule's order."""
     held = in_flight(schedule, stage, stages, microbatches)
     for number in range(microbatches + held):
         if number < microbatches:
@@ -46,6 +47,7 @@ def _of_stage(schedule: Schedule, stage: int, stages: int, microbatches: int) ->
 
 
 def _needs(stage_pass: Pass, stages: int) -> set[Pass]:
+    """The pass that has to be done before a pass, if there is one."""
     if stage_pass.forward:
         return (
             {Pass(True, stage_pass.stage - 1, stage_pass.microbatch)} if stage_pass.stage else set()

@@ -3,7 +3,7 @@
 With S stages and M microbatches, GPipe (Huang et al. 2019) runs all forward passes, then all
 backward passes, and holds M microbatches. 1F1B (Narayanan et al. 2019, PipeDream's schedule with a
 flush) runs a backward pass as soon as possible, and stage s of S holds at most S - s. Stages side
-by side have one microbatch: a stage consists of parts, each of which waits for the parts of other
+by side have one microbatch. Each of them consists of parts, and a part waits for the parts of other
 stages that it reads.
 """
 
@@ -18,9 +18,9 @@ from tensoropt.errors import OptionError
 
 __all__ = [
     "SCHEDULES",
-    "Part",
     "Schedule",
     "SharedCores",
+    "StagePart",
     "in_flight",
     "simulated_side_by_side",
     "simulated_step",
@@ -84,17 +84,17 @@ class SharedCores:
     """
 
     cores: int
-
     devices: tuple[int, ...]
 
     def speed(self, running: Iterable[int]) -> float:
-        """The speed of some stages while the others wait, relative to all stages running."""
-        every, busy = sum(self.devices), sum(self.devices[stage] for stage in running)
-        return max(1.0, every / max(self.cores, busy))
+        """The speed of the running stages while the others wait, relative to all stages running."""
+        all_devices = sum(self.devices)
+        busy = sum(self.devices[stage] for stage in running)
+        return max(1.0, all_devices / max(self.cores, busy))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StagePart:
     """Consecutive operators of a stage that runs beside other stages.
 
     Attributes:
@@ -140,7 +140,7 @@ def simulated_step(
 
 
 def simulated_side_by_side(
-    parts: Sequence[Sequence[Part]], once: Sequence[int], shared: SharedCores | None = None
+    parts: Sequence[Sequence[StagePart]], once: Sequence[int], shared: SharedCores | None = None
 ) -> int:
     """The nanoseconds of a step of one microbatch whose stages wait only for parts of each other.
 
@@ -187,22 +187,22 @@ def _simulated(
 ) -> int:
     """The nanoseconds until each stage has done its tasks in order."""
     stages = range(len(orders))
-    left = [float(takes(order[0])) for order in orders]
+    remaining = [float(takes(order[0])) for order in orders]
     done: set[_Task] = set()
     place, now = [0] * len(stages), 0.0
     while waiting := [stage for stage in stages if place[stage] < len(orders[stage])]:
         running = [stage for stage in waiting if needs(orders[stage][place[stage]]) <= done]
         speed = 1.0 if shared is None else shared.speed(running)
-        first = min(running, key=lambda stage: left[stage])
-        passed = left[first] / speed
+        first = min(running, key=lambda stage: remaining[stage])
+        passed = remaining[first] / speed
         now += passed
         for stage in running:
-            left[stage] = max(0.0, left[stage] - passed * speed)
-            if stage == first or left[stage] < _ROUNDING:
+            remaining[stage] = max(0.0, remaining[stage] - passed * speed)
+            if stage == first or remaining[stage] < _ROUNDING:
                 done.add(orders[stage][place[stage]])
                 place[stage] += 1
                 if place[stage] < len(orders[stage]):
-                    left[stage] = takes(orders[stage][place[stage]])
+                    remaining[stage] = takes(orders[stage][place[stage]])
     return round(now)
 
 

@@ -1,7 +1,7 @@
 """A step as a graph of stages: microbatches pass through all of them, forward and back.
 
-This is `tensoropt.transformations.microbatches.accumulated` with stages. Every stage has the
-backward pass of its own operators. Tensors that it reads of other stages are transferred:
+Microbatches are made as in `tensoropt.transformations.microbatches.accumulated`. Every stage has
+the backward pass of its own operators. Tensors that it reads of other stages are transferred:
 activations, the gradients that come back, values of weights that several stages read and the sums
 of their gradients, and losses. Operators are in one total order, which is the schedule's order in
 each stage.
@@ -75,6 +75,8 @@ def staged_at_once(graph: Graph, stages: Mapping[str, int], last: int) -> Staged
 
 
 class _StagedBuilder(StagedBackward):
+    """Builds the graph of `staged`."""
+
     def step(self) -> StagedStep:
         """The step; see `staged`."""
         graph, stage_graph = self._whole, self._stage_graph
@@ -192,7 +194,7 @@ class _StagedBuilder(StagedBackward):
         return arriving
 
     def _joining(self, number: int, stage: int) -> list[TensorName]:
-        """A stage's tensors outside of microbatches that the last stage differentiates by."""
+        """The tensors of a stage, outside of microbatches, whose gradients the last stage makes."""
         flowing, direct = self._cut.calls[number].differentiated, self._reached(number)
         joining: dict[TensorName, None] = {}
         for name in direct:
@@ -205,7 +207,7 @@ class _StagedBuilder(StagedBackward):
         return sorted(joining, key=str)
 
     def _from_last(self, number: int, tensor: TensorName) -> TensorName:
-        """The gradient by a tensor that the last stage has received."""
+        """Add the gradient, in the last stage, by a tensor that this stage has received."""
         stage, self._stage_graph.stage = self._stage_graph.stage, self._last
         x = self._stage_graph.here(tensor)
         call = self._cut.calls[number]
