@@ -38,21 +38,23 @@ class TrainingStep:
         return self.parameters * 4 / 2**30
 
 
-def gradient_descent_step(build: Callable[[], Model], batch_size: int) -> TrainingStep:
+def gradient_descent_step(build: Callable[[], Model | None], batch_size: int) -> TrainingStep:
     """Build a model with its gradients and import it.
 
     Variables are described in the graph and never allocated, and nothing runs.
 
     Args:
-        build: makes the forward graph in the default graph.
+        build: makes the forward graph in the default graph; or the whole step, and returns None.
         batch_size: first dimension of the fed values.
     """
     # In graph mode, TensorOpt's names build into the default graph.
     script = tf.Graph()
     with script.as_default():
-        train = tf.train.GradientDescentOptimizer(0.1).minimize(build().loss)
+        model = build()
+        if model is not None:
+            tf.train.GradientDescentOptimizer(0.1).minimize(model.loss)
         parameters = parameter_count()
         fed, batched = fed_shapes(script, batch_size, None)
-        graph = import_graph(script, training_roots(script, [train]), fed)
+        graph = import_graph(script, training_roots(script, None), fed)
         reads = backward_reads(script, graph)
     return TrainingStep(graph, batched & {operator.name for operator in graph}, parameters, reads)

@@ -42,17 +42,15 @@ def search(model: str, devices: int, options: argparse.Namespace) -> Line:
 
     if model in PAPER_SECONDS:
         step, cluster = training_step(model), load_cluster(options.cluster)
-        graph, loaded, parameters = step.graph, step.batch_placeholders, step.parameters
     else:
-        other, cluster = step_of(model, EXAMPLES * devices, LAYERS), cluster_of(devices)
-        graph, loaded, parameters = other.graph, other.batch_placeholders, other.parameters
-    build = problem_builder(graph, loaded, cluster, PLAIN if options.stored else PAPER)
+        step, cluster = step_of(model, EXAMPLES * devices, LAYERS), cluster_of(devices)
+    build = problem_builder(step, cluster, PLAIN if options.stored else PAPER)
     bounds = "ft-elimination" not in options.row
     return {
         "model": model,
-        "parameters_gb": round(4 * parameters / 2**30, 3),
+        "parameters_gb": round(step.parameters_gb, 3),
         "devices": devices,
-        "operators": len(graph),
+        "operators": len(step.graph),
         **searched(build, cluster.mesh(devices), options.epsilon, bounds),
         "paper_seconds": PAPER_SECONDS.get(model),
     }

@@ -106,7 +106,7 @@ def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line
     from benchmarks.search.steps import cluster_of, step_of  # imports TensorFlow
 
     step, cluster = step_of(model, EXAMPLES * devices, layers), cluster_of(devices)
-    build = problem_builder(step.graph, step.batch_placeholders, cluster)
+    build = problem_builder(step, cluster)
     line = searched(build, cluster.mesh(devices), epsilon)
     return {"layers": layers, "devices": devices, "operators": len(step.graph), **line}
 

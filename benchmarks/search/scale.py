@@ -36,7 +36,7 @@ def search(model: str, devices: int, epsilon: float = 0.001, layers: int = 6) ->
 
     step, cluster = step_of(model, EXAMPLES * devices, layers), cluster_of(devices)
     meshes = meshes_of(step.graph, cluster, devices)
-    build = problem_builder(step.graph, step.batch_placeholders, cluster)
+    build = problem_builder(step, cluster)
     line = searched(build, meshes if len(meshes) > 1 else meshes[0].mesh, epsilon)
     return {
         "model": model,
@@ -56,7 +56,7 @@ def given_up(model: str, devices: int = 16) -> Line:
     from tensoropt.search.multilevel.refinement import refinements
 
     step, cluster = step_of(model, EXAMPLES * devices), cluster_of(devices)
-    build = problem_builder(step.graph, step.batch_placeholders, cluster)
+    build = problem_builder(step, cluster)
     whole = cluster.mesh(devices)
     frontiers = {}
     for axes in range(2, len(whole.axes) + 1):

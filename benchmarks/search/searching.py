@@ -14,11 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.planner.kernels import load_kernels
 from tensoropt.problem.annotated_graph import AnnotatedGraph
@@ -28,6 +27,9 @@ from tensoropt.search import frontier_tracking
 from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.multilevel.refinement import Refinement
 
+if TYPE_CHECKING:
+    from benchmarks.training_step import TrainingStep  # imports TensorFlow
+
 __all__ = ["ROOT", "Line", "in_process", "problem_builder", "proven", "searched"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -35,20 +37,20 @@ Line = dict[str, Any]
 
 
 def problem_builder(
-    graph: Graph, loaded: frozenset[str], cluster: Cluster, space: Space = PAPER
+    step: TrainingStep, cluster: Cluster, space: Space = PAPER
 ) -> Callable[[Mesh], GraphProblem]:
-    """A function that builds the problem of a graph on a mesh of the cluster.
+    """A function that builds the problem of a step on a mesh of the cluster.
 
     Args:
-        graph: the logical graph.
-        loaded: the placeholders that are loaded data parallel.
+        step: the training step.
         cluster: prices operators and collectives.
         space: the search space; by default a weight is stored as it is read.
     """
 
     def build(mesh: Mesh) -> GraphProblem:
         cost = ClusterCostModel(cluster, mesh)
-        return graph_problem(AnnotatedGraph.of(graph, mesh, cost, loaded, space=space))
+        loaded = step.batch_placeholders
+        return graph_problem(AnnotatedGraph.of(step.graph, mesh, cost, loaded, space=space))
 
     return build
 

@@ -6,26 +6,22 @@ The module imports TensorFlow, so processes that only start searches do not impo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import tensoropt as tf
 from benchmarks.search.bert import bert
 from benchmarks.search.inception import inception_v3
 from benchmarks.search.zoo.attention import decoder
+from benchmarks.training_step import TrainingStep, gradient_descent_step
 from examples.models import (
     Model,
     lstm_language_model,
-    parameter_count,
     transformer,
     vgg16,
     wide_resnet,
 )
 from tensoropt.cost.cluster import Cluster, Level, load_cluster
-from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
-from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.graph.operator import Graph
 
-__all__ = ["BUILDERS", "Step", "cluster_of", "step_of"]
+__all__ = ["BUILDERS", "cluster_of", "step_of"]
 
 BUILDERS: dict[str, Callable[[int], Model | None]] = {
     "bert": lambda layers: bert(layers),
@@ -53,32 +49,9 @@ The Transformer and the RNN are the paper's with any number of layers, like BERT
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One training step; of plain gradient descent if the model has no optimizer.
-
-    Attributes:
-        graph: the logical graph.
-        batch_placeholders: placeholders that are loaded data parallel.
-        parameters: number of parameters.
-    """
-
-    graph: Graph
-    batch_placeholders: frozenset[str]
-    parameters: int
-
-
-def step_of(model: str, batch_size: int, layers: int = 6) -> Step:
+def step_of(model: str, batch_size: int, layers: int = 6) -> TrainingStep:
     """Build a model of `BUILDERS` with its gradients and import it; nothing runs."""
-    script = tf.Graph()
-    with script.as_default():
-        made = BUILDERS[model](layers)
-        if made is not None:
-            tf.train.GradientDescentOptimizer(0.1).minimize(made.loss)
-        fed, batched = fed_shapes(script, batch_size, None)
-        graph = import_graph(script, training_roots(script, None), fed)
-        parameters = parameter_count()
-    return Step(graph, batched & {operator.name for operator in graph}, parameters)
+    return gradient_descent_step(lambda: BUILDERS[model](layers), batch_size)
 
 
 def cluster_of(devices: int, name: str = "4x8-h100") -> Cluster:

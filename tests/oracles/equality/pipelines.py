@@ -10,30 +10,25 @@ stage. The program prints a line of JSON for each pipeline and type.
 from __future__ import annotations
 
 import functools
-import itertools
-import json
 import sys
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from tensoropt.errors import TensorOptError
 from tensoropt.execution.stages.stage_ranks import Pipeline, mpi_stages, stages_in_one_process
 from tensoropt.frontend.job.job import current
-from tests.oracles.equality.engine import Script, Trained, train_plain, worst_error
+from tests.oracles.equality.engine import Script, Trained
 from tests.oracles.equality.scripts import SCRIPTS, mlp
 from tests.oracles.equality.stage_scripts import skips, tied, towers
 from tests.oracles.equality.stages import batch_of, draw_pipeline, train_pipeline
+from tests.oracles.equality.strategies import compare
 
 __all__ = ["PIPELINE_MODELS", "main"]
 
 STEPS = 5
-TYPES = ("float32", "float64")
 MOST_STAGES, MOST_MICROBATCHES = 4, 8
-REASON_CHARACTERS = 400
 
 PIPELINE_MODELS: dict[str, Callable[[tf.DType], Script]] = {
     "mlp_dropout": functools.partial(mlp, steps=STEPS, dropout=0.25),
@@ -47,43 +42,21 @@ PIPELINE_MODELS: dict[str, Callable[[tf.DType], Script]] = {
 
 
 def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
-    """Print a line for each pipeline and type; under mpirun rank 0 prints the worst error of all
-    ranks."""
+    """Compare pipelines, see `tests.oracles.equality.strategies.compare`."""
     tensoropt.init(allow_copies=True)
     job = current()
-    worlds_of = functools.partial(mpi_stages, group=job.group)
-    scripts = {dtype: PIPELINE_MODELS[model](tf.as_dtype(dtype)) for dtype in TYPES}
-    truths = {dtype: train_plain(script) for dtype, script in scripts.items()}
-    for number, dtype in itertools.product(numbers, TYPES):
-        script, truth = scripts[dtype], truths[dtype]
-        random = np.random.default_rng([seed, zlib.crc32(model.encode()), devices, number])
+    mpi_worlds = functools.partial(mpi_stages, group=job.group)
+    worlds_of = mpi_worlds if job.is_mpi else stages_in_one_process
+
+    def draw(
+        script: Script, _: int, random: np.random.Generator
+    ) -> tuple[Callable[[], Trained], Sequence[str]]:
         sizes = _sizes(devices, random)
-        pipeline = draw_pipeline(
-            script,
-            random,
-            sizes,
-            worlds_of if job.is_mpi else stages_in_one_process,
-            _microbatches(script, random),
-        )
-        train = functools.partial(train_pipeline, script, pipeline, job.agreement)
-        if job.is_mpi:
-            error = max(job.group.allgather_object(worst_error(train(), truth)))
-            reason = ""
-        else:
-            error, reason = _attempt(train, truth)
-        if job.group.rank == 0:
-            line = {
-                "model": model,
-                "world": "mpi" if job.is_mpi else "single-process",
-                "devices": devices,
-                "number": number,
-                "type": dtype,
-                "error": error if np.isfinite(error) else None,
-                "reason": reason,
-                "kinds": _kinds(pipeline),
-            }
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
+        microbatches = _microbatches(script, random)
+        pipeline = draw_pipeline(script, random, sizes, worlds_of, microbatches)
+        return functools.partial(train_pipeline, script, pipeline, job.agreement), _kinds(pipeline)
+
+    compare(model, devices, seed, numbers, PIPELINE_MODELS[model], draw)
 
 
 def _sizes(devices: int, random: np.random.Generator) -> list[int]:
@@ -102,14 +75,6 @@ def _kinds(pipeline: Pipeline) -> list[str]:
     """The sizes of a pipeline's stages, its microbatches and its schedule."""
     sizes = "+".join(str(each.world.mesh.size) for each in pipeline.stages)
     return [sizes, f"{pipeline.microbatches} microbatches", pipeline.schedule]
-
-
-def _attempt(train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
-    """The error; infinite, with a reason, if training fails, since other pipelines may work."""
-    try:
-        return worst_error(train(), truth), ""
-    except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as error:
-        return float("inf"), f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
 
 
 if __name__ == "__main__":

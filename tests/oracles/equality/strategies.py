@@ -14,8 +14,7 @@ import itertools
 import json
 import sys
 import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -28,6 +27,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tests.oracles.equality.draws import drawn_of, kinds_of
 from tests.oracles.equality.engine import (
+    Script,
     Trained,
     choices_of,
     planned_of,
@@ -39,64 +39,81 @@ from tests.oracles.equality.engine import (
 from tests.oracles.equality.kinds import kept_kinds, split_kinds
 from tests.oracles.equality.scripts import SCRIPTS
 
-__all__ = ["TYPES", "main"]
+__all__ = ["TYPES", "compare", "main"]
 
 TYPES = ("float32", "float64")
 REASON_CHARACTERS = 400
+Build = Callable[[tf.DType], Script]
 
 
-def main(model: str, devices: int, seed: int, kinds: tuple[str, ...], numbers: list[int]) -> None:
-    """Print a line for each strategy and type; under mpirun rank 0 prints the worst error of all
-    ranks."""
-    tensoropt.init(allow_copies=True)
+Draw = Callable[[Script, int, np.random.Generator], tuple[Callable[[], Trained], Sequence[str]]]
+"""Draws for a script by number and random generator; returns the training and its kinds."""
+
+
+def compare(
+    model: str, devices: int, seed: int, numbers: Sequence[int], build: Build, draw: Draw
+) -> None:
+    """Train a model under numbered draws, and print a line for each draw and type.
+
+    Under mpirun rank 0 prints the worst error of all ranks.
+    """
     job = current()
-    mesh = Mesh.of(devices)
-    scripts = {dtype: SCRIPTS[model](tf.as_dtype(dtype)) for dtype in TYPES}
+    scripts = {dtype: build(tf.as_dtype(dtype)) for dtype in TYPES}
     truths = {dtype: train_plain(script) for dtype, script in scripts.items()}
     for number, dtype in itertools.product(numbers, TYPES):
-        script, truth = scripts[dtype], truths[dtype]
-        batched = frozenset(script.feeds[0])
-        choices = choices_of(script, mesh, batched)
         random = np.random.default_rng([seed, zlib.crc32(model.encode()), devices, number])
-        wanted = kinds_of(number, kinds) if kinds else ()
-        drawn, kept = drawn_of(script.imported(), choices, mesh, wanted, random)
-        planned = planned_of(script, mesh, drawn, batched, kept)
-        strategy = Strategy(script.imported(), mesh, planned, batched)
-        found = split_kinds(script.imported(), planned, mesh) | kept_kinds(strategy)
-        train = functools.partial(
-            train_parallel, script, mesh, drawn, random_prices(number), batched, kept=kept
-        )
+        train, kinds = draw(scripts[dtype], number, random)
         if job.is_mpi:
-            error = worst_error(
-                train(world=MPIWorld(mesh, job.group), agreement=job.agreement), truth
-            )
-            error, reason = max(job.group.allgather_object(error)), ""
+            error = max(job.group.allgather_object(worst_error(train(), truths[dtype])))
+            reason = ""
         else:
-            error, reason = _attempt(train, truth)
+            error, reason = _attempt(train, truths[dtype])
         if job.group.rank == 0:
-            _print(
-                model=model,
-                world="mpi" if job.is_mpi else "single-process",
-                devices=devices,
-                number=number,
-                type=dtype,
-                error=error if np.isfinite(error) else None,
-                reason=reason,
-                kinds=sorted(found),
-            )
+            line = {
+                "model": model,
+                "world": "mpi" if job.is_mpi else "single-process",
+                "devices": devices,
+                "number": number,
+                "type": dtype,
+                "error": error if np.isfinite(error) else None,
+                "reason": reason,
+                "kinds": list(kinds),
+            }
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
 
 
 def _attempt(train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
-    """The error; infinite, with a reason, if training fails, since other strategies may work."""
+    """The error; infinite, with a reason, if training fails, since other draws may work."""
     try:
         return worst_error(train(), truth), ""
     except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as error:
         return float("inf"), f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
 
 
-def _print(**line: Any) -> None:
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
+def main(model: str, devices: int, seed: int, kinds: tuple[str, ...], numbers: list[int]) -> None:
+    """Compare strategies, see `compare`."""
+    tensoropt.init(allow_copies=True)
+    job, mesh = current(), Mesh.of(devices)
+
+    def draw(
+        script: Script, number: int, random: np.random.Generator
+    ) -> tuple[Callable[[], Trained], Sequence[str]]:
+        batched = frozenset(script.feeds[0])
+        choices = choices_of(script, mesh, batched)
+        wanted = kinds_of(number, kinds) if kinds else ()
+        drawn, kept = drawn_of(script.imported(), choices, mesh, wanted, random)
+        planned = planned_of(script, mesh, drawn, batched, kept)
+        strategy = Strategy(script.imported(), mesh, planned, batched)
+        found = split_kinds(script.imported(), planned, mesh) | kept_kinds(strategy)
+        prices = random_prices(number)
+        train = functools.partial(train_parallel, script, mesh, drawn, prices, batched, kept=kept)
+        if job.is_mpi:
+            world = MPIWorld(mesh, job.group)
+            train = functools.partial(train, world=world, agreement=job.agreement)
+        return train, sorted(found)
+
+    compare(model, devices, seed, numbers, SCRIPTS[model], draw)
 
 
 if __name__ == "__main__":
