@@ -36,49 +36,45 @@ _BATCH = 8  # tasks of a process, which imports TensorFlow and a model once
 DOCUMENT = ROOT / "docs" / "paper-figures.md"
 
 
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m reproduction.paper", description=__doc__)
+    add = parser.add_argument
+    add("--output", type=Path, default=ROOT / "build" / "paper")
+    add("--jobs", type=int, default=2, help="searches at a time")
+    add("--limit", type=float, default=230.0, help="seconds for each search")
+    begin = "seconds after which no search begins; the next run continues"
+    add("--begin-within", type=float, default=math.inf, help=begin)
+    fixed = "do not judge again with links a quarter slower and faster"
+    add("--no-sensitivity", dest="sensitivity", action="store_false", help=fixed)
+    add("--fresh", action="store_true", help="compute all results again")
+    kept = "compute nothing: use the results of earlier runs, also those of other code"
+    add("--as-found", action="store_true", help=kept)
+    add("--document", action="store_true", help=f"also write the claims into {DOCUMENT.name}")
+    return parser.parse_args(arguments)
+
+
+def _computed(store: Store, options: argparse.Namespace) -> dict[Task, str]:
+    """Compute missing results; return the tasks without a result, with the reasons."""
+    tasks = all_tasks()
+    if options.as_found:
+        return {task: why for task in tasks if (why := store.failure(task)) is not None}
+    if options.fresh:
+        store.forget(tasks)
+    failures = store.compute((*searches(), *eliminations()), jobs=1)  # timed searches run alone
+    others = [task for task in tasks if task not in failures]
+    failures |= store.compute(others, options.jobs, _BATCH)
+    if options.sensitivity:
+        others = [task for links in SENSITIVITY for task in sensitivity(links).values()]
+        store.compute(others, options.jobs, _BATCH)
+    return failures
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compute missing results, draw, and judge."""
-    parser = argparse.ArgumentParser(prog="python -m reproduction.paper", description=__doc__)
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "paper")
-    parser.add_argument("--jobs", type=int, default=2, help="searches at a time")
-    parser.add_argument("--limit", type=float, default=230.0, help="seconds for each search")
-    parser.add_argument(
-        "--begin-within",
-        type=float,
-        default=math.inf,
-        help="seconds after which no search is begun; the next run goes on",
-    )
-    parser.add_argument(
-        "--no-sensitivity",
-        dest="sensitivity",
-        action="store_false",
-        help="do not judge again with links a quarter slower and faster",
-    )
-    parser.add_argument("--fresh", action="store_true", help="compute everything again")
-    parser.add_argument(
-        "--as-found",
-        action="store_true",
-        help="compute nothing: use the results that are there, whatever code they are of",
-    )
-    parser.add_argument(
-        "--document", action="store_true", help=f"write the claims into {DOCUMENT.name}, too"
-    )
-    options = parser.parse_args(arguments)
+    options = _arguments(arguments)
     store = Store(options.output / "results", code_digest(), options.limit, options.begin_within)
     tasks = all_tasks()
-    failures: dict[Task, str] = {}
-    if not options.as_found:
-        if options.fresh:
-            store.forget(tasks)
-        timed = (*searches(), *eliminations())  # timed searches run alone
-        failures |= store.compute(timed, jobs=1)
-        others = [task for task in tasks if task not in failures]
-        failures |= store.compute(others, options.jobs, _BATCH)
-        if options.sensitivity:
-            others = [task for links in SENSITIVITY for task in sensitivity(links).values()]
-            store.compute(others, options.jobs, _BATCH)
-    else:
-        failures |= {task: why for task in tasks if (why := store.failure(task)) is not None}
+    failures = _computed(store, options)
     found = [store.load(task, whatever_code=options.as_found) for task in tasks]
     evidence = Evidence([result for result in found if result is not None], failures)
     claims = list(all_claims(evidence))

@@ -59,6 +59,11 @@ def claims(kept: dict[str, Any]) -> list[dict[str, Any]]:
         judge("searches at 192 devices take at most 5 minutes", slow[longest] <= _MOST_SECONDS,
               f"{slow[longest]:.0f} s ({longest}), goal {_GOAL_SECONDS:.0f}")  # fmt: skip
     _judge_15a([of for key, of in kept.items() if key.startswith("figure 15a")], judge)
+    _judge_figures(kept, judge)
+    return judged
+
+
+def _judge_figures(kept: dict[str, Any], judge: Callable[[str, bool, str], None]) -> None:
     figure = kept.get("figure 2")
     if figure is not None:
         first, figures, ours = (
@@ -75,7 +80,6 @@ def claims(kept: dict[str, Any]) -> list[dict[str, Any]]:
         judge("Figure 10: the search finds Megatron-LM's strategy for a layer of BERT",
               tenth["is_megatron"], f"{tenth['elements']:,} elements, "
               f"{tenth['all_reduces']:,} in four all-reduces")  # fmt: skip
-    return judged
 
 
 def _judge_15a(found: list[dict[str, float]], judge: Callable[[str, bool, str], None]) -> None:

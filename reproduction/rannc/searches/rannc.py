@@ -96,21 +96,14 @@ def form_stage_dp(
     if microbatch < 1 or stages > min(problem.blocks, devices):
         return None
     tables = {} if tables is None else tables
-    again = stages > 1
+    again, sizes = stages > 1, range(1, devices + 1)
     key = 2 * microbatches + again
     if key not in tables:
-        sizes = range(1, devices + 1)
         tables[key] = StageTable.of(problem, sizes, microbatch, copies, (again,))
     table = tables[key]
     held = [in_flight(schedule, stage, stages, microbatches) for stage in range(stages)]
-    came = _form(
-        table.begin,
-        table.values,
-        np.array(held, dtype=np.int64),
-        devices,
-        problem.links.machine,
-        problem.memory_limit,
-    )
+    numbers = devices, problem.links.machine, problem.memory_limit
+    came = _form(table.begin, table.values, np.array(held, dtype=np.int64), *numbers)
     block, device = problem.blocks, devices
     if came[stages, block, device, 2] < 0:
         return None

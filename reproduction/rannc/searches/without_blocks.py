@@ -134,29 +134,9 @@ def _solve(
     if microbatch < 1 or stages > min(problem.blocks, devices):
         return None
     again = stages > 1
-    sums = np.zeros((devices + 1, 4, problem.blocks + 1), dtype=np.int64)
-    inputs = np.zeros((devices + 1, problem.blocks + 1), dtype=np.int64)
-    sends = np.zeros((devices + 1, 2, 2, problem.blocks + 1), dtype=np.int64)
-    for size in range(1, min(devices, microbatch) + 1):
-        examples = -(-microbatch // size)
-        sums[size] = profile.sums(examples)
-        if again:
-            sums[size, 1] += sums[size, 0]
-        boundaries = profile.boundaries(examples)[:, : problem.blocks + 1]
-        inputs[size] = boundaries[0, :, 0]
-        for kind in range(2):
-            amounts, places = np.unique(boundaries[kind], axis=0, return_inverse=True)
-            for across in range(2):
-                times = [
-                    problem.links.send_nanoseconds(bytes_, size, bool(across), tensors)
-                    for bytes_, tensors in amounts.tolist()
-                ]
-                sends[size, kind, across] = np.array(times, dtype=np.int64)[places.ravel()]
     held = [in_flight(schedule, stage, stages, microbatches) for stage in range(stages)]
     came = _form(
-        sums,
-        inputs,
-        sends,
+        *_tables(problem, profile, devices, microbatch, again),
         np.array(held, dtype=np.int64),
         min(devices, microbatch),
         problem.links.machine,
@@ -176,6 +156,31 @@ def _solve(
         found.append(stage_of(problem, row, place, device_before, held[stage - 1]))
         block, device = before, device_before
     return Pipeline.of(found[::-1], copies, microbatches, schedule)
+
+
+def _tables(
+    problem: PipelineProblem, profile: SummedProfile, devices: int, microbatch: int, again: bool
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """By the number of a stage's devices: sums over components, bytes of inputs, times of sends."""
+    sums = np.zeros((devices + 1, 4, problem.blocks + 1), dtype=np.int64)
+    inputs = np.zeros((devices + 1, problem.blocks + 1), dtype=np.int64)
+    sends = np.zeros((devices + 1, 2, 2, problem.blocks + 1), dtype=np.int64)
+    for size in range(1, min(devices, microbatch) + 1):
+        examples = -(-microbatch // size)
+        sums[size] = profile.sums(examples)
+        if again:
+            sums[size, 1] += sums[size, 0]
+        boundaries = profile.boundaries(examples)[:, : problem.blocks + 1]
+        inputs[size] = boundaries[0, :, 0]
+        for kind in range(2):
+            amounts, places = np.unique(boundaries[kind], axis=0, return_inverse=True)
+            for across in range(2):
+                times = [
+                    problem.links.send_nanoseconds(bytes_, size, bool(across), tensors)
+                    for bytes_, tensors in amounts.tolist()
+                ]
+                sends[size, kind, across] = np.array(times, dtype=np.int64)[places.ravel()]
+    return sums, inputs, sends
 
 
 @numba.njit(cache=True, nogil=True)

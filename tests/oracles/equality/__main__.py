@@ -264,63 +264,32 @@ def _tell(line: Line) -> None:
 def _arguments() -> argparse.Namespace:
     described = (__doc__ or "").partition("\n\n")[2]
     parser = argparse.ArgumentParser(prog="python -m tests.oracles.equality", description=described)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=(*MODELS, *OTHERS))
-    parser.add_argument(
-        "--strategies", type=int, default=100, help="per model, in one process, over all --devices"
-    )
-    parser.add_argument("--devices", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument(
-        "--mpi-strategies", type=int, default=8, help=f"per model, under mpirun -np {MPI_RANKS}"
-    )
-    parser.add_argument(
-        "--kinds",
-        nargs="+",
-        choices=KEPT_KINDS,
-        help="strategies with these only: variables in pieces, copies kept before or after "
-        "resharding, operators computed again; each alone in turn, then all together",
-    )
-    parser.add_argument(
-        "--peaks",
-        type=int,
-        default=0,
-        metavar="STRATEGIES",
-        help="measure peak memory instead, of so many strategies per model and number of ranks",
-    )
-    parser.add_argument(
-        "--pipelines",
-        type=int,
-        default=0,
-        help="random pipelines of stages instead, so many in one process over five models and "
-        "2, 4, 6 and 8 devices",
-    )
-    parser.add_argument(
-        "--mpi-pipelines", type=int, default=0, help=f"likewise under mpirun -np {MPI_RANKS}"
-    )
-    parser.add_argument(
-        "--keras",
-        type=int,
-        default=0,
-        metavar="RUNS",
-        help="steps of eager TensorFlow instead, so many runs under random strategies over models "
-        "of keras.applications, steps of tutorials and small compiled models, on all --devices",
-    )
-    parser.add_argument(
-        "--keras-models",
-        nargs="+",
-        choices=(*APPLICATIONS, *TUTORIALS, *COMPILED),
-        default=[*APPLICATIONS, *TUTORIALS, *COMPILED],
-    )
-    parser.add_argument("--peak-ranks", type=int, nargs="+", default=list(PEAK_RANKS))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--jobs", type=int, default=min(4, os.cpu_count() or 1), help="processes at a time"
-    )
-    parser.add_argument("--seconds", type=float, help="end then, with what is done")
-    parser.add_argument(
-        "--keep",
-        type=Path,
-        help="file for the results; those in it are not computed again, so that portions add up",
-    )
+    add = parser.add_argument
+    add("--models", nargs="+", default=list(MODELS), choices=(*MODELS, *OTHERS))
+    each = "for each model, in one process, over all --devices"
+    add("--strategies", type=int, default=100, help=each)
+    add("--devices", type=int, nargs="+", default=[2, 4, 8])
+    under = f"under mpirun -np {MPI_RANKS}"
+    add("--mpi-strategies", type=int, default=8, help=f"for each model, {under}")
+    only = "kinds of the strategies, each alone in turn, then all together: variables in pieces, "
+    only += "copies kept before or after resharding, operators computed again"
+    add("--kinds", nargs="+", choices=KEPT_KINDS, help=only)
+    peaks = "measure peak memory instead, for this number of strategies, models and ranks"
+    add("--peaks", type=int, default=0, metavar="STRATEGIES", help=peaks)
+    pipelines = "random pipelines instead, in one process, over five models and 2 to 8 devices"
+    add("--pipelines", type=int, default=0, help=pipelines)
+    add("--mpi-pipelines", type=int, default=0, help=f"random pipelines {under}")
+    keras = "steps of eager TensorFlow instead, over models of keras.applications, steps of "
+    keras += "tutorials, small compiled models, and all --devices"
+    add("--keras", type=int, default=0, metavar="RUNS", help=keras)
+    eager = [*APPLICATIONS, *TUTORIALS, *COMPILED]
+    add("--keras-models", nargs="+", choices=eager, default=eager)
+    add("--peak-ranks", type=int, nargs="+", default=list(PEAK_RANKS))
+    add("--seed", type=int, default=0)
+    add("--jobs", type=int, default=min(4, os.cpu_count() or 1), help="processes at a time")
+    add("--seconds", type=float, help="end after this time, with the results so far")
+    keep = "file for the results; results in it are not computed again"
+    add("--keep", type=Path, help=keep)
     options = parser.parse_args()
     if options.peaks and not set(options.models) <= set(MODELS):
         parser.error(f"--peaks measures {', '.join(MODELS)}")

@@ -39,7 +39,7 @@ def of_elements() -> Iterator[Property]:
 
 def of_concatenations() -> Iterator[Property]:
     """Properties of concatenations and splits; softmax and layer_norm act on the last dimension."""
-    return properties_of(
+    yield from properties_of(
         {
             "the first part of a concatenation": expanded(
                 "split[{a},0](concat[{a}](x, y)) = x on concat[{a}](x, y)", a=DIMS
@@ -63,39 +63,45 @@ def of_concatenations() -> Iterator[Property]:
                 for i in range(2)
                 for j in range(2)
             ],
-            "functions of elements pass through concat": expanded(
-                "{f}(concat[{a}](x, y)) = concat[{a}]({f}(x), {f}(y))", f=POINTWISE, a=DIMS
-            ),
-            **{
-                f"{op} passes through concat": expanded(
-                    "{op}(concat[{a}](x, y), concat[{a}](z, w)) = "
-                    "concat[{a}]({op}(x, z), {op}(y, w))",
-                    op=[op],
-                    a=DIMS,
-                )
-                for op in ("add", "mul")
-            },
-            "scale passes through concat": expanded(
-                "scale(concat[{a}](x, y), c) = concat[{a}](scale(x, c), scale(y, c))", a=DIMS
-            ),
-            "bias_add of concatenated columns": expanded(
-                "bias_add(concat[{a}](x, y), concat[0](b, c)) = "
-                "concat[{a}](bias_add(x, b), bias_add(y, c))",
-                a=DIMS[1:],
-            ),
-            "bias_add of concatenated rows": expanded(
-                "bias_add(concat[{a}](x, y), b) = concat[{a}](bias_add(x, b), bias_add(y, b))",
-                a=DIMS[:-1],
-            ),
-            "softmax of concatenated rows": [
-                f"softmax(concat[{a}](x, y)) = concat[{a}](softmax(x), softmax(y)) at x:{rank}"
-                for rank in DIMS[2:]
-                for a in range(rank - 1)
-            ],
-            "layer_norm of concatenated rows": expanded(
-                "layer_norm(concat[{a}](x, y), g, b) = "
-                "concat[{a}](layer_norm(x, g, b), layer_norm(y, g, b))",
-                a=DIMS[:-1],
-            ),
         }
     )
+    yield from properties_of(_of_functions())
+
+
+def _of_functions() -> dict[str, list[str]]:
+    """The equations of functions of concatenations, by the names of the properties."""
+    return {
+        "functions of elements pass through concat": expanded(
+            "{f}(concat[{a}](x, y)) = concat[{a}]({f}(x), {f}(y))", f=POINTWISE, a=DIMS
+        ),
+        **{
+            f"{op} passes through concat": expanded(
+                "{op}(concat[{a}](x, y), concat[{a}](z, w)) = concat[{a}]({op}(x, z), {op}(y, w))",
+                op=[op],
+                a=DIMS,
+            )
+            for op in ("add", "mul")
+        },
+        "scale passes through concat": expanded(
+            "scale(concat[{a}](x, y), c) = concat[{a}](scale(x, c), scale(y, c))", a=DIMS
+        ),
+        "bias_add of concatenated columns": expanded(
+            "bias_add(concat[{a}](x, y), concat[0](b, c)) = "
+            "concat[{a}](bias_add(x, b), bias_add(y, c))",
+            a=DIMS[1:],
+        ),
+        "bias_add of concatenated rows": expanded(
+            "bias_add(concat[{a}](x, y), b) = concat[{a}](bias_add(x, b), bias_add(y, b))",
+            a=DIMS[:-1],
+        ),
+        "softmax of concatenated rows": [
+            f"softmax(concat[{a}](x, y)) = concat[{a}](softmax(x), softmax(y)) at x:{rank}"
+            for rank in DIMS[2:]
+            for a in range(rank - 1)
+        ],
+        "layer_norm of concatenated rows": expanded(
+            "layer_norm(concat[{a}](x, y), g, b) = "
+            "concat[{a}](layer_norm(x, g, b), layer_norm(y, g, b))",
+            a=DIMS[:-1],
+        ),
+    }
