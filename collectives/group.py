@@ -22,7 +22,7 @@ from collectives.operations.operation import Collective, Finish
 from collectives.transport import Transport
 from collectives.transport.in_process import InProcessTransport
 from collectives.transport.launch import detect
-from collectives.windows import Windows
+from collectives.windows import MemberWindows
 
 __all__ = ["Group", "world"]
 
@@ -152,7 +152,7 @@ class Group:
             DTypeError: if the elements are Python objects.
         """
         dim = dimension(dim, array.ndim)
-        windows = Windows.of_group(starts, length, array.shape[dim], self.size)
+        windows = MemberWindows.of_group(starts, length, array.shape[dim], self.size)
         return self.run(Exchange(dim, windows, fill), array)
 
     def exchange_sum(self, array: Array, dim: int, starts: Sequence[int], extent: int) -> Array:
@@ -165,7 +165,7 @@ class Group:
             DTypeError: if the elements cannot be added.
         """
         dim = dimension(dim, array.ndim)
-        windows = Windows.of_group(starts, array.shape[dim], extent, self.size)
+        windows = MemberWindows.of_group(starts, array.shape[dim], extent, self.size)
         return self.run(ExchangeSum(dim, windows), array)
 
     # Messages

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from collectives.errors import ShapeError
 
-__all__ = ["Windows"]
+__all__ = ["MemberWindows"]
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class MemberWindows:
     """Member i holds elements [i * extent, (i + 1) * extent) and sees a window of the whole.
 
     Windows may overlap, leave elements out, and reach beyond both ends.
@@ -38,7 +38,7 @@ class Windows:
             )
 
     @classmethod
-    def of_group(cls, starts: Sequence[int], length: int, extent: int, size: int) -> Windows:
+    def of_group(cls, starts: Sequence[int], length: int, extent: int, size: int) -> MemberWindows:
         """The windows of a group of ``size`` members.
 
         Raises:

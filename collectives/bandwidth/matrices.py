@@ -12,7 +12,7 @@ from collectives.operations.kinds.broadcast import Broadcast
 from collectives.operations.kinds.exchange import Exchange
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.windows import Windows
+from collectives.windows import MemberWindows
 
 __all__ = [
     "KINDS",
@@ -28,10 +28,10 @@ MakeCollective = Callable[[int, tuple[int, ...], int], Collective]
 """Makes a collective from a group's size, an array's shape and a dimension."""
 
 
-def _neighbours(size: int, extent: int) -> Windows:
+def _neighbours(size: int, extent: int) -> MemberWindows:
     """Return the windows with which every member sends its whole shard to the next member."""
     starts = [extent * (member - 1) for member in range(size)]
-    return Windows.of_group(starts, 2 * extent, extent, size)
+    return MemberWindows.of_group(starts, 2 * extent, extent, size)
 
 
 _COLLECTIVES: dict[str, MakeCollective] = {

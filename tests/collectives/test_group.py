@@ -13,7 +13,7 @@ import pytest
 
 import collectives
 from collectives.transport.in_process import InProcessTransport
-from collectives.windows import Windows
+from collectives.windows import MemberWindows
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_a_window_per_member(pair: collectives.Group) -> None:
 
 
 def test_windows_know_whose_elements_they_have() -> None:
-    halo = Windows((-5, -1, 3), 10, 4)
-    inner = Windows((1, 5, 9), 1, 4)
+    halo = MemberWindows((-5, -1, 3), 10, 4)
+    inner = MemberWindows((1, 5, 9), 1, 4)
     assert [list(halo.overlap(2, shard)) for shard in range(3)] == [
         [3],
         [4, 5, 6, 7],
@@ -125,8 +125,8 @@ def test_windows_know_whose_elements_they_have() -> None:
     assert [halo.outside(window) for window in range(3)] == [(5, 0), (1, 0), (0, 1)]
     assert halo.crosses
     assert not inner.crosses
-    assert Windows((-9, 12), 4, 5).outside(0) == (4, 0)
-    assert Windows((-9, 12), 4, 5).outside(1) == (0, 4)
+    assert MemberWindows((-9, 12), 4, 5).outside(0) == (4, 0)
+    assert MemberWindows((-9, 12), 4, 5).outside(1) == (0, 4)
 
 
 def test_what_lies_beyond_the_ends_is_filled(one: collectives.Group) -> None:

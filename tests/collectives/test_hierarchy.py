@@ -18,7 +18,7 @@ from collectives.operations.kinds.exchange import Exchange
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
 from collectives.transport.in_process import InProcessTransport
-from collectives.windows import Windows
+from collectives.windows import MemberWindows
 
 Array = npt.NDArray[Any]
 
@@ -81,7 +81,7 @@ def test_scalars_and_what_has_no_parts() -> None:
     found = on_arrays([np.array(float(rank)) for rank in range(4)], [part.call for part in parts])
     assert [each.shape for each in found] == [()] * 4
     assert [float(each) for each in found] == [6.0] * 4
-    windows = Windows((0, 2, 4, 6), 2, 2)
+    windows = MemberWindows((0, 2, 4, 6), 2, 2)
     for collective, shape in (
         (Exchange(0, windows), [2]),
         (Allreduce(), [0, 4]),

@@ -20,7 +20,7 @@ from collectives.operations.arrays import part
 from collectives.operations.operation import Elements, Finish
 from collectives.reduction import restored, wire
 from collectives.transport import Transport
-from collectives.windows import Windows
+from collectives.windows import MemberWindows
 
 __all__ = ["Exchange", "ExchangeSum"]
 
@@ -38,7 +38,7 @@ class Exchange:
     """
 
     dim: int
-    windows: Windows
+    windows: MemberWindows
     fill: float = 0
 
     def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
@@ -88,7 +88,7 @@ class ExchangeSum:
     """
 
     dim: int
-    windows: Windows
+    windows: MemberWindows
 
     def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
         """See `Local.apply`."""

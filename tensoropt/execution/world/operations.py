@@ -9,7 +9,7 @@ from collectives.operations.kinds.exchange import Exchange, ExchangeSum
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.local import Mask, Slice
 from collectives.operations.operation import Collective, Local
-from collectives.windows import Windows
+from collectives.windows import MemberWindows
 from tensoropt.parallel import resharding
 from tensoropt.parallel.resharding import ReshardStep, Step
 
@@ -39,7 +39,7 @@ def collective(step: Step) -> Collective:
 
 
 def _exchange(step: resharding.Exchange) -> Exchange | ExchangeSum:
-    windows = Windows(step.starts, step.length, step.extent)
+    windows = MemberWindows(step.starts, step.length, step.extent)
     return ExchangeSum(step.dim, windows) if step.back else Exchange(step.dim, windows, step.fill)
 
 

@@ -33,7 +33,7 @@ from collectives.operations.kinds.alltoall import Alltoall
 from collectives.operations.kinds.exchange import Exchange, ExchangeSum
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective, Finish
-from collectives.windows import Windows
+from collectives.windows import MemberWindows
 
 CHUNK_BYTES = 1 << 13
 ROOM_BYTES = 1 << 16
@@ -92,7 +92,7 @@ def check_many_chunks(member: Member, sizes: tuple[int, ...] = (1, 3, 2049, 2001
         own = member.run(ReduceScatter(1), columnwise)
         np.testing.assert_array_equal(own, np.split(total.T, n, 1)[me])
         # Halos of a row on either side, and back: each row as often as it was seen.
-        windows = Windows(tuple(3 * k - 1 for k in range(n)), 5, 3)
+        windows = MemberWindows(tuple(3 * k - 1 for k in range(n)), 5, 3)
         rows = np.concatenate([array[:3] for array in arrays], 0)
         whole = np.pad(rows, ((1, 1), (0, 0)), constant_values=7)
         seen = member.run(Exchange(0, windows, 7), mine[:3])

@@ -23,7 +23,7 @@ from collectives.operations.kinds.broadcast import Broadcast
 from collectives.operations.kinds.exchange import Exchange, ExchangeSum
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
-from collectives.windows import Windows
+from collectives.windows import MemberWindows
 
 Array = npt.NDArray[Any]
 
@@ -127,7 +127,7 @@ def check_windows(groups: Groups, dtype: Any) -> None:
     kinds = [([i * extent - b for i in range(n)], b + extent + a) for b, a in around]
     kinds += [([2 * i for i in range(n)], 5), ([-9] * n, 4), ([1] * n, 0)]
     for starts, length in kinds:
-        windows = Windows(tuple(starts), length, extent)
+        windows = MemberWindows(tuple(starts), length, extent)
         padded = np.full((2, n * extent + 2 * edge, 2), 1, dtype)
         padded[:, edge : edge + n * extent] = np.concatenate(arrays, 1)
         seen = [padded[:, start + edge : start + edge + length] for start in starts]
@@ -154,8 +154,8 @@ def check_empty(groups: Groups) -> None:
         (ReduceScatter(), (2, 0, 3)),
         (Alltoall(0, 1), (2, 0, 3)),
         (Broadcast(), (2 * size, 0, 3)),
-        (Exchange(2, Windows((0,) * size, 5, 3)), (2 * size, 0, 5)),
-        (ExchangeSum(2, Windows((0,) * size, 3, 1)), (2 * size, 0, 1)),
+        (Exchange(2, MemberWindows((0,) * size, 5, 3)), (2 * size, 0, 5)),
+        (ExchangeSum(2, MemberWindows((0,) * size, 3, 1)), (2 * size, 0, 1)),
     ):
         expect_all(groups, collective, [empty] * size, [np.zeros(shape, np.float32)] * size)
 

@@ -35,7 +35,7 @@ from collectives.operations.kinds.exchange import Exchange, ExchangeSum
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.local import Mask, Slice
 from collectives.operations.operation import Collective, Local
-from collectives.windows import Windows
+from collectives.windows import MemberWindows
 
 Array = npt.NDArray[Any]
 Members = Sequence[collectives.Group]
@@ -131,7 +131,7 @@ def check_values(members: Members, partition: list[list[int]], dtype: tf.DType) 
 
 def _calls(members: Members, partition: list[list[int]], kind: str) -> list[OperationCall]:
     n = len(partition[0])
-    halo = Windows(tuple(8 * i - 3 for i in range(n)), 12, 8)
+    halo = MemberWindows(tuple(8 * i - 3 for i in range(n)), 12, 8)
     of: dict[str, list[Collective | Local]] = {
         "allreduce": [Allreduce()],
         "allreduce max": [Allreduce("max")],
