@@ -13,8 +13,8 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.operator_time import OperatorWork
-from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
+from tensoropt.pipeline.block_users import BlockUsers
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
 from tensoropt.pipeline.sent import sent
@@ -42,28 +42,31 @@ class ReplicatedProfile:
         self._block = block
         self._blocks = int(block.max()) + 1
         self._by_examples: dict[int, tuple[Int64Array, ...]] = {}
-        atoms, growth = costs.atoms, costs.growth
-        whole = growth.examples
-        holders = {name: self._blocks_of(state.atoms) for name, state in atoms.states.items()}
-        held = {name: costs.state_bytes(name) for name in holders}
-        users: dict[str, list[int]] = {}
-        for place, atom in enumerate(atoms.atoms):
-            for name in atom.constants:
-                users.setdefault(name, []).append(place)
-        constants = {name: self._blocks_of(places) for name, places in users.items()}
-        self._constants = constants
-        self._fixed = self._held_by((holders[n], sum(held[n])) for n in holders)
-        self._fixed += self._held_by((constants[n], costs.constant_bytes(n)) for n in constants)
-        self._gradients = self._held_by((holders[n], held[n][1]) for n in holders)
-        alone = held_alone(self._blocks, ((holders[n], held[n][1]) for n in holders))
+        growth = costs.growth
+        users = BlockUsers.of(costs.atoms, block)
+        states, self._constants = users.states, users.constants
+        held = {name: costs.state_bytes(name) for name in states}
+        self._fixed = self._held_by((states[n], sum(held[n])) for n in states)
+        self._fixed += self._held_by(
+            (blocks, costs.constant_bytes(name)) for name, blocks in self._constants.items()
+        )
+        self._gradients = self._held_by((states[n], held[n][1]) for n in states)
+        alone = held_alone(self._blocks, ((states[n], held[n][1]) for n in states))
         self._shared = self._gradients - alone
         updates = {
-            name: sum(costs.operator_time(update, whole).forward for update in state.updates)
-            for name, state in atoms.states.items()
+            name: sum(costs.operator_time(n, growth.examples).forward for n in state.updates)
+            for name, state in costs.atoms.states.items()
         }
-        self._updates = self._held_by((holders[n], updates[n]) for n in holders)
+        self._updates = self._held_by((states[n], updates[n]) for n in states)
+        sizes = [growth.tensor_bytes(tensor, growth.examples) for tensor in users.tensors]
+        growing = map(growth.tensor_grows, users.tensors)
+        fixed = [0 if grows else size for grows, size in zip(growing, sizes, strict=True)]
+        self._inputs = tuple(
+            self._held_by(zip(users.tensors.values(), weights, strict=True), users.makers)
+            for weights in (sizes, fixed)
+        )
+        self._sent = sent(costs, block)
         self._saved = range_sums(costs.saved, block, self._blocks)
-        self._tensors()
 
     def __call__(
         self, first: int, last: int, devices: int, microbatch: int, copies: int
@@ -127,30 +130,7 @@ class ReplicatedProfile:
             costs.part(self._sent[..., 0], self._sent[..., 1], examples),
         )
 
-    def _tensors(self) -> None:
-        """Set the bytes that every stage receives and sends, for the whole batch."""
-        costs = self._costs
-        readers: dict[TensorName, set[int]] = {}
-        makers: dict[TensorName, int] = {}
-        for maker, reader, tensor in costs.atoms.edges:
-            here, there = int(self._block[maker]), int(self._block[reader])
-            if tensor is not None and here != there:
-                makers[tensor] = here
-                readers.setdefault(tensor, set()).add(there)
-        sizes = [costs.growth.tensor_bytes(t, costs.growth.examples) for t in readers]
-        grows = [costs.growth.tensor_grows(t) for t in readers]
-        fixed = [0 if growing else size for growing, size in zip(grows, sizes, strict=True)]
-        used_in = [tuple(sorted(blocks)) for blocks in readers.values()]
-        made_in = [makers[tensor] for tensor in readers]
-        self._inputs = tuple(
-            self._held_by(zip(used_in, weights, strict=True), made_in) for weights in (sizes, fixed)
-        )
-        self._sent = sent(costs, self._block)
-
     def _held_by(
         self, items: Iterable[tuple[tuple[int, ...], int]], made_in: Iterable[int] | None = None
     ) -> Int64Array:
         return held_by(self._blocks, items, made_in)
-
-    def _blocks_of(self, places: Iterable[int]) -> tuple[int, ...]:
-        return tuple(sorted({int(self._block[place]) for place in places}))

@@ -37,16 +37,16 @@ def sent(costs: AtomCosts, block: Int64Array) -> Int64Array:
         - bytes of the whole batch; those bytes that do not grow with the batch; number of tensors.
     """
     blocks = int(block.max()) + 1
-    made, readers, back = _users(costs, block)
-    weights = [_weight(costs, tensor) for tensor in made]
+    makers, readers, back = _users(costs, block)
+    weights = [_weight(costs, tensor) for tensor in makers]
     values = np.zeros((blocks, blocks, 3), dtype=np.int64)
-    for users, weight, maker in zip(readers, weights, made.values(), strict=True):
+    for users, weight, maker in zip(readers, weights, makers.values(), strict=True):
         ends = [maker, *(user for user in users if user > maker)]
         for here, after in pairwise(ends):
             values[here, here:after] += weight
     values = np.cumsum(values[::-1], axis=0)[::-1]
-    gradients = held_by(blocks, zip(back, weights, strict=True), made.values(), shape=(3,))
-    crossed = _crossed(blocks, made.values(), (readers, back), weights)
+    gradients = held_by(blocks, zip(back, weights, strict=True), makers.values(), shape=(3,))
+    crossed = _crossed(blocks, makers.values(), (readers, back), weights)
     passed = crossed[0, None, 1 : blocks + 1] - values, crossed[1, :blocks, None] - gradients
     return np.stack([[values, passed[0]], [gradients, passed[1]]])
 
@@ -57,9 +57,9 @@ def crossing(costs: AtomCosts, block: Int64Array) -> Int64Array:
     The first row is that of values, the second that of gradients; the amounts are those of `sent`.
     A value crosses all boundaries up to its last reader.
     """
-    made, *ends = _users(costs, block)
-    weights = [_weight(costs, tensor) for tensor in made]
-    return _crossed(int(block.max()) + 1, made.values(), ends, weights)
+    makers, *ends = _users(costs, block)
+    weights = [_weight(costs, tensor) for tensor in makers]
+    return _crossed(int(block.max()) + 1, makers.values(), ends, weights)
 
 
 def _crossed(
@@ -85,13 +85,13 @@ def _users(
     All are blocks. The readers are ascending. The last are the readers that send a gradient back.
     """
     graph, atoms = costs.atoms.graph, costs.atoms.atoms
-    made: dict[TensorName, int] = {}
+    makers: dict[TensorName, int] = {}
     readers: dict[TensorName, set[int]] = {}
     back: dict[TensorName, set[int]] = {}
     for maker, reader, tensor in costs.atoms.edges:
         if tensor is None:
             continue
-        made[tensor] = int(block[maker])
+        makers[tensor] = int(block[maker])
         readers.setdefault(tensor, set()).add(int(block[reader]))
         differentiators = back.setdefault(tensor, set())
         operator = graph[atoms[reader].operator]
@@ -101,7 +101,7 @@ def _users(
     read_in, back_from = (
         [tuple(sorted(blocks)) for blocks in users.values()] for users in (readers, back)
     )
-    return made, read_in, back_from
+    return makers, read_in, back_from
 
 
 def _weight(costs: AtomCosts, tensor: TensorName) -> Int64Array:

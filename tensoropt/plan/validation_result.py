@@ -24,7 +24,7 @@ class Trial:
         memory_bytes: predicted memory per device, see `Plan.memory_bytes`.
         steps: number of timed steps.
         measured_seconds: median time of a step; None if it was dropped before that.
-        measured_network_seconds: median time in collectives; None likewise.
+        measured_network_seconds: median time in collectives; None if ``measured_seconds`` is None.
         measured_peak_bytes: peak memory of a device; None if it was not counted.
         dropped: the reason why it could not be adopted; empty if it could.
     """

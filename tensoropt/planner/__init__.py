@@ -1,1 +1,1 @@
-"""Asking for plans: what a step can be, what each way costs, and which is chosen."""
+"""Planning: the ways to run a step, their prices, and the choice of a plan."""

@@ -53,7 +53,7 @@ def _skipped(request: Request, findings: Findings) -> Iterator[str]:
     is_asked = request.pipeline is not None and request.pipeline.is_asked
     for name, reason in findings.skipped.items():
         if is_asked or reason in (stages.DO_NOT_FIT, Findings.NO_TIME):
-            yield f"Not looked at: {name}, as {reason}."
+            yield f"Not searched: {name}, because {reason}."
 
 
 def _too_little_memory(request: Request, offers: Sequence[Offer], keeps_less: bool) -> str:

@@ -44,7 +44,7 @@ class Market:
     Attributes:
         request: the step.
         offers: all offers. The first is the batch at once, unless the script demands stages.
-        findings: what the spaces have been told, and what they report.
+        findings: the best price so far, and the reports of the spaces.
     """
 
     def __init__(self, request: Request) -> None:

@@ -30,7 +30,7 @@ def looked_at(
     try:
         return look()
     except Exception as error:
-        failures.append(f"not looked at, as that failed: {space} ({first_line(error)})")
+        failures.append(f"left out, because its search failed: {space} ({first_line(error)})")
         return without
 
 

@@ -76,7 +76,7 @@ def test_what_fails_while_it_is_looked_at_is_left_out(
     monkeypatch.setattr(place, Failing(error))
     plan = tf.find_strategy(batch_size=64)
     reason = f"{space} ({type(error).__name__}: {str(error).splitlines()[0]})"
-    assert f"not looked at, as that failed: {reason}" in plan.notes
+    assert f"left out, because its search failed: {reason}" in plan.notes
     assert not plan.stages
     assert plan.time_nanoseconds == without.time_nanoseconds
 

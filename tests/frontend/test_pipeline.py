@@ -386,10 +386,10 @@ def test_where_nothing_fits_the_look_ends_with_a_proof_or_with_its_seconds(pipel
     tf.init(devices=4, cluster="2x8-v100")
     perceptron()
     options: Any = {"batch_size": 4096, "pipeline": pipeline}
-    proof = r"Not looked at: stages, as variables and their gradients alone do not fit"
+    proof = r"Not searched: stages, because variables and their gradients alone do not fit"
     with pytest.raises(InfeasibleError, match=proof):
         tf.find_strategy(memory_limit_bytes=6 * 2**20, **options)
-    ended = "Not looked at: stages, as search_seconds were over; allow more"
+    ended = "Not searched: stages, because search_seconds were over; allow more"
     with pytest.raises(InfeasibleError, match=ended):
         tf.find_strategy(memory_limit_bytes=14 * 2**20, search_seconds=1e-9, **options)
 
@@ -397,7 +397,7 @@ def test_where_nothing_fits_the_look_ends_with_a_proof_or_with_its_seconds(pipel
 def test_auto_names_what_excludes_stages() -> None:
     tf.init(devices=4, cluster="2x8-v100")
     perceptron(batch_norm=True)
-    named = r"Not looked at: stages, as .* 'Tanh_1' \(Tanh\) computes something other"
+    named = r"Not searched: stages, because .* 'Tanh_1' \(Tanh\) computes something other"
     with pytest.raises(InfeasibleError, match=named):
         tf.find_strategy(batch_size=4096, pipeline="auto", memory_limit_bytes=2**23)
     with pytest.raises(InfeasibleError) as unasked:

@@ -97,7 +97,7 @@ class SampleCosts:
         annotated: the sample at this number of examples.
         slots: the slots of its tensors.
         forward: the operators of the step's components, and the placeholders that they read.
-        own: for each operator int64[6, K], `PARTS` by the configurations of its node.
+        of_operators: for each operator int64[6, K], `PARTS` by the configurations of its node.
         moved: the reads of tensors.
     """
 
@@ -131,7 +131,7 @@ class SampleCosts:
         self._variables = {
             name for name, leader in annotated.leader_of.items() if sample.graph[leader].is_variable
         }
-        self.own = self._own()
+        self.of_operators = self._costs_of_operators()
         self._edge_costs: dict[Hashable, _EdgeCosts] = {}
         self.moved = self._moved()
 
@@ -148,7 +148,9 @@ class SampleCosts:
     def _nodes(self, weights: _Weights) -> list[Node]:
         sample, nodes = self._sample, []
         for group in self.annotated.choices:
-            total = np.sum([sample.times(n) * weights.of(self.own[n]) for n in group.members], 0)
+            total = np.sum(
+                [sample.times(n) * weights.of(self.of_operators[n]) for n in group.members], 0
+            )
             nodes.append(Node(group.leader, *total))
         for moved in self.moved:
             if moved.source == moved.target:
@@ -175,8 +177,8 @@ class SampleCosts:
                     counts[moved.source, moved.target, kind] += times
         return merged_edges(counts)
 
-    def _own(self) -> Mapping[str, Int64Array]:
-        """Return `own`. The forward times come from the graph without gradients."""
+    def _costs_of_operators(self) -> Mapping[str, Int64Array]:
+        """Return ``of_operators``. The forward times come from the graph without gradients."""
         both, forward = NodeCosts(self.annotated, self.slots), NodeCosts(self._ahead, self.slots)
         by_key: dict[Hashable, Int64Array] = {}
         costs: dict[str, Int64Array] = {}

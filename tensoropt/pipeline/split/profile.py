@@ -15,6 +15,7 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
+from tensoropt.pipeline.block_users import BlockUsers
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
@@ -155,7 +156,7 @@ class SplitProfile:
         self._ranges: dict[tuple[int, int], _Ranges] = {}
         self._stages: dict[tuple[int, int, int], Int64Array] = {}
         self._accumulating: dict[int, int] = {}
-        self._set_users()
+        self._users = BlockUsers.of(self._costs.atoms, self._block)
 
     def __call__(
         self, first: int, last: int, devices: int, microbatch: int, copies: int
@@ -379,12 +380,12 @@ class SplitProfile:
         forward, backward, saved = np.moveaxis(range_sums(passes[:, :3], self._block, blocks), 2, 0)
         workspace = range_most(passes[:, 3], self._block, blocks)
         constants = held_by(blocks, self._constants(priced, count), shape=(3, count))
-        received = held_by(blocks, self._received(priced), self._made_in, shape=(count,))
+        received = held_by(blocks, self._received(priced), self._users.makers, shape=(count,))
         states = dict(priced.states())
         members = sorted({number for state in states.values() for number in state.sums})
         holders = [
             (users, _stacked(states[sample.stands_for(name)], members, count))
-            for name, users in self._holders.items()
+            for name, users in self._users.states.items()
         ]
         several = [item for item in holders if len(item[0]) > 1]
         shape = 4 + len(members), count
@@ -410,7 +411,7 @@ class SplitProfile:
 
         Constants are operators that do not depend on the batch; users are blocks.
         """
-        for name, users in self._users.items():
+        for name, users in self._users.constants.items():
             passes = priced.passes.get(self.sample.stands_for(name), np.zeros((2, count), int))
             bytes_ = self._costs.constant_bytes(name)
             if bytes_ or passes[:2].any():
@@ -418,30 +419,9 @@ class SplitProfile:
 
     def _received(self, priced: PricedStrategies) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
         """Yield, for each tensor between blocks, the blocks that read it, and its bytes."""
-        for tensor, users in self._read_in.items():
+        for tensor, users in self._users.tensors.items():
             stand_in = TensorName(self.sample.stands_for(tensor.operator), tensor.index)
             yield users, priced.made_bytes(stand_in)
-
-    def _set_users(self) -> None:
-        """Set the blocks that hold each state, use each constant, and read and make each tensor."""
-        atoms = self._costs.atoms
-        self._holders = {name: self._blocks_of(state.atoms) for name, state in atoms.states.items()}
-        users: dict[str, list[int]] = {}
-        for place, atom in enumerate(atoms.atoms):
-            for name in atom.constants:
-                users.setdefault(name, []).append(place)
-        self._users = {name: self._blocks_of(places) for name, places in users.items()}
-        readers: dict[TensorName, list[int]] = {}
-        makers: dict[TensorName, int] = {}
-        for maker, reader, tensor in atoms.edges:
-            if tensor is not None and self._block[maker] != self._block[reader]:
-                makers[tensor] = int(self._block[maker])
-                readers.setdefault(tensor, []).append(reader)
-        self._read_in = {tensor: self._blocks_of(places) for tensor, places in readers.items()}
-        self._made_in = [makers[tensor] for tensor in readers]
-
-    def _blocks_of(self, places: tuple[int, ...] | list[int]) -> tuple[int, ...]:
-        return tuple(sorted({int(self._block[place]) for place in places}))
 
 
 def _apart(places: Int64Array, memory: Int64Array, factor: float) -> list[int]:

@@ -70,7 +70,7 @@ class PricedStrategies:
         self._kept = cache(self._bytes_kept)
         parts = {
             name: of_options[:, strategies[:, self._slots.node_of[name]]].copy()
-            for name, of_options in costs.own.items()
+            for name, of_options in costs.of_operators.items()
         }
         for moved in costs.moved:
             source, target = moved.cells(strategies)

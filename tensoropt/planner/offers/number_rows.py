@@ -28,7 +28,7 @@ def texts_of(rows: Int64Array) -> list[str]:
 
 
 def rows_of(texts: Sequence[str]) -> Int64Array:
-    """Return the int64[rows, columns] of which `texts_of` made the texts.
+    """Return int64[rows, columns] from the texts that `texts_of` made of it.
 
     Raises:
         PlanError: if a text changes a column that the first row does not have.

@@ -52,8 +52,8 @@ class Choice:
         peak: the peak memory of the planned strategy.
         option: the option for which it was chosen.
         preferred: the strategy that is planned in place of the point: data parallelism if it is
-            about as fast, or the fastest strategy that can be executed. None if the point is
-            planned.
+            about as fast, or the fastest strategy that can be executed. If it is None, the point
+            is planned.
         notes: notes for the plan.
     """
 

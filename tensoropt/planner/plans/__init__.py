@@ -1,1 +1,1 @@
-"""From what was found to a plan."""
+"""Plans made from the points of frontiers."""

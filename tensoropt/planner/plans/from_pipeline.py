@@ -74,23 +74,28 @@ def plan_for_pipeline(
         epsilon=request.epsilon,
         batch_norm=request.batch_norm,
         microbatches=pipeline.microbatches,
-        stages=tuple(
-            StagePlan(
-                mesh.axes,
-                tuple(operator.name for each, operator in operators if each == number),
-                stage.forward,
-                stage.backward,
-                stage.once,
-                stage.memory,
-                stage.recompute,
-            )
-            for number, (stage, mesh) in enumerate(zip(pipeline.stages, meshes, strict=True))
-        ),
+        stages=tuple(_stage_plans(pipeline, meshes, operators)),
         schedule=pipeline.schedule,
         copies=pipeline.copies,
         rewrites=request.rewrites,
     )
     return with_peaks(request, plan)
+
+
+def _stage_plans(
+    pipeline: Pipeline, meshes: Sequence[Mesh], operators: Sequence[tuple[int, OperatorPlan]]
+) -> Iterator[StagePlan]:
+    """Yield the stages of a plan, from their meshes and from all operators with their stages."""
+    for number, (stage, mesh) in enumerate(zip(pipeline.stages, meshes, strict=True)):
+        yield StagePlan(
+            mesh.axes,
+            tuple(operator.name for of_stage, operator in operators if of_stage == number),
+            stage.forward,
+            stage.backward,
+            stage.once,
+            stage.memory,
+            stage.recompute,
+        )
 
 
 def executed_nanoseconds(request: Request, search: PipelineSearch, pipeline: Pipeline) -> int:
@@ -163,7 +168,7 @@ def _operators(
             derivation,
             mesh,
         )
-        parts = costs.own[like][:, chosen[costs.slots.node_of[like]]].tolist()
+        parts = costs.of_operators[like][:, chosen[costs.slots.node_of[like]]].tolist()
         forward, backward, late, fixed, saved, _ = parts
         held, again = in_flight(pipeline.schedule, stage, number, count), 0
         if pipeline.stages[stage].recompute:

@@ -41,7 +41,7 @@ _STAGE_GAP = 0.05  # of the frontier of a stage's strategies
 _SMALL_STAGE_GAP = 0.01
 """The same gap for problems of few cells. An exact search would take 50 times as long, and find
 thousands of points; a stage uses a dozen of them."""
-_BOUNDED = replace(DEFAULT_LIMITS, bounded_cells=0)
+_BOUNDED = replace(DEFAULT_LIMITS, bounded_cells=0)  # a search of any size uses bounds
 _BOUND_GAP = 0.02  # of the lower bound of a pipeline's time
 _REPLICATED = 1.25  # the speed-up of a split stage over a replicated one that may be hoped for
 _MOST_PROMISING = 3  # numbers of microbatches that are searched if a time is to be undercut
@@ -347,7 +347,7 @@ class PipelineSearch:
         if fewest > len(costs.atoms):
             raise GraphError(
                 "each stage of a pipeline has at least one operator that depends on the batch. Got "
-                f"{fewest} stages for {len(costs.atoms)} operators; ask for fewer stages."
+                f"{fewest} stages of {len(costs.atoms)} operators; ask for fewer stages."
             )
         dag = costs.dag(max(1, costs.growth.examples // max(self._microbatches)))
         return partition(dag, int(dag.memory.sum()) + 1, max(BLOCKS, fewest)).of

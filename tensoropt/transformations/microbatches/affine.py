@@ -16,7 +16,7 @@ __all__ = ["coefficients"]
 
 
 def coefficients(operator: Operator, inputs: Collection[int]) -> tuple[int, ...] | None:
-    """The other inputs that an operator's gradient by some inputs reads.
+    """The inputs that an operator's gradient by some other inputs reads.
 
     Args:
         operator: any operator.

@@ -351,11 +351,11 @@ class _Cutter:
     def _check_sparse(self, number: int, flowing: Mapping[str, tuple[int, ...]]) -> None:
         """Check that each table has either sparse or dense gradients, in all calls."""
         sparse = sparse_tensors(self._graph)
-        others = {t for call, tensors in sparse.items() if call != number for t in tensors}
+        elsewhere = {t for call, tensors in sparse.items() if call != number for t in tensors}
         for name in self._indices:
             for n in flowing.get(name, ()):
                 tensor = self._graph[name].inputs[n]
-                if tensor in others and tensor not in sparse[number]:
+                if tensor in elsewhere and tensor not in sparse[number]:
                     self._refuse(tensor.operator, "has a sparse gradient, and a dense one as well")
 
     def _closed(self, names: set[str]) -> frozenset[str]:
