@@ -55,10 +55,11 @@ def pipeline_frontier(
     For each number of copies, number of microbatches and schedule there is one dynamic program, in
     `suffixes.py`. It begins with the last stage, because the microbatches in flight of a stage
     follow from the number of stages behind it. State: (stages, first block, devices). A state keeps
-    the points that no other beats in all amounts of which time and memory consist
+    the points that no other beats in all amounts from which a step's time and memory are computed
     (`step_nanoseconds`): the sum of passes, the longest passes, the longest time once per step, and
-    memory. These amounts only grow. So a point is dropped if a known pipeline beats a lower bound
-    of it, which counts the least passes of the blocks before, shared evenly by their devices.
+    memory. These amounts only grow. So a point is dropped if a known pipeline beats its lower
+    bound. The bound adds the least passes of the blocks before the point, and assumes that their
+    devices share these passes evenly.
 
     Args:
         problem: the blocks and devices.

@@ -51,11 +51,12 @@ class Tables(NamedTuple):
     Attributes:
         begin, values: those of a `StageTable`.
         sizes: int64[sizes], the numbers of devices of a stage, ascending.
-        held: int64[stages + 1], the microbatches in flight of the stage that is this many stages
-            before the end, if there are stages before it.
+        held: int64[stages + 1], by the number of stages of a suffix: the microbatches in flight in
+            its first stage, if other stages come before it.
         incumbent: int64[pipelines, 2], memory and time of known pipelines, by memory.
-        rest: int64[2, blocks + 1], for the blocks before each block the least sum of the passes of
-            their stages; and the least sum of passes times devices. `NO_WAY` if none fits.
+        rest: int64[2, blocks + 1], by a number of blocks: the least sum of the passes of stages
+            that run the first blocks; and the least sum of passes times devices. `NO_WAY` if no
+            stages can run them.
     """
 
     begin: Int64Array

@@ -32,9 +32,9 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
     """Return the problem of a request and its frontier, by the request's algorithm.
 
     If the devices have more axes than can be searched at once, frontier tracking goes from coarse
-    meshes to finer ones. After the request's seconds, it ends with the frontier that it has, or as
-    soon as it has one. If it is interrupted earlier, it ends with data parallelism. Every frontier
-    has a point that is at least as good as data parallelism.
+    meshes to finer ones. When the request's seconds are over, it returns the frontier that it has;
+    if it has none yet, it goes on until it has one. If a user interrupts it before that, it returns
+    data parallelism. Every frontier has a point that is at least as good as data parallelism.
     """
     return search_once("frontier", request, devices, lambda: _searched(request, devices))
 
