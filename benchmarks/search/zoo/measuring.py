@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -35,13 +34,8 @@ from tensoropt.search.solvers import solver
 __all__ = ["request_in", "request_of", "request_of_script", "script_of", "search"]
 
 Line = dict[str, Any]
-_SOLVERS = (
-    ("find", "ft_ldp"),
-    ("find", "simplify_first"),
-    ("find", "branch_and_bound"),
-    ("approximate", "supported_frontier"),
-    ("approximate", "branch_and_bound"),
-)
+_SOLVERS = ("ft_ldp", "simplify_first", "branch_and_bound", "supported_frontier")
+"""The solvers that `tensoropt.search.find` tries."""
 
 
 def request_of(name: str, depth: int | None, cluster: Cluster, devices: int) -> Request:
@@ -151,8 +145,9 @@ def _say(**known: Any) -> None:
 def _routed() -> Iterator[None]:
     """Print the solvers that `tensoropt.search.find` tries, as they start."""
     route: list[str] = []
+    routing = import_module("tensoropt.search.find")
 
-    def told(routing: ModuleType, name: str) -> Callable[..., Outcome]:
+    def told(name: str) -> Callable[..., Outcome]:
         solve: Callable[..., Outcome] = getattr(routing, name)
 
         @wraps(solve)
@@ -168,7 +163,6 @@ def _routed() -> Iterator[None]:
         return solved
 
     with ExitStack() as stack:
-        for file, name in _SOLVERS:
-            routing = import_module(f"tensoropt.search.{file}")
-            stack.enter_context(patch.object(routing, name, told(routing, name)))
+        for name in _SOLVERS:
+            stack.enter_context(patch.object(routing, name, told(name)))
         yield
