@@ -33,6 +33,10 @@ class CostModel(Protocol):
     nanoseconds, at least 1. Memory is whole bytes.
     """
 
+    times_by_amounts: ClassVar[bool]
+    """Whether an operator's time depends only on its family, dtype, flops, bytes and number of
+    differentiated inputs."""
+
     def collective_nanoseconds(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> int:
         """Return the time of one collective or local step on all groups along ``axes``.
 
@@ -89,8 +93,6 @@ class ClusterCostModel:
     )
 
     times_by_amounts: ClassVar[bool] = True
-    """Whether an operator's time depends only on its family, dtype, flops, bytes and number of
-    differentiated inputs."""
 
     def __init__(self, cluster: Cluster, mesh: Mesh, memory: str = "paper") -> None:
         self.cluster = cluster

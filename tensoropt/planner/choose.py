@@ -23,7 +23,6 @@ from tensoropt.planner.plans.stage_peaks import failed_in_dry_run
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, problem_of
-from tensoropt.planner.searches.shared import shared_searches
 from tensoropt.planner.spaces.stages import least_variable_bytes
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.search.solvers import solver
@@ -64,14 +63,13 @@ def profiling(
     """
     points: list[ProfilePoint] = []
     for devices in parallelism:
-        on_devices = replace(request, devices=devices)
-        with shared_searches():
-            for limit in limits:
-                limited = on_devices
-                if limit is not None:
-                    limited = replace(on_devices, memory_limit_bytes=limit)
-                market = Market(limited)
-                points.append(_point_of(market, _first_that_works(market, "mini_time")[0]))
+        on_devices = replace(request, devices=devices, results={})
+        for limit in limits:
+            limited = on_devices
+            if limit is not None:
+                limited = replace(on_devices, memory_limit_bytes=limit)
+            market = Market(limited)
+            points.append(_point_of(market, _first_that_works(market, "mini_time")[0]))
     return ParallelismProfile(tuple(points))
 
 

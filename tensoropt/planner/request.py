@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.machine_profile import Profile
@@ -122,6 +122,8 @@ class Request:
         rewrites: the substitutions that turned the script's graph into this one.
         script_digest: the digest of the script's graph, if it is another one than ``graph``.
         budget: the price of devices, and the deadline.
+        results: the results of searches that do not depend on the memory limit, for requests that
+            differ in their memory limit alone; None if each request searches anew.
     """
 
     graph: Graph
@@ -151,6 +153,7 @@ class Request:
     rewrites: tuple[Rewrite, ...] = ()
     script_digest: str = ""
     budget: Budget = Budget()
+    results: dict[Hashable, Any] | None = field(default=None, repr=False)
 
     @property
     def graph_digest(self) -> str:

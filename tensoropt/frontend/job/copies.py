@@ -52,6 +52,7 @@ _HOOKED: dict[str, Callable[..., Any]] = {
     name: getattr(_Session, name)
     for name in ("run", "make_callable", "_make_callable_from_options")
 }
+# The state of the process, as the hooks are on TensorFlow's own session class.
 _ranks = 0  # of the job while copies are refused, else 0
 _suspect = ""  # the name of an operator that may have trained a copy
 

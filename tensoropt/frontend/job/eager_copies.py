@@ -51,6 +51,7 @@ _OPTIMIZERS = (
 
 _VARIABLES = resource_variable_ops.BaseResourceVariable, resource_variable_ops.ResourceVariable
 
+# The state of the process, as the hooks are on TensorFlow's and Keras's own classes.
 _ranks = 0
 _remedy = ""
 _allowed_depth = 0

@@ -173,6 +173,8 @@ class Job:
         return self.profiles[devices]
 
 
+# The state of the process: functions such as `init` and `rank` get no object, MPI starts once, and
+# hooks on TensorFlow's classes hold for the whole process.
 _job: Job | None = None
 _everyone: Agreement | None = None  # kept until the process ends, because MPI starts once
 _dry_run: DryRun | None = None

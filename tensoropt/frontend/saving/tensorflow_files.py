@@ -40,6 +40,7 @@ _CHECKPOINTS = (tf.train.Checkpoint, v1.train.Checkpoint)
 _WRITES = "a file is written where the first rank can write.", "Free some space, or name another."
 _READS = "all ranks read the first rank's checkpoint.", "Give one that all of them can read."
 
+# The state of the process, as the hooks are on TensorFlow's own classes and modules.
 _originals: list[tuple[Any, str, Any]] = []
 _is_inside = False  # whether one of these calls is running, so that inner calls are TensorFlow's
 

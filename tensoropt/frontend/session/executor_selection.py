@@ -29,10 +29,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 _is_step: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[tuple[str, ...], ...], bool]]
 _is_step = weakref.WeakKeyDictionary()
-"""For each graph, whether some fetched operators, with a plan's roots, are a whole step."""
+"""For each graph, whether some fetched operators, with a plan's roots, are a step: a cache."""
 _trains: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[str, ...], bool]]
 _trains = weakref.WeakKeyDictionary()
-"""For each graph, whether some operators need a gradient."""
+"""For each graph, whether some operators need a gradient: a cache."""
 
 
 def running_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Running:

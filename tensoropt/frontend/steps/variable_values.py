@@ -175,6 +175,8 @@ def only_captured() -> Iterator[None]:
         _captures = before
 
 
+# The state of the process: the script's variables are watched through their classes, and one value
+# may lie in the graphs of several steps.
 _STATE, _REAL_HANDLE = "_tensoropt_state", "_tensoropt_handle"
 _classes: dict[type, type] = {}
 _numbers = itertools.count()

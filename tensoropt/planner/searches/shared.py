@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from tensoropt.planner.request import Request
 
-__all__ = ["search_once", "shared_searches"]
+__all__ = ["search_once"]
 
 _Result = TypeVar("_Result")
-
-_results: ContextVar[dict[Hashable, Any] | None] = ContextVar("results", default=None)
-
-
-@contextmanager
-def shared_searches() -> Iterator[None]:
-    """Let `search_once` store its results, for requests that differ in their memory limit alone."""
-    token = _results.set({})
-    try:
-        yield
-    finally:
-        _results.reset(token)
 
 
 def search_once(
@@ -31,8 +17,7 @@ def search_once(
 ) -> _Result:
     """Return the result of a search that does not depend on the memory limit.
 
-    Within `shared_searches` the first call searches, and later calls with the same arguments return
-    its result. Elsewhere each call searches.
+    If the request stores results, only the first call with the same arguments searches.
 
     Args:
         name: distinguishes searches of one request.
@@ -40,7 +25,7 @@ def search_once(
         devices: the number of devices.
         search: returns the result, which no caller may change.
     """
-    results = _results.get()
+    results = request.results
     if results is None:
         return search()
     transformed = request.rewrites, request.microbatches, request.space, request.algorithm

@@ -170,7 +170,7 @@ class OperatorCosts:
             time = self._cost.operator_nanoseconds(work)
             return time.forward if recomputing else time.total
 
-        if getattr(self._cost, "times_by_amounts", False):
+        if self._cost.times_by_amounts:
             dtype = operator.outputs[0].dtype if operator.outputs else "float32"
             kind = family(derivation)
             flops = (derivation.flops // count for count in shapes.pieces())
