@@ -35,10 +35,10 @@ def random_strategies(
     random = np.random.default_rng(seed)
     frontier = frontier_tracking(problem.problem).strategies
     options = np.array([len(choice.options) for choice in problem.choices])
-    found = []
+    strategies = []
     for number in range(count):
         point = frontier[random.integers(len(frontier))]
         draws = random.random(options.size)
         unchanged = 1 - shares[number] if shares else random.random() ** 0.5
-        found.append(np.where(draws > unchanged, random.integers(options), point).tolist())
-    return found
+        strategies.append(np.where(draws > unchanged, random.integers(options), point).tolist())
+    return strategies

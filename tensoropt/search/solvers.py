@@ -80,10 +80,10 @@ def solver(name: str) -> GraphSolver:
 def _reproduced() -> Mapping[str, GraphSolver]:
     """The solvers of the repository, by name; none where Python does not find the repository."""
     try:
-        found = importlib.import_module(_REPRODUCTION)
+        module = importlib.import_module(_REPRODUCTION)
     except ModuleNotFoundError as error:
         if error.name is None or not _REPRODUCTION.startswith(error.name):
             raise  # the repository is there, and lacks a module that it needs
         return {}
-    solvers: Mapping[str, GraphSolver] = found.SOLVERS
+    solvers: Mapping[str, GraphSolver] = module.SOLVERS
     return solvers

@@ -87,12 +87,12 @@ def named_dimensions(problem: GraphProblem) -> NamedDimensions:
                 for number in range(len(indices)):
                     classes.unite((leader, number), (name, number))
     numbers: dict[int, int] = {}
-    found = {}
+    names = {}
     for operator in problem.graph:
         indices = problem.derivations[operator.name].indices
         roots = [classes.find((operator.name, number)) for number in range(len(indices))]
-        found[operator.name] = tuple(numbers.setdefault(root, len(numbers)) for root in roots)
-    return NamedDimensions(found, len(numbers))
+        names[operator.name] = tuple(numbers.setdefault(root, len(numbers)) for root in roots)
+    return NamedDimensions(names, len(numbers))
 
 
 def _unite_operator(classes: _Classes, problem: GraphProblem, name: str) -> None:

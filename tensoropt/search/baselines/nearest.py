@@ -35,8 +35,8 @@ def nearest_option(assigned: Int8Array, wanted: Int8Array) -> int:
 def nearest_options(assigned: Int8Array, wanted: Int8Array) -> Int64Array:
     """`nearest_option` of every row of ``wanted``, int8[W, axes]."""
     exact = {row.tobytes(): option for option, row in enumerate(assigned)}
-    found = [
+    options = [
         exact[key] if (key := row.tobytes()) in exact else nearest_option(assigned, row)
         for row in wanted
     ]
-    return np.array(found, dtype=np.int64)
+    return np.array(options, dtype=np.int64)

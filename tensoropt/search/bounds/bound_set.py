@@ -101,8 +101,8 @@ class BoundSet:
         self, offsets: Int64Array, memory: Int64Array, time: Int64Array, base: Float64Array
     ) -> BoolArray:
         points = read_only(memory), read_only(time), read_only(base)
-        found: BoolArray = _alive(offsets, *points, *self._per_unit, *self._limits)
-        return found
+        alive: BoolArray = _alive(offsets, *points, *self._per_unit, *self._limits)
+        return alive
 
 
 @numba.njit(cache=True, nogil=True)

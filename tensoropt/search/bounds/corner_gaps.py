@@ -59,8 +59,8 @@ def limits_of(corners: Corners, weights: Sequence[Weights]) -> Float64Array:
     with np.errstate(invalid="ignore"):  # 0 times infinity
         of_time = np.where(pairs[:, 0] > 0, np.multiply.outer(time, pairs[:, 0]), 0.0)
         of_memory = np.where(pairs[:, 1] > 0, np.multiply.outer(memory, pairs[:, 1]), 0.0)
-    found: Float64Array = (of_time + of_memory) * (1.0 + ROUNDING)
-    return found
+    limits: Float64Array = (of_time + of_memory) * (1.0 + ROUNDING)
+    return limits
 
 
 def by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
@@ -72,8 +72,8 @@ def by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.where(least > 0, limits / least, np.where(limits <= least, 1.0, np.inf))
-    found: Float64Array = factors.min(axis=1) - 1.0
-    return found
+    shares: Float64Array = factors.min(axis=1) - 1.0
+    return shares
 
 
 def by_nodes(
@@ -90,9 +90,9 @@ def by_nodes(
         start: int64[nodes + 1], where each node's configurations begin.
         shares: float64[corners], above 0: the shares that are proven without nodes.
     """
-    found = shares.copy()
-    _by_nodes(limits, min_marginals, start, found)
-    return found
+    narrowed = shares.copy()
+    _by_nodes(limits, min_marginals, start, narrowed)
+    return narrowed
 
 
 def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array) -> float | None:

@@ -134,18 +134,18 @@ class WeightedBounds:
         """
         ends, messages = fewer_ends(self.ends, alive)
         tables = fewer_tables(self.ends, self.tables([weights]), ends, messages)
-        found = copy(self)
-        found.start, found.ends, found._only = ends.start, ends, tables
-        found.memory, found.time = self.memory[alive], self.time[alive]
-        found.cells, found._places = tables.own.size, messages.size
+        smaller = copy(self)
+        smaller.start, smaller.ends, smaller._only = ends.start, ends, tables
+        smaller.memory, smaller.time = self.memory[alive], self.time[alive]
+        smaller.cells, smaller._places = tables.own.size, messages.size
         sides = [
             side._replace(first=core.first, edges=core.edges)
             for side, core in zip(ends[2:], self._core_ends[2:], strict=True)
         ]
-        found._core_ends = ends._replace(source=sides[0], target=sides[1])
-        found._own_messages = messages[:0]
-        found._tree = found._last = None
-        return found, messages
+        smaller._core_ends = ends._replace(source=sides[0], target=sides[1])
+        smaller._own_messages = messages[:0]
+        smaller._tree = smaller._last = None
+        return smaller, messages
 
     def tables(self, weights: Sequence[Weights]) -> Tables:
         """Return the tables of all edges for some pairs of weights.
@@ -167,10 +167,10 @@ class WeightedBounds:
         scale = np.where(is_own, own_scales[:, self._kind], scales[:, self._kind])
         # Contiguous whatever the indexing made: sweeps are compiled for each memory order.
         first, scale = np.ascontiguousarray(first), np.ascontiguousarray(scale)
-        found = Tables(shared, own, is_own, first, scale)
+        units = Tables(shared, own, is_own, first, scale)
         if own.size <= _KEPT_CELLS:
-            self._last = key, found
-        return found
+            self._last = key, units
+        return units
 
     def _in_units(
         self, weights: Sequence[Weights], parts: Int64Array
@@ -205,8 +205,8 @@ class WeightedBounds:
 
     def bounds(self, per_nanosecond: float, per_byte: float, sweeps: int) -> Bounds:
         """Return the bounds after some sweeps forward and back."""
-        (found,) = self.all_bounds([(per_nanosecond, per_byte)], sweeps, [None])
-        return found
+        (line,) = self.all_bounds([(per_nanosecond, per_byte)], sweeps, [None])
+        return line
 
     def all_bounds(
         self,
@@ -226,14 +226,14 @@ class WeightedBounds:
             return [self._of_memory(per_byte) for _, per_byte in weights]
         tables, costs, messages = self._initial(weights, begin)
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
-        found = np.full(costs.shape, -np.inf)
-        moved = costs, least, found, messages
+        best = np.full(costs.shape, -np.inf)
+        moved = costs, least, best, messages
         order, ends = self._core_nodes, self._core_ends
         for _ in range(sweeps if self._core_edges.size else 0):
             look_at_clock()
             sweep(order, ends, tables, True, *moved)
             sweep(order[::-1].copy(), ends, tables, False, *moved)
-        return self._tree_bounds(weights, tables, costs, found, messages)
+        return self._tree_bounds(weights, tables, costs, best, messages)
 
     def _initial(
         self, weights: Sequence[Weights], begin: Sequence[Float64Array | None]
@@ -257,7 +257,7 @@ class WeightedBounds:
         weights: Sequence[Weights],
         tables: Tables,
         costs: Float64Array,
-        found: Float64Array,
+        best: Float64Array,
         messages: Float64Array,
     ) -> list[Bounds]:
         """Return the bounds of a spanning forest, or those of the sweeps where they are higher."""
@@ -275,7 +275,7 @@ class WeightedBounds:
             own_places = slice(self.start[root], self.start[root + 1])
             bounds[:, own_places] += (total - own)[:, None]
         pass_along(walk.back(), self.ends, tables, bounds, costs, messages)
-        np.maximum(bounds, found, out=bounds)
+        np.maximum(bounds, best, out=bounds)
         # Every strategy has one configuration of each node.
         of_nodes = np.minimum.reduceat(bounds, self.start[:-1], axis=1)
         return [
@@ -338,12 +338,12 @@ def warm_bounds(
         return table.all_bounds(group, sweeps, [near[pair] for pair in group])
 
     parts = in_threads(find, groups, additions)
-    found = {
+    bounds = {
         pair: each
         for group, part in zip(groups, parts, strict=True)
         for pair, each in zip(group, part, strict=True)
     }
-    return [found[pair] for pair in weights]
+    return [bounds[pair] for pair in weights]
 
 
 def nearest(pair: Weights, pairs: Sequence[Weights]) -> int:

@@ -318,7 +318,7 @@ def sweep(
     is_ahead: bool,
     costs: Float64Array,
     least: Float64Array,
-    found: Float64Array,
+    best: Float64Array,
     messages: Float64Array,
 ) -> None:
     """Do one sweep in the order of nodes, over edges from their sources, or from their targets.
@@ -329,7 +329,7 @@ def sweep(
         is_ahead: whether messages are passed from sources to targets.
         costs: float64[weights, configurations], all nodes' costs with the messages received.
         least: float64[weights, nodes], the least of ``costs``.
-        found: float64[weights, configurations], the best bound so far.
+        best: float64[weights, configurations], the best bound so far.
         messages: float64[weights, slots of all edges], from edges to nodes.
     """
     weights, start = costs.shape[0], ends.start
@@ -345,7 +345,7 @@ def sweep(
             total[weight] += _settle(own[weight], least[weight], node)
             others = total[weight] - least[weight, node]
             for place in range(first, last):
-                found[weight, place] = max(found[weight, place], others + costs[weight, place])
+                best[weight, place] = max(best[weight, place], others + costs[weight, place])
         edges = near.first[node + 1] - near.first[node]
         if edges == 0:
             continue

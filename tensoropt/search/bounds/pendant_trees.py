@@ -95,10 +95,10 @@ def spanning_tree(
     rank = np.arange(1, near.size + 1, dtype=np.float64)
     shape = nodes + 1, nodes + 1
     tree = minimum_spanning_tree(coo_array((rank, (near, far)), shape=shape).tocsr())
-    found, parent = breadth_first_order(tree, nodes, directed=False)
+    visited, parent = breadth_first_order(tree, nodes, directed=False)
     number = {(int(source[edge]), int(target[edge])): int(edge) for edge in order}
     walk = []
-    for node in found[:0:-1].tolist():
+    for node in visited[:0:-1].tolist():
         above = int(parent[node])
         if above < nodes:
             is_ahead = (node, above) in number
@@ -113,8 +113,8 @@ def spanning_tree(
 def residual_costs(ends: Incidence, tables: Tables, messages: Float64Array) -> Float64Array:
     """float64[edges], the mean cost of each edge after the messages that it has passed."""
     source, target = ends.source, ends.target
-    found = np.zeros(source.node.size)
-    for edge in range(found.size):
+    means = np.zeros(source.node.size)
+    for edge in range(means.size):
         rows, columns = source.sizes[edge], target.sizes[edge]
         near, far = messages[source.messages[edge] :], messages[target.messages[edge] :]
         cells, scale = cells_of(tables, 0, edge), tables.scale[0, edge]
@@ -123,10 +123,10 @@ def residual_costs(ends: Incidence, tables: Tables, messages: Float64Array) -> F
             for column in range(0, columns, _COLUMNS):
                 left = cells[row * columns + column] / scale - near[row] - far[column]
                 if left < ENDLESS / 2:  # else no configuration has one of the slots
-                    found[edge] += left
+                    means[edge] += left
                     count += 1
-        found[edge] /= max(count, 1)
-    return found
+        means[edge] /= max(count, 1)
+    return means
 
 
 @numba.njit(cache=True, nogil=True)

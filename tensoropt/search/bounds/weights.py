@@ -53,8 +53,8 @@ def widest_gaps(
         gaps = np.where(least > 0, costs / least, np.inf) - 1
     ends = incumbent.memory[hull_of(incumbent.memory, incumbent.time)]
     slopes = hull_slopes(incumbent.memory, incumbent.time)
-    found: list[Weights] = []
-    while len(found) < count:
+    chosen: list[Weights] = []
+    while len(chosen) < count:
         corner = int(share.argmax())
         if not share[corner] > epsilon / 4:
             break
@@ -65,13 +65,13 @@ def widest_gaps(
             place = int(np.searchsorted(ends, at_memory[corner])) - 1
             pair = 1.0, float(slopes[min(max(place, 0), slopes.size - 1)])
         _, cost = incumbent.least(pair)
-        if pair in found or cost <= 0:
+        if pair in chosen or cost <= 0:
             share[corner] = 0.0
             continue
-        found.append(pair)
+        chosen.append(pair)
         gap = gaps[nearest(pair, pairs)] / 2 if halved else 0.0
         share = np.minimum(share, limits_of(corners, [pair])[:, 0] * (1 + gap) / cost - 1)
-    return sorted(found, key=lambda pair: (pair[0] == 0, pair[1]))
+    return sorted(chosen, key=lambda pair: (pair[0] == 0, pair[1]))
 
 
 def wide_runs(incumbent: Frontier, bounds: Sequence[Bounds], epsilon: float) -> list[list[int]]:

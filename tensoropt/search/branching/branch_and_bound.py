@@ -206,12 +206,12 @@ class _Search:
         return min(self.proven, max([self.closed, *(-negative for negative, *_ in self._heap)]))
 
     def _bound(self, part: Subproblem, weights: Sequence[Weights]) -> None:
-        found, additions, swept = part.bound(
+        points, additions, swept = part.bound(
             weights, WEIGHT_SWEEPS, NEAR_BOUND * self.epsilon, self.epsilon
         )
         each = self.limits.line_additions * (1 + part.configurations / CONFIGURATIONS_PER_WEIGHT)
         self.spent += additions + swept * each
-        self.known.add(found)
+        self.known.add(points)
 
     def _look_at(self, part: Subproblem) -> None:
         """Find a subproblem's supported points near open corners, mixtures of them, and its gap."""
@@ -426,11 +426,11 @@ class _Search:
 
         The strategies found are known afterwards. See `search_exactly`.
         """
-        found = search_exactly(part, region, epsilon / 2, worth, self.limits, grain)
-        self.spent += found.additions
-        if found.points is not None:
-            self.known.add(found.points)
-        return found.is_whole
+        result = search_exactly(part, region, epsilon / 2, worth, self.limits, grain)
+        self.spent += result.additions
+        if result.points is not None:
+            self.known.add(result.points)
+        return result.is_whole
 
     def _near_corners(self, part: Subproblem, limits: Float64Array) -> list[int]:
         """Return the bounds that rule out most at open corners, those that do so most often
@@ -440,8 +440,8 @@ class _Search:
             near = np.where(np.isfinite(limits), least / limits, 0.0)
         order = np.argsort(-near, axis=1, kind="stable")
         _, first = np.unique(order.T, return_index=True)
-        found: list[int] = order.T.ravel()[np.sort(first)][: 4 * BOUNDS_AGAIN].tolist()
-        return found
+        lines: list[int] = order.T.ravel()[np.sort(first)][: 4 * BOUNDS_AGAIN].tolist()
+        return lines
 
 
 def _region(corners: Corners, epsilon: float) -> SearchRegion:

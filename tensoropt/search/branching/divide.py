@@ -51,11 +51,11 @@ def sides(part: Subproblem, slope: float) -> list[Weights]:
         slope: of the edge, nanoseconds per byte.
     """
     own = [each.weights for each in part.own if each.weights[0] == 1]
-    found: list[Weights] = []
+    weights: list[Weights] = []
     for worth in (_STEEPER * slope, slope / _STEEPER):
         near = [pair for pair in own if worth / _ABOUT <= pair[1] <= worth * _ABOUT]
-        found.append(near[nearest((1.0, worth), near)] if near else (1.0, worth))
-    return found
+        weights.append(near[nearest((1.0, worth), near)] if near else (1.0, worth))
+    return weights
 
 
 def by_costs(part: Subproblem, weights: Sequence[Weights]) -> Halves:
@@ -101,10 +101,10 @@ def _costs(part: Subproblem, weights: Sequence[Weights]) -> tuple[Float64Array, 
         float64[nodes], -1 for nodes without two halves; bool[configurations], whether each is in
             the half that is cheaper on the side of less memory.
     """
-    found = np.full(part.nodes, -1.0)
+    products = np.full(part.nodes, -1.0)
     known = {each.weights: each for each in part.bounds if each.least > 0}
     if not all(pair in known for pair in weights):
-        return found, np.zeros(part.configurations, dtype=np.bool_)
+        return products, np.zeros(part.configurations, dtype=np.bool_)
     low, fast = (known[pair].min_marginals / known[pair].least - 1 for pair in weights)
     takes_low = low <= fast
     costs = [
@@ -112,5 +112,5 @@ def _costs(part: Subproblem, weights: Sequence[Weights]) -> tuple[Float64Array, 
         for own, others in ((low, takes_low), (fast, ~takes_low))
     ]
     has_halves = np.isfinite(costs).all(axis=0)
-    found[has_halves] = np.maximum(costs, LEAST_SHARE).prod(axis=0)[has_halves]
-    return found, takes_low
+    products[has_halves] = np.maximum(costs, LEAST_SHARE).prod(axis=0)[has_halves]
+    return products, takes_low

@@ -83,10 +83,10 @@ def _merged(graph: SearchGraph) -> float:
 
 def _points(graph: SearchGraph, epsilon: float) -> Points:
     """Return the strategies of a graph without nodes, within a factor."""
-    found = graph.constant
-    some = _thinned(found.time, epsilon)
-    strategies = graph.pointers.unroll(found.identity[some], graph.size)
-    return Points(found.memory[some], found.time[some], strategies)
+    frontier = graph.constant
+    some = _thinned(frontier.time, epsilon)
+    strategies = graph.pointers.unroll(frontier.identity[some], graph.size)
+    return Points(frontier.memory[some], frontier.time[some], strategies)
 
 
 def _thinned(time: Int64Array, epsilon: float) -> Int64Array:

@@ -51,13 +51,13 @@ class KnownPoints:
         self.count = 0
         self._number = self.memory = self.time = np.zeros(0, dtype=np.int64)
 
-    def add(self, found: Points) -> None:
+    def add(self, points: Points) -> None:
         """Add strategies."""
-        self._blocks.append(found.strategies)
-        numbers = self.count + np.arange(len(found.strategies))
-        self.count += len(found.strategies)
-        memory = np.concatenate([self.memory, found.memory])
-        time = np.concatenate([self.time, found.time])
+        self._blocks.append(points.strategies)
+        numbers = self.count + np.arange(len(points.strategies))
+        self.count += len(points.strategies)
+        memory = np.concatenate([self.memory, points.memory])
+        time = np.concatenate([self.time, points.time])
         order = reduce_points(memory, time)
         self.memory, self.time = memory[order], time[order]
         self._number = np.concatenate([self._number, numbers])[order]
@@ -67,11 +67,11 @@ class KnownPoints:
         first = np.cumsum([0, *(len(block) for block in self._blocks)])
         wanted = self._number[np.asarray(points, dtype=np.int64)]
         block = np.searchsorted(first, wanted, side="right") - 1
-        found = np.empty((wanted.size, len(self._problem.nodes)), dtype=np.int32)
+        strategies = np.empty((wanted.size, len(self._problem.nodes)), dtype=np.int32)
         for number in np.unique(block):
             here = block == number
-            found[here] = self._blocks[number][wanted[here] - first[number]]
-        return found
+            strategies[here] = self._blocks[number][wanted[here] - first[number]]
+        return strategies
 
     def corners(self) -> Corners:
         """The corners of the region of strategies better than all known ones."""
@@ -80,5 +80,5 @@ class KnownPoints:
     def frontier(self, within: float | None) -> Frontier:
         """Return all points with a proven gap; their costs are computed anew."""
         strategies = self.strategies(np.arange(self.memory.size))
-        found = reduced_frontier(*self._problem.costs(strategies), strategies)
-        return replace(found, within=within)
+        frontier = reduced_frontier(*self._problem.costs(strategies), strategies)
+        return replace(frontier, within=within)

@@ -194,8 +194,8 @@ class Subproblem:
 
     def is_open(self, corners: Corners) -> BoolArray:
         """bool[corners], whether the subproblem is searched below each corner."""
-        found = ~_below(corners, self.closed)
-        return found if self.window is None else found & _below(corners, self.window)
+        is_open = ~_below(corners, self.closed)
+        return is_open if self.window is None else is_open & _below(corners, self.window)
 
     def learn(self, bounds: Sequence[Bounds], known: Points) -> None:
         """Add bounds, and strategies of a subproblem that is the whole problem."""
@@ -223,7 +223,7 @@ class Subproblem:
         """
         if self._near is None:
             self._near = Neighbourhoods(self.table)
-        found: list[Int32Array] = []
+        strategies_found: list[Int32Array] = []
         own = self.own
         begun = {pair: self._between(pair, own, slack) for pair in weights}
         anew = [pair for pair in weights if begun[pair] is None]
@@ -233,7 +233,7 @@ class Subproblem:
         )
         for bounds in begun.values():
             assert bounds is not None
-            known, cost = self._best_known(self._near, bounds, found)
+            known, cost = self._best_known(self._near, bounds, strategies_found)
             closer, strategy, additions = least_cost(
                 self.table,
                 self._near,
@@ -246,8 +246,8 @@ class Subproblem:
             spent += additions
             swept += bounds.weights in anew or additions > 0
             self._learn(closer)
-            found.append(strategy)
-        states = np.array(found)
+            strategies_found.append(strategy)
+        states = np.array(strategies_found)
         memory, time, chosen = zip(
             *(self.graph.cost(pair, own) for pair, own in zip(weights, states, strict=True)),
             strict=True,
@@ -327,7 +327,7 @@ class Subproblem:
 
 def _below(corners: Corners, others: Corners) -> BoolArray:
     """bool[corners], whether each is at most one of the others in memory and in time."""
-    found = np.zeros(corners[0].size, dtype=np.bool_)
+    is_below = np.zeros(corners[0].size, dtype=np.bool_)
     for memory, time in zip(*others, strict=True):
-        found |= (corners[0] <= memory) & (corners[1] <= time)
-    return found
+        is_below |= (corners[0] <= memory) & (corners[1] <= time)
+    return is_below

@@ -63,16 +63,16 @@ def solve_graph(
     eliminate_all(graph, max_states)
     proven = graph.counts["heuristic"] == 0
     if graph.is_pruned_out:
-        found = incumbent
+        frontier = incumbent
     else:
-        found = frontier_of(graph)
+        frontier = frontier_of(graph)
         if incumbent is not None:
-            found = joined_frontier(incumbent, found)
-    if found is None:
+            frontier = joined_frontier(incumbent, frontier)
+    if frontier is None:
         return Outcome(None, is_too_large=not proven)
     within = epsilon if proven else None
     exact = proven and epsilon == 0
-    return Outcome(replace(found, eliminations=graph.counts, exact=exact, within=within))
+    return Outcome(replace(frontier, eliminations=graph.counts, exact=exact, within=within))
 
 
 def frontier_of(graph: SearchGraph) -> Frontier:

@@ -19,10 +19,10 @@ _UNKNOWN = 2**61
 def _least_costs(edge: EdgeTable) -> tuple[Int64Array, Int64Array]:
     """Return the least memory and the least time of an edge at each near slot."""
     slots = edge.table.row_of_points // edge.far_count
-    found = np.full((2, edge.near_count), _UNKNOWN, dtype=np.int64)
-    np.minimum.at(found[0], slots, edge.table.memory)
-    np.minimum.at(found[1], slots, edge.table.time)
-    return found[0], found[1]
+    least = np.full((2, edge.near_count), _UNKNOWN, dtype=np.int64)
+    np.minimum.at(least[0], slots, edge.table.memory)
+    np.minimum.at(least[1], slots, edge.table.time)
+    return least[0], least[1]
 
 
 def _fix(graph: SearchGraph, node: int, state: int) -> None:

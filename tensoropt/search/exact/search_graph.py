@@ -237,14 +237,14 @@ class SearchGraph:
     def messages(self, node: int, but: int = -1) -> Float64Array:
         """float64[states, W]: messages to ``node`` from all its edges, except the one to
         ``but``."""
-        found = np.zeros((self.states(node), self._settled.size))
-        if found.shape[1] == 0:
-            return found
+        messages = np.zeros((self.states(node), self._settled.size))
+        if messages.shape[1] == 0:
+            return messages
         for far in self.neighbours(node):
             if far != but:
                 end = self.end(node, far)
-                found += end.messages[end.slots]
-        return found
+                messages += end.messages[end.slots]
+        return messages
 
     def undominated(self, table: Table, rest: Float64Array) -> Table:
         """Drop points outside the search region, if there is one, and those that the grain leaves
@@ -373,9 +373,9 @@ class SearchGraph:
         if self.is_pruned_out:
             return
         row = np.zeros(1, dtype=np.int64)
-        found = multiply(self.constant, points, (row, row, row), 1, self.pointers)
+        product = multiply(self.constant, points, (row, row, row), 1, self.pointers)
         self._settled = self._settled + least
-        self.constant = self.undominated(found, -self._settled[None])
+        self.constant = self.undominated(product, -self._settled[None])
 
 
 def joint_near_slots(graph: SearchGraph, node: int, but: int) -> tuple[Int64Array, Int64Array]:

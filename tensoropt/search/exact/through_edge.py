@@ -50,7 +50,7 @@ def through_edge(
     separable = _separable(edge)
     if separable is not None:
         return _by_running_minimum(left, batch, slots, batches, separable, pointers)
-    found: list[Table] = []
+    tables: list[Table] = []
     count = edge.far_count
     starts = np.searchsorted(batch, np.arange(batches + 1))
     first = 0
@@ -60,9 +60,9 @@ def through_edge(
         last = max(int(np.searchsorted(starts, limit, side="right")) - 1, first + 1)
         some = starts[first : last + 1]
         blocks = _blocks(left.offsets, edge.table.offsets, some, slots, count)
-        found.append(union(left, edge.table, blocks, (last - first) * count, pointers))
+        tables.append(union(left, edge.table, blocks, (last - first) * count, pointers))
         first = last
-    return found[0] if len(found) == 1 else _stack(found)
+    return tables[0] if len(tables) == 1 else _stack(tables)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -74,7 +74,7 @@ def _blocks(
     count: int,
 ) -> Blocks:
     """Return the products of some batches' rows and the cells of their slots, for each target."""
-    found = np.empty((5, (starts[-1] - starts[0]) * count), np.int64)
+    blocks = np.empty((5, (starts[-1] - starts[0]) * count), np.int64)
     size = 0
     for batch in range(starts.size - 1):
         for target in range(count):
@@ -83,11 +83,11 @@ def _blocks(
                 points = left_offsets[row + 1] - left_offsets[row]
                 others = cell_offsets[cell + 1] - cell_offsets[cell]
                 if points > 0 and others > 0:
-                    found[0, size], found[1, size] = left_offsets[row], points
-                    found[2, size], found[3, size] = cell_offsets[cell], others
-                    found[4, size] = batch * count + target
+                    blocks[0, size], blocks[1, size] = left_offsets[row], points
+                    blocks[2, size], blocks[3, size] = cell_offsets[cell], others
+                    blocks[4, size] = batch * count + target
                     size += 1
-    return found[0, :size], found[1, :size], found[2, :size], found[3, :size], found[4, :size]
+    return blocks[0, :size], blocks[1, :size], blocks[2, :size], blocks[3, :size], blocks[4, :size]
 
 
 def _stack(tables: list[Table]) -> Table:
@@ -147,8 +147,8 @@ def _by_running_minimum(
     starts = np.searchsorted(group[order], np.arange(batches + 1))
     count = edge.far_memory.size
     cheapest, dearest = edge.time.min(axis=0), edge.time.max(axis=0)
-    found = _fall(starts, memory, time, slot, edge.time, cheapest, dearest)
-    rows, kept, times = np.ascontiguousarray(found.T)
+    survivors = _fall(starts, memory, time, slot, edge.time, cheapest, dearest)
+    rows, kept, times = np.ascontiguousarray(survivors.T)
     identity = left.identity[order[kept]]
     if edge.identity is not None:
         identity = pointers.pairs(identity, edge.identity[rows % count, slot[kept]])
@@ -191,7 +191,7 @@ def _fall(
         cheapest, dearest: int64[slots], the least and highest of them over the targets.
     """
     count = edge.shape[0]
-    found = np.empty((1024, 3), np.int64)
+    survivors = np.empty((1024, 3), np.int64)
     size = 0
     undominated = np.empty(memory.size, np.int64)
     for batch in range(starts.size - 1):
@@ -204,8 +204,8 @@ def _fall(
                 undominated[points] = point
                 points += 1
         for target in range(count):
-            if size + points > found.shape[0]:
-                found = wider(found, size + points)
+            if size + points > survivors.shape[0]:
+                survivors = wider(survivors, size + points)
             least = np.iinfo(np.int64).max
             last = np.int64(-1)
             for place in range(points):
@@ -215,9 +215,9 @@ def _fall(
                     least = now
                     if last >= 0 and memory[last] == memory[point]:
                         size -= 1
-                    found[size, 0] = batch * count + target
-                    found[size, 1] = point
-                    found[size, 2] = now
+                    survivors[size, 0] = batch * count + target
+                    survivors[size, 1] = point
+                    survivors[size, 2] = now
                     size += 1
                     last = point
-    return found[:size]
+    return survivors[:size]

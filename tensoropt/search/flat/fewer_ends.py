@@ -25,12 +25,14 @@ def fewer_ends(ends: Incidence, alive: BoolArray) -> tuple[Incidence, Int64Array
     slots = np.empty(places[-1], dtype=np.int64)
     messages = np.empty(sum(int(side.sizes.sum()) for side in sides), dtype=np.int64)
     edges = ends.source.node.size
-    found, made = [], 0
+    sides_left, made = [], 0
     for side, own in zip(sides, (places[:edges], places[edges:-1]), strict=True):
         first = _renumber(side, ends, alive, own, slots, messages[made:])
-        found.append(side._replace(slots=own, messages=made + first[:-1], sizes=np.diff(first)))
+        sides_left.append(
+            side._replace(slots=own, messages=made + first[:-1], sizes=np.diff(first))
+        )
         made += int(first[-1])
-    return Incidence(start, slots, *found), messages[:made].copy()
+    return Incidence(start, slots, *sides_left), messages[:made].copy()
 
 
 @numba.njit(cache=True, nogil=True)

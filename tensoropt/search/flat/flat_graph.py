@@ -93,9 +93,9 @@ class Cells:
         if self.offsets is None:
             return costs
         filled = self.offsets[1:] > self.offsets[:-1]
-        found = np.full(filled.size, costs.max())
-        found[filled] = np.minimum.reduceat(costs, self.offsets[:-1][filled])
-        return found
+        least = np.full(filled.size, costs.max())
+        least[filled] = np.minimum.reduceat(costs, self.offsets[:-1][filled])
+        return least
 
     def best(self, cell: int, weights: Weights) -> int:
         """The number of the point with the least weighted cost in a cell."""

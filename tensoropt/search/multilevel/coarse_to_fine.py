@@ -115,7 +115,7 @@ def _lift(
         ways = len(coarse.choices[node].options.kept)
         splits, finer_splits = len(old) // ways, len(new) // ways
         wanted = np.insert(old[used], step.split, old[used, step.split], axis=1)
-        found = nearest_options(new[:finer_splits], wanted) + used // splits * finer_splits
-        strategies[:, node] = found[of_point.ravel()]
+        options = nearest_options(new[:finer_splits], wanted) + used // splits * finer_splits
+        strategies[:, node] = options[of_point.ravel()]
     reduced = reduced_frontier(*fine.problem.costs(strategies), strategies)
     return replace(reduced, eliminations=frontier.eliminations)

@@ -72,16 +72,16 @@ def refinements(levels: Sequence[int], most: int) -> tuple[Refinement, ...]:
         for level in levels
         for same in (list(group) for _, group in groupby(prime_factors(level)))
     ]
-    found = [Refinement(Mesh(tuple(sizes)))]
+    meshes = [Refinement(Mesh(tuple(sizes)))]
     while len(sizes) < most:
-        axis = _next(sizes, first=len(found) == 1)
+        axis = _next(sizes, first=len(meshes) == 1)
         if axis is None:
             break
         factors = prime_factors(sizes[axis])
         outer = prod(factors[: len(factors) // 2])
         sizes[axis : axis + 1] = [outer, sizes[axis] // outer]
-        found.append(Refinement(Mesh(tuple(sizes)), axis))
-    return tuple(found)
+        meshes.append(Refinement(Mesh(tuple(sizes)), axis))
+    return tuple(meshes)
 
 
 def _next(sizes: Sequence[int], *, first: bool) -> int | None:

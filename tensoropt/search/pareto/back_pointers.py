@@ -66,9 +66,9 @@ class BackPointers:
             additions: the most additions of all of its tables.
         """
         self._left, self._right = [np.concatenate(self._left)], [np.concatenate(self._right)]
-        found = BackPointers(most_points, additions)
-        found._left, found._right, found._size = [*self._left], [*self._right], self._size
-        return found
+        store = BackPointers(most_points, additions)
+        store._left, store._right, store._size = [*self._left], [*self._right], self._size
+        return store
 
     def __len__(self) -> int:
         return self._size

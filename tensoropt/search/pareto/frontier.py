@@ -51,14 +51,14 @@ def joined_frontier(one: Frontier, other: Frontier) -> Frontier:
 
     Of equal points the first frontier's stays. The counts of eliminations are the first's.
     """
-    found = reduced_frontier(
+    frontier = reduced_frontier(
         np.concatenate([one.memory, other.memory]),
         np.concatenate([one.time, other.time]),
         np.concatenate([one.strategies, other.strategies]),
     )
     shares = [each.within for each in (one, other) if each.within is not None]
     return replace(
-        found,
+        frontier,
         eliminations=one.eliminations,
         exact=one.exact or other.exact,
         within=min(shares, default=None),

@@ -66,7 +66,7 @@ def between(strategies: Int32Array) -> Int32Array:
     Returns:
         int32[any, nodes].
     """
-    found = [strategies[:0]]
+    rows = [strategies[:0]]
     for one, other in pairwise(strategies):
         different = np.flatnonzero(one != other)
         if different.size < 2:
@@ -76,5 +76,5 @@ def between(strategies: Int32Array) -> Int32Array:
             place = np.empty(one.size, dtype=np.int64)
             place[order] = np.arange(order.size)
             taken = place[None, :] < steps.round().astype(np.int64)[:, None]
-            found.append(np.where(taken & (one != other)[None, :], other, one).astype(np.int32))
-    return np.concatenate(found)
+            rows.append(np.where(taken & (one != other)[None, :], other, one).astype(np.int32))
+    return np.concatenate(rows)

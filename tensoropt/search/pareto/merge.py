@@ -79,14 +79,14 @@ def merged_products(left: Points, right: Points, blocks: Blocks, most_points: in
 
     def merge(part: slice) -> Int64Array:
         nonlocal points
-        found: Int64Array = _merge(one, other, tuple(own[part] for own in blocks))
-        points += len(found)
+        survivors: Int64Array = _merge(one, other, tuple(own[part] for own in blocks))
+        points += len(survivors)
         if points > most_points:
             raise SearchSizeError(f"a table of the search has more than {most_points} points.")
-        return found
+        return survivors
 
-    found = np.concatenate(in_threads(merge, _shares(blocks[4], additions)))
-    rows, lefts, rights = np.ascontiguousarray(found.T)
+    survivors = np.concatenate(in_threads(merge, _shares(blocks[4], additions)))
+    rows, lefts, rights = np.ascontiguousarray(survivors.T)
     return rows, lefts, rights
 
 
@@ -235,7 +235,7 @@ def _lower(
 
 @numba.njit(cache=True, nogil=True)
 def _open_runs(
-    found: Int64Array, limits: Int64Array, few: Points, many: Points, lowest: int, scale: float
+    starts: Int64Array, limits: Int64Array, few: Points, many: Points, lowest: int, scale: float
 ) -> int:
     """Write to ``found`` where runs of ``many`` begin that are not dominated for all of ``few``.
 
@@ -251,7 +251,7 @@ def _open_runs(
         for begin in range(first, end, _FEW):
             last = min(begin + _FEW, end) - 1
             if time + many_time[last] < limits[np.int64((memory + many_memory[begin]) * scale)]:
-                found[count] = begin
+                starts[count] = begin
                 count += 1
     return count
 

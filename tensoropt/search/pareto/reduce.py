@@ -33,8 +33,8 @@ def read_only(array: npt.NDArray[Element]) -> npt.NDArray[Element]:
 
 def row_offsets(rows: Int64Array, count: int) -> Int64Array:
     """int64[count + 1]: where each row begins among points that are sorted by ``rows``."""
-    found: Int64Array = np.searchsorted(rows, np.arange(count + 1))
-    return found
+    offsets: Int64Array = np.searchsorted(rows, np.arange(count + 1))
+    return offsets
 
 
 def reduce_points(memory: Int64Array, time: Int64Array) -> Int64Array:
@@ -54,8 +54,8 @@ def reduce_rows(rows: Int64Array, memory: Int64Array, time: Int64Array) -> Int64
         points with equal costs the first in the input survives. O(P log P).
     """
     order = np.lexsort((time, memory, rows))
-    found: Int64Array = order[_falls(rows[order], time[order])]
-    return found
+    survivors: Int64Array = order[_falls(rows[order], time[order])]
+    return survivors
 
 
 @numba.njit(cache=True, nogil=True)

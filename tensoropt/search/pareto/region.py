@@ -63,6 +63,6 @@ class SearchRegion:
         """float64[local upper bounds, weights], the weighted cost of each; strategies below cost
         less."""
         per_nanosecond, per_byte = np.array(weights, dtype=np.float64).reshape(-1, 2).T
-        found: Float64Array = np.multiply.outer(self.time, per_nanosecond)
-        found += np.multiply.outer(self.memory, per_byte)
-        return found
+        limits: Float64Array = np.multiply.outer(self.time, per_nanosecond)
+        limits += np.multiply.outer(self.memory, per_byte)
+        return limits

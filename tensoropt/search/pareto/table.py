@@ -55,8 +55,8 @@ class Table:
     @cached_property
     def sizes(self) -> Int64Array:
         """int64[rows], the number of points of each row."""
-        found: Int64Array = self.offsets[1:] - self.offsets[:-1]
-        return found
+        sizes: Int64Array = self.offsets[1:] - self.offsets[:-1]
+        return sizes
 
     @cached_property
     def is_full(self) -> bool:
@@ -83,10 +83,10 @@ class Table:
         """float64[rows, W], the least of each row's ``costs``, float64[points, W]."""
         if self.is_single:
             return np.ascontiguousarray(costs)
-        found = np.full((self.rows, costs.shape[1]), np.inf)
+        least = np.full((self.rows, costs.shape[1]), np.inf)
         filled = self.sizes > 0
-        found[filled] = np.minimum.reduceat(costs, self.offsets[:-1][filled], axis=0)
-        return found
+        least[filled] = np.minimum.reduceat(costs, self.offsets[:-1][filled], axis=0)
+        return least
 
     def take(self, rows: Int64Array) -> Table:
         """The rows numbered ``rows``, in that order."""
@@ -148,16 +148,16 @@ class Table:
 def _apart(offsets: Int64Array, time: Int64Array, grain: int) -> Int64Array:
     """Return the first point of each row, and each that takes ``grain`` less time than the last
     kept."""
-    found = np.empty(time.size, np.int64)
+    kept = np.empty(time.size, np.int64)
     size = 0
     for row in range(offsets.size - 1):
         last = np.int64(0)
         for point in range(offsets[row], offsets[row + 1]):
             if point == offsets[row] or time[point] <= last - grain:
                 last = time[point]
-                found[size] = point
+                kept[size] = point
                 size += 1
-    return found[:size].copy()
+    return kept[:size].copy()
 
 
 def multiply(
@@ -194,12 +194,12 @@ def multiply(
 def union(left: Table, right: Table, blocks: Blocks, count: int, pointers: BackPointers) -> Table:
     """Apply `multiply` to ranges of points instead of rows, see `merged_products`."""
     pointers.spend(additions_of(blocks[1], blocks[3]))
-    found, lefts, rights = merged_products(
+    rows, lefts, rights = merged_products(
         (left.memory, left.time), (right.memory, right.time), blocks, pointers.most_points
     )
-    pointers.spend(writing_of(found.size))
+    pointers.spend(writing_of(rows.size))
     return Table(
-        row_offsets(found, count),
+        row_offsets(rows, count),
         left.memory[lefts] + right.memory[rights],
         left.time[lefts] + right.time[rights],
         pointers.pairs(left.identity[lefts], right.identity[rights]),
@@ -226,7 +226,7 @@ def _blocks(
             at[rows[number] + 1] += 1
     for row in range(count):
         at[row + 1] += at[row]
-    found = np.empty((5, at[count]), np.int64)
+    blocks = np.empty((5, at[count]), np.int64)
     for number in range(rows.size):
         left, right = left_rows[number], right_rows[number]
         size = left_offsets[left + 1] - left_offsets[left]
@@ -234,7 +234,7 @@ def _blocks(
         if size > 0 and other > 0:
             place = at[rows[number]]
             at[rows[number]] += 1
-            found[0, place], found[1, place] = left_offsets[left], size
-            found[2, place], found[3, place] = right_offsets[right], other
-            found[4, place] = rows[number]
-    return found[0], found[1], found[2], found[3], found[4]
+            blocks[0, place], blocks[1, place] = left_offsets[left], size
+            blocks[2, place], blocks[3, place] = right_offsets[right], other
+            blocks[4, place] = rows[number]
+    return blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]

@@ -30,13 +30,13 @@ def fastest(problem: Problem, most_cells: int) -> Int32Array | None:
     scopes: list[Scope] = [(node,) for node in range(counts.size)]
     scopes += [(edge.source, edge.target) for edge in problem.edges]
     order = Elimination.of(counts.tolist(), scopes, (counts > 1).tolist())
-    found = order.least(counts, np.concatenate([table.ravel() for table in tables]), most_cells)
-    return None if found is None else found.astype(np.int32)
+    strategy = order.least(counts, np.concatenate([table.ravel() for table in tables]), most_cells)
+    return None if strategy is None else strategy.astype(np.int32)
 
 
 def _times(edge: Edge) -> Int64Array:
-    found: Int64Array = edge.time[edge.source_slots[:, None], edge.target_slots]
-    return found
+    times: Int64Array = edge.time[edge.source_slots[:, None], edge.target_slots]
+    return times
 
 
 class Elimination(NamedTuple):
@@ -113,8 +113,8 @@ class Elimination(NamedTuple):
             return None
         cells = np.empty(first[-1], dtype=np.int64)
         cells[: tables.size] = tables
-        found: Int64Array = _eliminate(self, counts, first, cells)
-        return found
+        choices: Int64Array = _eliminate(self, counts, first, cells)
+        return choices
 
 
 def _cells(counts: Sequence[int], nodes: Iterable[int]) -> int:
@@ -172,7 +172,7 @@ def _eliminate(
         out = cells[first[term] : first[term + 1]]
         at = first[term] - first[given]
         _least(counts, rest, counts[node], places, strides, cells, out, best[at:])
-    found = np.zeros(counts.size, dtype=np.int64)
+    choices = np.zeros(counts.size, dtype=np.int64)
     for step in range(nodes.size - 1, -1, -1):
         term = given + step
         cell = first[term] - first[given]
@@ -180,9 +180,9 @@ def _eliminate(
             stride = 1
             for other in scope[position + 1 : scope_first[term + 1]]:
                 stride *= counts[other]
-            cell += found[scope[position]] * stride
-        found[nodes[step]] = best[cell]
-    return found
+            cell += choices[scope[position]] * stride
+        choices[nodes[step]] = best[cell]
+    return choices
 
 
 @numba.njit(cache=True, nogil=True)

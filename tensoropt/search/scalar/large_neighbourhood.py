@@ -46,9 +46,9 @@ class Neighbourhoods:
 
     def of(self, table: WeightedBounds) -> Neighbourhoods:
         """The neighbourhoods of the same problem with fewer configurations."""
-        found = copy(self)
-        found._table = table
-        return found
+        smaller = copy(self)
+        smaller._table = table
+        return smaller
 
     def cost(self, weights: Weights, strategy: Int32Array) -> float:
         """Return the weighted cost of a strategy, with tables rounded down."""
@@ -84,11 +84,11 @@ class Neighbourhoods:
         known = np.array(strategy, dtype=np.int64)
         least = _cost(table.ends, tables, costs, known)
         for _ in range(NEIGHBOURHOOD_ROUNDS):
-            found = self._best_near(costs, tables, known, promising)
-            cost = _cost(table.ends, tables, costs, found)
+            better = self._best_near(costs, tables, known, promising)
+            cost = _cost(table.ends, tables, costs, better)
             enough = cost >= least * (1 - LEAST_GAIN)
             if cost < least:
-                known, least = found, cost
+                known, least = better, cost
             if enough:
                 break
         return known.astype(np.int32)
@@ -109,8 +109,8 @@ class Neighbourhoods:
             if chosen is None:
                 chosen = self._order_for(counts).least(counts, terms, _MOST_CELLS)
             if chosen is not None:
-                found: Int64Array = kept[first[:-1] + chosen] - table.start[:-1]
-                return found
+                strategy: Int64Array = kept[first[:-1] + chosen] - table.start[:-1]
+                return strategy
         return known
 
     def _order_for(self, counts: Int64Array) -> Elimination:
@@ -131,10 +131,10 @@ def _whole(cells: Float64Array) -> Int64Array:
 @numba.njit(cache=True, nogil=True)
 def _least_of_each(costs: Float64Array, start: Int64Array) -> Int32Array:
     """Return the first of every node's configurations with the least cost."""
-    found = np.empty(start.size - 1, dtype=np.int32)
-    for node in range(found.size):
-        found[node] = costs[start[node] : start[node + 1]].argmin()
-    return found
+    strategy = np.empty(start.size - 1, dtype=np.int32)
+    for node in range(strategy.size):
+        strategy[node] = costs[start[node] : start[node + 1]].argmin()
+    return strategy
 
 
 @numba.njit(cache=True, nogil=True)

@@ -83,16 +83,16 @@ def _pivots(left: Int32Array) -> Int64Array:
 @numba.njit(cache=True, nogil=True)
 def _more(pivots: Int64Array, right: Int32Array) -> Int32Array:
     """int32[pivots, states], the most by which a pivot costs more than a state in a column."""
-    found = np.empty((pivots.size, right.shape[0]), np.int32)
+    more = np.empty((pivots.size, right.shape[0]), np.int32)
     for number in range(pivots.size):
         one = right[pivots[number]]
         for state in range(right.shape[0]):
             other, most = right[state], -_MOST
             for column in range(one.size):
                 most = max(most, np.int32(one[column] - other[column]))
-            found[number, state] = most
-        found[number][pivots] = _MOST // 2  # one of them is left out for none
-    return found
+            more[number, state] = most
+        more[number][pivots] = _MOST // 2  # one of them is left out for none
+    return more
 
 
 @numba.njit(cache=True, nogil=True)
@@ -149,18 +149,18 @@ def table_units(
         more: float64[columns], added so that no cost is below 0.
         scale: units for a cost of 1.
     """
-    found = np.empty((rows.size, columns.size), np.int32)
+    units_table = np.empty((rows.size, columns.size), np.int32)
     if not is_across:
         for row in range(rows.size):
-            costs, units = table[rows[row]], found[row]
+            costs, units = table[rows[row]], units_table[row]
             for column in range(columns.size):
                 costs_more = costs[columns[column]] + more[column]
                 units[column] = np.int32(costs_more * scale)
-        return found
+        return units_table
     for begin in range(0, columns.size, _TOGETHER):
         end = min(columns.size, begin + _TOGETHER)
         for row in range(rows.size):
             for column in range(begin, end):
                 costs_more = table[columns[column], rows[row]] + more[column]
-                found[row, column] = np.int32(costs_more * scale)
-    return found
+                units_table[row, column] = np.int32(costs_more * scale)
+    return units_table

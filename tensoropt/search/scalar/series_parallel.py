@@ -92,8 +92,8 @@ def weighted_elimination(
         None where the graph is not series-parallel, or a pair of weights takes more than
             ``most_work`` additions.
     """
-    found = WeightedElimination(graph, alive)
-    return found if found.work <= most_work and found.work < inf else None
+    elimination = WeightedElimination(graph, alive)
+    return elimination if elimination.work <= most_work and elimination.work < inf else None
 
 
 def is_series_parallel(nodes: int, source: Sequence[int], target: Sequence[int]) -> bool:
@@ -200,15 +200,15 @@ class WeightedElimination:
             values[number] = function(*(values[each] for each in inputs), *constants)
         last = (cost for _, cost, links in self._steps if not links)
         total = sum(values[cost].extremes[0] for cost in last)
-        found = np.zeros(len(self._kept), dtype=np.int32)
+        states = np.zeros(len(self._kept), dtype=np.int32)
         for node, cost, links in reversed(self._steps):  # others are decided that are left by then
             own = values[cost].array.copy()
             for link in links:
                 end = link.ends.index(node)
-                slot = link.slots[1 - end][found[link.ends[1 - end]]]
+                slot = link.slots[1 - end][states[link.ends[1 - end]]]
                 own += values[link.table].array.take(slot, axis=1 - end)[link.slots[end]]
-            found[node] = int(own.argmin())
-        strategy = [own[place] for own, place in zip(self._kept, found, strict=True)]
+            states[node] = int(own.argmin())
+        strategy = [own[place] for own, place in zip(self._kept, states, strict=True)]
         additions = sum(costs.additions for costs in values.values())
         return LeastCost(total, np.array(strategy, dtype=np.int32), additions)
 
@@ -289,9 +289,9 @@ def _added(costs: _Costs, more: _Costs) -> _Costs:
 
 def _sum(one: _Costs, other: _Costs, *cells: Int64Array) -> _Costs:
     """Add the tables of two links, between pairs of their slots: rows and columns of each."""
-    found: Float64Array = one.array.take(cells[0], axis=0).take(cells[1], axis=1)
-    found += other.array.take(cells[2], axis=0).take(cells[3], axis=1)
-    return _Costs(found)
+    total: Float64Array = one.array.take(cells[0], axis=0).take(cells[1], axis=1)
+    total += other.array.take(cells[2], axis=0).take(cells[3], axis=1)
+    return _Costs(total)
 
 
 def _gain(costs: _Costs, link: _Costs, end: int, here: Int64Array, there: Int64Array) -> _Costs:
@@ -336,6 +336,6 @@ def _through(
     left = table_units(near.array, near_end == 0, rows, at_near, states - low, scale)
     offset = np.full(columns.size, -far_low)
     right = table_units(far.array, far_end == 1, at_far, columns, offset, scale)
-    found = np.empty((rows.size, columns.size))
-    additions, *extremes = least_sums(left, right, scale, low + far_low, found)
-    return _Costs(found, (extremes[0], extremes[1]), additions)
+    product = np.empty((rows.size, columns.size))
+    additions, *extremes = least_sums(left, right, scale, low + far_low, product)
+    return _Costs(product, (extremes[0], extremes[1]), additions)

@@ -68,10 +68,10 @@ def close_gaps(
         before = incumbent.within
         tell("least of all strategies", number, limits.closing_weights)
         lines = warm_bounds(table, weights, GAP_SWEEPS, bounds)
-        found = in_threads(partial(_least, table, incumbent), lines)
-        bounds = [*bounds, *(line for line, _, _ in found)]
-        spent += sum(additions for _, _, additions in found)
-        best = np.stack([strategy for _, strategy, _ in found])
+        results = in_threads(partial(_least, table, incumbent), lines)
+        bounds = [*bounds, *(line for line, _, _ in results)]
+        spent += sum(additions for _, _, additions in results)
+        best = np.stack([strategy for _, strategy, _ in results])
         incumbent = _with_between(problem, joined(problem, incumbent, best), best)
         incumbent = _proven_by_lines(incumbent, bounds)
         keep(incumbent)

@@ -59,12 +59,12 @@ def recombine(
     Returns:
         int32[any, nodes].
     """
-    found = [incumbent.strategies[:0]]
+    strategies = [incumbent.strategies[:0]]
     for group in groups:
         choices = incumbent.strategies[list(group)]
         kept = [np.unique(own).astype(np.int64) for own in choices.T]
         mixed = ft_ldp(restrict(problem, kept), limits)
         if mixed.is_too_large:
             continue
-        found.append(whole_strategies(kept, mixed.found.strategies))
-    return np.concatenate(found)
+        strategies.append(whole_strategies(kept, mixed.found.strategies))
+    return np.concatenate(strategies)

@@ -56,8 +56,8 @@ def near_hull(
             for each, place, cost in best
             if cost > each.least * (1 + PROVEN_SHARE * epsilon)
         ]
-        found = in_threads(lambda task: near.improve(*task), tasks)
-        incumbent = joined(problem, incumbent, np.array(found))
+        strategies = in_threads(lambda task: near.improve(*task), tasks)
+        incumbent = joined(problem, incumbent, np.array(strategies))
         if incumbent.within is not None or number + _AT_ONCE >= len(bounds):
             keep(partial(proven, incumbent, bounds, table.start))
     return incumbent

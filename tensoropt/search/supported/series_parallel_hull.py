@@ -62,27 +62,27 @@ def series_parallel_hull(
     def search(known: Frontier | None, weights: Sequence[Weights]) -> Int32Array:
         if known is not None:
             keep(lambda: proven(known))
-        found = in_threads(lambda pair: elimination.least(*pair), weights)
-        lines.extend((pair, each.cost) for pair, each in zip(weights, found, strict=True))
-        return np.array([each.strategy for each in found])
+        results = in_threads(lambda pair: elimination.least(*pair), weights)
+        lines.extend((pair, each.cost) for pair, each in zip(weights, results, strict=True))
+        return np.array([each.strategy for each in results])
 
     def proven(known: Frontier) -> Frontier:
         weights, least = zip(*lines, strict=True)
         within = proven_gap_of_lines(weights, least, known)
         return replace(known, within=narrowest(within, known.within))
 
-    found = joined(problem, incumbent, search(None, [(1.0, 0.0), (0.0, 1.0)]))
+    frontier = joined(problem, incumbent, search(None, [(1.0, 0.0), (0.0, 1.0)]))
     most = int(max(16, min(limits.hull_weights, limits.hull_additions / max(elimination.work, 1))))
-    found = _dichotomy(problem, found, search, epsilon, most)
-    found = proven(joined_with_between(problem, found))
-    keep(found)
-    hull = pairwise(hull_of(found.memory, found.time))
+    frontier = _dichotomy(problem, frontier, search, epsilon, most)
+    frontier = proven(joined_with_between(problem, frontier))
+    keep(frontier)
+    hull = pairwise(hull_of(frontier.memory, frontier.time))
     wide = [
         ends
         for ends in hull
-        if gap((found[ends[0]][:2], found[ends[1]][:2])) > FILLED_GAP * epsilon
+        if gap((frontier[ends[0]][:2], frontier[ends[1]][:2])) > FILLED_GAP * epsilon
     ]
-    return Outcome(proven(joined(problem, found, recombine(problem, found, wide, limits))))
+    return Outcome(proven(joined(problem, frontier, recombine(problem, frontier, wide, limits))))
 
 
 def _dichotomy(

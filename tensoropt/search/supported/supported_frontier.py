@@ -123,6 +123,6 @@ def _round(
         if not weights:
             return incumbent, earlier
     bounds = warm_bounds(table, weights, sweeps, earlier)
-    found = near_hull(problem, table, incumbent, bounds, epsilon)
+    frontier = near_hull(problem, table, incumbent, bounds, epsilon)
     bounds = [*earlier, *bounds]
-    return proven(joined_with_between(problem, found), bounds, table.start), bounds
+    return proven(joined_with_between(problem, frontier), bounds, table.start), bounds
