@@ -71,6 +71,7 @@ def test_what_fails_while_it_is_looked_at_is_left_out(
     tf.init(devices=2, cluster="2x8-v100")
     perceptron()
     without = tf.find_strategy(batch_size=64, pipeline=False)
+    monkeypatch.setattr(f"{OFFERED}.stages._SHORTEST_STEP", 0)
     monkeypatch.setattr(f"{OFFERED}.stages.PipelineBound", Unbounded)
     monkeypatch.setattr(f"{OFFERED}.rewritten._LOOK_SECONDS", 0)
     monkeypatch.setattr(place, Failing(error))
