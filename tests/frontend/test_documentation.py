@@ -12,6 +12,7 @@ import pytest
 import tensoropt
 from tensoropt import errors
 from tensoropt.cli.main import main
+from tensoropt.tdl import operator_type, registry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,9 +43,12 @@ def test_every_error_is_in_the_user_guide() -> None:
         assert f"`{name}`" in text, name
 
 
-def test_the_description_that_is_shown_derives() -> None:
+def test_the_descriptions_that_are_shown_fit_their_kernel_and_derive() -> None:
     text = (ROOT / "docs" / "adding-an-operator.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    of_script, program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(of_script, {})
+    assert operator_type("NearestNeighbors").description is not None
+    registry.forget("NearestNeighbors")
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(program, {})
     assert out.getvalue().splitlines() == [
