@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tensoropt.converters import from_values, to_values
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.measured_operator_times import (
     MeasuredOperator,
@@ -90,5 +91,5 @@ def test_rates_come_from_large_measurements() -> None:
 
 def test_measurements_travel_as_json() -> None:
     for each in MEASURED:
-        assert MeasuredOperator.from_json(each.to_json()) == each
+        assert from_values(MeasuredOperator, to_values(each), "", "") == each
     assert work_key(SMALL) != work_key(LARGE)
