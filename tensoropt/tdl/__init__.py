@@ -1,4 +1,4 @@
-"""The tensor description language: what each operator is, and how it can be split (Tofu)."""
+"""Operator types: descriptions in Tofu's tensor description language, and facts about kernels."""
 
 from tensoropt.tdl import ops
 from tensoropt.tdl.analysis import replicated, source

@@ -15,12 +15,12 @@ __all__ = ["CommonOperators", "common_operators", "count", "main"]
 
 @dataclass(frozen=True, slots=True)
 class CommonOperators:
-    """What public programs use.
+    """The operator types that public programs use.
 
     Attributes:
-        programs: how many were looked at.
-        kinds: what the kinds of operators mean.
-        used: per operator type its kind and how many programs use it.
+        programs: number of programs.
+        kinds: per kind of operators its meaning.
+        used: per operator type its kind and the number of programs that use it.
     """
 
     programs: int
@@ -29,7 +29,7 @@ class CommonOperators:
 
 
 def common_operators() -> CommonOperators:
-    """The operator types of public programs, as the package's data file has them."""
+    """Return the operator types of public programs, from the data file of the package."""
     text = files("tensoropt.tdl").joinpath("common_operators.json").read_text("utf-8")
     data = json.loads(text)
     used = {name: (entry["kind"], entry["programs"]) for name, entry in data["operators"].items()}
@@ -37,11 +37,10 @@ def common_operators() -> CommonOperators:
 
 
 def count() -> str:
-    """The number of described types, and the common ones without a description, by kind.
+    """Return the number of described types, and the common types without a description, by kind.
 
-    Every described type counts: the tests run each in pieces, by its kernel or by the rule that
-    spells its splits out, at least one index truly split, and compare with TensorFlow's own
-    kernel on the whole.
+    The tests compare every described type in pieces, split by its kernel or by a rule of the
+    execution, with TensorFlow's kernel on the whole.
     """
     types = frozenset(described())
     common = common_operators()
@@ -52,21 +51,21 @@ def count() -> str:
         "(in brackets the number of programs):",
     ]
     for kind, meaning in common.kinds.items():
-        found = [
+        undescribed = [
             f"{name} ({programs})"
-            for name, (own, programs) in common.used.items()
-            if own == kind and name not in types
+            for name, (its_kind, programs) in common.used.items()
+            if its_kind == kind and name not in types
         ]
-        lines.append(f"  {kind} ({meaning}): {', '.join(found) or 'none'}")
+        lines.append(f"  {kind} ({meaning}): {', '.join(undescribed) or 'none'}")
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; the exit status."""
+    """Run the command, and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tensoropt.tdl", description=__doc__)
     parser.add_argument("--count", action="store_true", help="count the described operator types")
     if not parser.parse_args(arguments).count:
-        parser.error("say what to do: --count")
+        parser.error("an action is needed: --count")
     print(count())
     return 0
 

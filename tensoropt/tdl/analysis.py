@@ -1,10 +1,10 @@
-"""Which splits of an operator its description allows (Tofu, section 4.2).
+"""The splits of an operator that its description allows (Tofu, section 4.2).
 
-Per index two symbolic runs: one with the index on the first half of its range, one on the second
-half, all others whole. Each run gives the range of every subscript. Splitting an output index is
-the paper's case 1; splitting a reduction index is case 2, whose results are then reduced. An index
-can be split where both runs read exact halves of one dimension of an input, or nothing that
-depends on the index; where they overlap by a margin the margin is a halo.
+For each index there are two symbolic runs: the index takes the first half of its range, or the
+second half; all other indices take their whole range. Each run gives the range of every subscript.
+Splitting an output index is the paper's case 1; splitting a reduction index is case 2, whose
+results are then reduced. An index can be split if both runs read exact halves of one dimension of
+an input, or ranges that do not depend on the index. If the halves overlap, the overlap is a halo.
 """
 
 from __future__ import annotations
@@ -51,19 +51,18 @@ def analyse(
 
     Args:
         op_type: TensorFlow's operator type.
-        functions: a lambda per output, None for one that is not described.
-        inputs: what is known of the inputs.
-        outputs: and of the outputs.
-        spelled_out: indices, by name or by dimension of the first output, whose split an emission
-            of its own carries out. Of these only the
-            accesses that mention them count: they fall into pieces with those dimensions, and
-            what else the operator needs of them is the emission's matter. Where windows (reads of
-            a padded operand) do not overlap the kernel does it alone, and none is needed.
-        flops: arithmetic operations, where the description's own count misleads.
-        shaped: whether the kernel is told the shape of what it makes, so that an index which
-            reads no input can be split as well.
-        partial_outputs: outputs that the emission of a spelled-out index which they lack leaves as
-            partial sums.
+        functions: a lambda per output, None for an output that is not described.
+        inputs: specs of the inputs.
+        outputs: specs of the outputs.
+        spelled_out: indices, by name or by dimension of the first output, that a rule of the
+            execution splits. For them only accesses that mention the index count; the rule brings
+            all other elements. If windows (reads of a padded operand) do not overlap, the kernel
+            runs on a piece, and no rule is needed.
+        flops: arithmetic operations, if the description's own count misleads.
+        shaped: whether the kernel is given its output's shape. Then an index that reads no input
+            can be split as well.
+        partial_outputs: outputs that the rule of a spelled-out index leaves as partial sums, if
+            they do not have this index.
         linear: `OperatorType.linear` of the type.
 
     Raises:
@@ -123,9 +122,9 @@ def analyse(
 def replicated(
     op_type: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> Derivation:
-    """An operator of which nothing is known: every device computes it whole.
+    """Return the derivation of an operator without a description: every device computes it whole.
 
-    Its ``flops`` are one operation per output element, for want of a description.
+    Its ``flops`` are estimated as one operation per output element.
     """
     return Derivation(
         op_type,
@@ -139,7 +138,7 @@ def replicated(
 
 
 def source(op_type: str, shape: Sequence[int]) -> Derivation:
-    """A variable or placeholder: no inputs, one output that can be split along any dimension."""
+    """Return the derivation of a variable or placeholder, whose output can be split everywhere."""
     indices = tuple(
         Index(f"i{n}", extent, None, extent > 1, "" if extent > 1 else f"extent {extent}")
         for n, extent in enumerate(shape)
@@ -150,7 +149,7 @@ def source(op_type: str, shape: Sequence[int]) -> Derivation:
 
 @dataclass(slots=True)
 class _Split:
-    """What splitting one index in halves does."""
+    """The dimensions and halos that go with the halves of an index, or why it cannot be split."""
 
     dims: set[tuple[int, int]] = field(default_factory=set)
     halos: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
@@ -186,7 +185,7 @@ def _index_name(run: Trace, index: str | int) -> str:
 
 
 def _spelled_out_split(run: Trace, name: str, shaped: bool) -> _Split:
-    """As `_split`, but what the kernel could not do on a piece is left to an emission's rule."""
+    """The split of an index that a rule of the execution can split if the kernel cannot."""
     windows = _windows(run, name)
     if windows or run.extents[name] < 2:
         split = _split(run, name, shaped)
@@ -201,10 +200,7 @@ def _spelled_out_split(run: Trace, name: str, shaped: bool) -> _Split:
 
 
 def _windows(run: Trace, name: str) -> dict[tuple[int, int], tuple[int, int]]:
-    """The dimensions over which windows slide with an index, and how far they reach.
-
-    An exchange of halos brings what a piece lacks.
-    """
+    """The input dimensions over which windows slide with an index, with the halo on either side."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     halves = _runs(run, name)
     for access in run.accesses:
@@ -221,7 +217,10 @@ def _windows(run: Trace, name: str) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _place_in_outputs(run: Trace, name: str, split: _Split) -> str:
-    """Why the outputs do not fall into pieces of the index; notes whether it is averaged."""
+    """Return why the outputs do not fall into pieces of the index, else "".
+
+    Sets ``split.averaged``.
+    """
     if name in run.opaque:
         return f"read whole by opaque {run.opaque[name]}"
     if name in run.given:
@@ -243,10 +242,11 @@ def _place_in_outputs(run: Trace, name: str, split: _Split) -> str:
 
 
 def _reduced_by(expression: Expression, name: str) -> tuple[str, bool] | None:
-    """The reducer that brings together ``expression`` over pieces of an index, and if averaged.
+    """Return the reducer that merges the values of ``expression`` on pieces of an index, and
+    whether the reduction is averaged.
 
-    None where there is none: the index is not reduced, or something that does not commute with
-    its reduction follows.
+    None if the index is not reduced, or if the result of its reduction enters an operation that
+    does not commute with the reduction.
     """
     match expression:
         case Reduction(reducer=reducer, indices=indices, body=body, averaged=averaged):
@@ -268,7 +268,10 @@ def _reduced_by(expression: Expression, name: str) -> tuple[str, bool] | None:
 
 
 def _read(run: Trace, name: str, split: _Split, shaped: bool = False) -> str:
-    """Why the inputs do not fall into pieces of the index; notes its dimensions and halos."""
+    """Return why the inputs do not fall into pieces of the index, else "".
+
+    Adds to ``split.dims`` and ``split.halos``.
+    """
     reasons: list[str] = []
     whole: dict[tuple[int, int], str] = {}
     halves = _runs(run, name)
@@ -308,7 +311,8 @@ _Runs = tuple[dict[str, Interval], dict[str, Interval], dict[str, Interval], int
 
 
 def _runs(run: Trace, name: str) -> _Runs:
-    """The indices' ranges in the whole, the first-half and the second-half run, and the index."""
+    """Return the ranges of all indices in the whole, first-half and second-half run, and the number
+    of the index."""
     whole = run.ranges
     n, count = list(run.extents).index(name), len(run.extents)
     first = whole | {name: Interval.first_half(count, n)}
@@ -320,9 +324,9 @@ def _relation(run: Trace, access: Access, dim: int, runs: _Runs) -> str | tuple[
     """How halves of an index read one dimension of an input.
 
     Returns:
-        None if both halves read what the whole index reads; (0, 0) if they read exact halves;
-        (before, after) if each also reads so many elements of its neighbours' halves; else the
-        beginning of a reason.
+        None if both halves read the whole range; (0, 0) if they read exact halves;
+        (before, after) if each also reads these numbers of elements of its neighbours' halves;
+        else the beginning of a reason.
     """
     part = access.element.subscripts[dim]
     if part is None:
@@ -352,9 +356,9 @@ def _relation(run: Trace, access: Access, dim: int, runs: _Runs) -> str | tuple[
 
 
 def _reach(part: Expression, runs: _Runs, maxima: tuple[int, ...]) -> tuple[int, int] | None:
-    """How many elements a subscript reads before and after the pieces that an index falls into.
+    """Return how many elements a subscript reads before and after the pieces of an index.
 
-    None where it runs backwards.
+    None if it runs backwards.
     """
     whole, first, second, n = runs
     symbolic = subscript_interval(part, whole, whole, maxima)
@@ -362,8 +366,8 @@ def _reach(part: Expression, runs: _Runs, maxima: tuple[int, ...]) -> tuple[int,
         return None
     _, high1 = subscript_interval(part, first, whole, maxima).at(maxima)
     low2, _ = subscript_interval(part, second, whole, maxima).at(maxima)
-    territory = Fraction(symbolic.upper[n] * (maxima[n] + 1), 2)
-    return max(0, ceil(territory - low2)), max(0, ceil(high1 - territory + 1))
+    piece_end = Fraction(symbolic.upper[n] * (maxima[n] + 1), 2)
+    return max(0, ceil(piece_end - low2)), max(0, ceil(high1 - piece_end + 1))
 
 
 def _flops(run: Trace) -> int:
@@ -390,7 +394,7 @@ def _operations(expression: Expression, points: int, run: Trace) -> int:
 
 
 def _elements_read(expression: Expression, run: Trace) -> int:
-    """What an opaque function costs: an operation per element that it reads, once per slice."""
+    """Return the operations of an opaque function: one per element of each slice that it reads."""
     if not isinstance(expression, Element):
         return 0
     mentioned = {

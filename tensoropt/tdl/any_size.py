@@ -1,7 +1,8 @@
-"""What a description says of a split whatever the extents are that only a run decides.
+"""Whether a split is valid for all values of extents that are known only in a run.
 
-A program for all sizes (`tensoropt.parallel.any_size`) is made at the sizes of one run. It holds at
-others where each operator that is split is of a description that says so by one of these.
+A program for all sizes (`tensoropt.parallel.any_size`) is planned at the sizes of one run. It is
+valid at other sizes if the description of every split operator has one of these functions, and the
+function returns True.
 """
 
 from __future__ import annotations
@@ -14,28 +15,30 @@ from tensoropt.tdl.derivation import Derivation
 __all__ = ["AnySize", "along_known", "by_index", "regrouped"]
 
 AnySize = Callable[[Derivation, Sequence[int]], bool]
-"""Whether a split holds for all sizes, given shapes with -1 for what only a run decides, and in how
-many pieces each index is split. Pieces of inputs are equal at all sizes."""
+"""From a derivation whose shapes have -1 for an unknown extent, and the number of pieces of each
+index, whether the split is valid for all sizes. Pieces of inputs have equal sizes."""
 
 
 def by_index(derivation: Derivation, pieces: Sequence[int]) -> bool:
-    """For lambdas that do not depend on extents: a dimension is in pieces where one that is read
-    by the same index is."""
+    """For lambdas that do not depend on extents.
+
+    A dimension of an output then falls into equal pieces if the same index reads an input.
+    """
     read = {n for numbers in derivation.inputs for n in numbers}
     return all(n in read for n in _unknown(derivation, pieces))
 
 
 def along_known(derivation: Derivation, pieces: Sequence[int]) -> bool:
-    """For those that depend on the extents of what is split, or make pieces of nothing."""
+    """For lambdas that depend on the extents of split dimensions, or read no input along them."""
     return not _unknown(derivation, pieces)
 
 
 def regrouped(derivation: Derivation, pieces: Sequence[int]) -> bool:
     """For a reshape, whose elements keep their row-major order.
 
-    Pieces of an input's dimension are pieces of an output's where both have as many elements in all
-    dimensions from there on: then both have as many blocks of these, each cut alike. In first
-    dimensions that is so anyway; then each has to fall into equal pieces.
+    Pieces of an input's dimension are pieces of an output's dimension if the number of elements in
+    this and all later dimensions is equal on both sides. The first dimensions always satisfy this;
+    they only have to fall into equal pieces.
     """
     source, target = derivation.input_shapes[0], derivation.output_shapes[0]
     for n, count in enumerate(pieces):
@@ -64,11 +67,13 @@ def _is_product(target: Sequence[int], source: Sequence[int]) -> bool:
 
 def _unknown(derivation: Derivation, pieces: Sequence[int]) -> set[int]:
     """The indices that are split along a dimension of unknown extent."""
-    found: set[int] = set()
+    split_indices: set[int] = set()
     for numbers, shapes in (
         (derivation.inputs, derivation.input_shapes),
         (derivation.outputs, derivation.output_shapes),
     ):
         for dims, shape in zip(numbers, shapes, strict=True):
-            found |= {n for n, size in zip(dims, shape, strict=True) if n is not None and size < 0}
-    return {n for n in found if pieces[n] > 1}
+            split_indices |= {
+                n for n, size in zip(dims, shape, strict=True) if n is not None and size < 0
+            }
+    return {n for n in split_indices if pieces[n] > 1}

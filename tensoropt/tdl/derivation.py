@@ -1,4 +1,4 @@
-"""What a description says about one operator: its iteration space and what a split of it needs."""
+"""The iteration space of one operator, and the layouts that splits of its indices give."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class Index:
     """One index of an iteration space.
 
     Attributes:
-        name: as the description's lambda calls it.
-        extent: number of values that it takes.
+        name: its name in the description's lambda.
+        extent: the number of its values.
         reducer: "sum", "max", "min" or "prod" for a reduction index, None for an output index.
         splittable: whether the same kernel, run on pieces of the inputs, gives pieces of the
             outputs (partial ones for a reduction index).
-        reason: why it cannot be split; empty where it can.
+        reason: why it cannot be split; empty if it can.
         averaged: whether the kernel divides by the index's extent. On a piece it divides by the
-            piece's, so its result times piece over extent is the partial sum.
-        spelled_out: whether the kernel on a piece is not enough: a split of this index is emitted
-            by a rule of its own, with collectives inside the operator.
-        partial_outputs: of an index that is spelled out, the outputs that lack it and are partial
-            sums when it is split. Its rule then needs no collectives: reading them does.
-        partial_inputs: inputs of which each device has a share along the axes that split this
-            index, and all of them together the sum, see `Derivation.on_shares`.
-        along_all: whether all axes of a mesh split the index, or none.
+            piece's extent; the partial sum is its result times piece over extent.
+        spelled_out: whether the kernel cannot run on a piece: a rule of the execution splits the
+            index, with collectives inside the operator.
+        partial_outputs: for a spelled-out index, the outputs without this index, which are partial
+            sums if it is split. The rule then needs no collectives; readers of these outputs do.
+        partial_inputs: inputs that are partial sums along the axes that split this index, see
+            `Derivation.on_shares`.
+        along_all: whether the index is split by all axes of a mesh or by none.
     """
 
     name: str
@@ -46,19 +46,19 @@ class Index:
 
     @property
     def has_inner_collectives(self) -> bool:
-        """Whether a split of it communicates inside the operator, but for halos, if any does."""
+        """Whether a split of it communicates inside the operator, other than halos."""
         return self.spelled_out and not self.partial_outputs
 
 
 @dataclass(frozen=True, slots=True)
 class InnerCollective:
-    """A collective inside an operator whose emission is spelled out, for its price.
+    """A collective inside an operator that a rule of the execution splits, for its price.
 
     Attributes:
-        kind: MPI's name of it.
-        elements: of the local tensor that it starts from.
-        times: how often, forward and backward together.
-        backward: of these, how often backward.
+        kind: MPI's name of the collective.
+        elements: the number of elements of a device's tensor.
+        times: number of calls in the forward and the backward pass together.
+        backward: number of these calls in the backward pass.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class InnerCollective:
 
 @dataclass(frozen=True, slots=True)
 class Halo:
-    """What a split along ``index`` reads of its neighbours' pieces of one input dimension.
+    """The elements of neighbours' pieces of an input dimension that a split along ``index`` reads.
 
     ``before`` and ``after`` count elements of that dimension, whatever the number of pieces.
     """
@@ -83,18 +83,18 @@ class Halo:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """All that the later stages know about an operator.
+    """The splits and costs of an operator at given shapes.
 
     Attributes:
         op_type: TensorFlow's operator type.
         indices: output indices in order, then reduction indices.
-        inputs: per input and dimension the number of the index whose split splits it; None where
-            the dimension is whole under every configuration.
+        inputs: per input and dimension the number of the index whose split splits it; None if no
+            split of an index splits the dimension.
         outputs: the same for the outputs.
         input_shapes: global shapes.
         output_shapes: global shapes.
-        halos: what splits of overlapping windows read of their neighbours. Of a spelled-out index
-            its rule exchanges them; any other index with a halo cannot be split.
+        halos: elements of neighbours' pieces that overlapping windows read. The rule of a
+            spelled-out index exchanges them; any other index with a halo cannot be split.
         flops: arithmetic operations over the whole iteration space, forward; a multiply-add is 2.
         linear: the sets of inputs in which the outputs are linear, see
             `tensoropt.tdl.linear.linear_inputs`.
@@ -116,32 +116,32 @@ class Derivation:
         return tuple(n for n, index in enumerate(self.indices) if index.splittable)
 
     def is_averaged(self, output: int) -> bool:
-        """Whether splits leave an output as shares of an average, see `Index.partial_outputs`.
+        """Whether splits leave partial sums of an output's average, see `Index.partial_outputs`.
 
-        What reads those of all layers is put off until all are there
-        (`tensoropt.graph.ordering.statistics_last`): all that are only added up travel together.
+        Readers of such outputs of all layers run last (`tensoropt.graph.ordering.statistics_last`),
+        so that one collective adds up all of them.
         """
         return any(output in index.partial_outputs for index in self.indices)
 
     def on_shares(
         self, offered: Collection[tuple[int, ...]] | None = None, *, along_all: bool = False
     ) -> Derivation:
-        """With an index more for each set of `linear`: its inputs may be partial sums.
+        """Return the derivation with a further index for each set of inputs in `linear`.
 
-        An axis that splits such an index divides no work. Every device runs the kernel on its
-        shares of these inputs, and the outputs are partial sums, too.
+        Axes that split this index divide no work: the inputs of the set are partial sums along
+        these axes, every device runs the kernel on its own, and the outputs are partial sums, too.
 
         Args:
-            offered: the sets whose index can be split; all of them if left out.
-            along_all: whether by all axes of a mesh or none.
+            offered: the sets whose index can be split; all sets if None.
+            along_all: see `Index.along_all`.
         """
         more = tuple(
             Index(
                 f"partial({','.join(map(str, inputs))})",
-                0,  # it falls into any number of pieces
+                0,  # any number of pieces is possible
                 "sum",
                 splittable := offered is None or inputs in offered,
-                "" if splittable else "nothing that it reads is a partial sum",
+                "" if splittable else "none of its inputs is a partial sum",
                 partial_inputs=inputs,
                 along_all=along_all,
             )
@@ -150,7 +150,7 @@ class Derivation:
         return replace(self, indices=(*self.indices, *more), linear=())
 
     def index(self, name: str) -> int:
-        """Number of the index of that name.
+        """Return the number of the index of a name.
 
         Raises:
             KeyError: if there is none.

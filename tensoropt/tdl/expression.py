@@ -9,7 +9,7 @@ elementwise functions, reductions over further indices and opaque functions. Tof
             lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx]
         )
 
-Expressions are compared with `equal`, not ``==``: they are values of a tree, kept by identity.
+Two scalars are compared with `equal`, not with ``==``, which compares the identity of nodes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Scalar = int | float | bool
 
 
 class Expression:
-    """A scalar: what one element of a tensor is, or a subscript."""
+    """A scalar: the value of one element of a tensor, or a subscript."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ class Arithmetic(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call(Expression):
-    """A named elementwise function of scalars; ``operations`` is what one call costs."""
+    """A named elementwise function of scalars; one call takes ``operations`` operations."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -165,7 +165,7 @@ class Reduction(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueValue(Expression):
-    """An element of what an opaque function gives."""
+    """An element of the result of an opaque function."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -176,11 +176,13 @@ class OpaqueValue(Expression):
         return OpaqueValue(self.function, self.arguments, tuple(map(lift, parts)))
 
     def __iter__(self) -> Iterator[Expression]:
-        raise DescriptionError("what an opaque function gives is subscripted, not iterated over.")
+        raise DescriptionError(
+            "the result of an opaque function is subscripted, not iterated over."
+        )
 
 
 class Opaque:
-    """A function that the language cannot say, such as Cholesky; its slices are read whole."""
+    """A function that the language cannot express, for instance Cholesky. It reads slices whole."""
 
     __slots__ = ("name",)
 
@@ -192,13 +194,13 @@ class Opaque:
 
 
 class Operand:
-    """An operator's input as its description sees it.
+    """An input of an operator, as an argument of its description.
 
     Args:
-        position: which input it is.
+        position: number of the input.
         spec: its shape and element type.
-        constant: whether the description declared it constant, and so may read ``value``.
-        padded: whether elements outside the shape may be read, as zeros.
+        constant: whether the description may read ``value``: it declared the operand constant.
+        padded: whether elements outside the shape may be read; they are zeros.
     """
 
     __slots__ = ("_constant", "_padded", "_spec", "position")
@@ -228,11 +230,10 @@ class Operand:
 
     @property
     def value(self) -> npt.NDArray[np.generic]:
-        """The constant itself.
+        """The value of a constant operand. Derivations are cached by these values.
 
         Raises:
-            DescriptionError: if the description did not declare the operand constant, since a
-                derivation is cached by the values it declares.
+            DescriptionError: if the description did not declare the operand constant.
         """
         if not self._constant or self._spec.value is None:
             raise DescriptionError(
@@ -256,7 +257,7 @@ class Operand:
         return Element(self, tuple(map(_subscript, parts)), self._padded)
 
     def at(self, *subscripts: Any) -> Element:
-        """The element, or slice, at subscripts whose number shapes decide."""
+        """Return the element, or slice, at a number of subscripts that depends on shapes."""
         return self[subscripts]
 
     def __iter__(self) -> Iterator[Element]:
@@ -264,7 +265,7 @@ class Operand:
 
 
 def lift(value: Expression | Scalar) -> Expression:
-    """The expression of a Python number; an expression as it is.
+    """Return a Python number as an expression; an expression is returned as it is.
 
     Raises:
         DescriptionError: for anything else.
@@ -292,7 +293,7 @@ def _subscript(part: Any) -> Expression | None:
 
 
 def elementwise(name: str, operations: int = 1) -> Callable[..., Call]:
-    """A named function from scalars to a scalar that costs ``operations`` a call."""
+    """Return a named function from scalars to a scalar with ``operations`` operations a call."""
 
     def call(*arguments: Expression | Scalar) -> Call:
         return Call(name, tuple(map(lift, arguments)), operations)
@@ -301,12 +302,12 @@ def elementwise(name: str, operations: int = 1) -> Callable[..., Call]:
 
 
 def equal(left: Expression | Scalar, right: Expression | Scalar) -> Arithmetic:
-    """Whether two scalars are equal, as an expression."""
+    """Return an expression that is true if two scalars are equal."""
     return Arithmetic("==", lift(left), lift(right))
 
 
 def tensor(names: Sequence[str], body: Callable[..., Any]) -> Callable[..., Any]:
-    """The lambda ``body``, its indices named: for a number of them that shapes decide."""
+    """Return the lambda ``body`` with named indices, whose number may depend on shapes."""
 
     def function(*indices: Expression) -> Any:
         return body(*indices)
@@ -318,9 +319,9 @@ def tensor(names: Sequence[str], body: Callable[..., Any]) -> Callable[..., Any]
 
 
 def parameters(function: Callable[..., Any], rank: int) -> tuple[str, ...]:
-    """Names of a lambda's indices; a variadic ``*i`` is i0, i1, ... up to ``rank`` in all.
+    """Return the names of a lambda's indices; a variadic ``*i`` is i0, i1, ... up to ``rank``.
 
-    Keyword-only parameters are no indices: they bind a loop's value.
+    Keyword-only parameters are no indices: they bind the value of a loop's variable.
 
     Raises:
         DescriptionError: if the lambda takes another number of indices than ``rank``.
@@ -356,7 +357,7 @@ def _arity(body: Callable[..., Any]) -> int:
     kinds = [parameter.kind for parameter in inspect.signature(body).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         raise DescriptionError(
-            "a reduction over a variable number of indices says how many: Sum(..., rank=2)."
+            "a reduction over a variable number of indices has a rank: Sum(..., rank=2)."
         )
     return len(kinds)
 
@@ -367,7 +368,7 @@ def Sum(body: Callable[..., Any], *, rank: int | None = None, **extents: int) ->
     Args:
         body: a lambda from indices to an expression.
         rank: the number of indices of a variadic lambda (``lambda *k: ...``).
-        extents: by index name, where no operand's shape tells it.
+        extents: extents by index name, if they do not follow from the shape of an operand.
     """
     return _reduce("sum", body, rank, extents, mean=False)
 

@@ -1,12 +1,11 @@
 """Symbolic interval arithmetic over index ranges (Tofu, section 4.2, equation 1, Figure 4).
 
 The paper writes an interval as ``[sum l_i X_i + c, sum u_i X_i + c]`` over symbolic upper bounds
-X_i. Here X_i is the *inclusive* maximum of index i, its extent less one, so that the range of
-``x + dx`` is exactly ``[0, X + DX]``; with the extents themselves as bounds it would be one too
-long. The two ends carry a constant each, because the halves of ``[0, X]`` are ``[0, X/2 - 1/2]``
-and ``[X/2 + 1/2, X]``. A negative factor, and subtraction, swap the ends, which Figure 4 leaves
-out. Floor division and modulo, which a reshape needs, are not in the figure either: they are
-exact where the ends lie on multiples of the divisor, which is where a dimension can be cut at all.
+X_i. Here X_i is the *inclusive* maximum of index i, its extent less one: the range of ``x + dx`` is
+exactly ``[0, X + DX]``. Each end has a constant of its own, since the halves of ``[0, X]`` are
+``[0, X/2 - 1/2]`` and ``[X/2 + 1/2, X]``. Beyond Figure 4, a negative factor and subtraction swap
+the ends, and there are floor division and modulo, which a reshape needs. These two are exact if the
+ends lie on multiples of the divisor; a dimension can only be cut there.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Interval:
 
     @classmethod
     def constant(cls, symbols: int, value: Number) -> Interval:
-        """The range that holds ``value`` alone, over ``symbols`` indices."""
+        """Return the range of ``value`` alone, over ``symbols`` indices."""
         zero = (0,) * symbols
         return cls(zero, zero, value, value)
 
@@ -75,7 +74,7 @@ class Interval:
         return not any(self.lower) and not any(self.upper) and self.low == self.high
 
     def at(self, maxima: Sequence[int]) -> tuple[Number, Number]:
-        """Both ends, inclusive, where the indices have these maxima (extents less one)."""
+        """Return both ends, inclusive, for given maxima of the indices (extents less one)."""
         low, high = self.low, self.high
         for a, b, x in zip(self.lower, self.upper, maxima, strict=True):
             if a:
@@ -129,7 +128,7 @@ class Interval:
         return Interval(zero, zero, 0, divisor - 1)
 
     def compare(self, sign: str, other: Interval | Number) -> NoReturn:
-        """Refuse: which side is larger would depend on the indices.
+        """Refuse a comparison, whose result would depend on the indices.
 
         Raises:
             DescriptionError: always.
@@ -160,7 +159,7 @@ class Interval:
     def _refuse(self, rule: str, sign: str, other: Interval | Number) -> NoReturn:
         raise DescriptionError(
             f"{rule}. Got {self} {sign} {other}. Rewrite the subscript, or make the function "
-            f"opaque in the dimensions concerned."
+            f"opaque in these dimensions."
         )
 
     def __str__(self) -> str:

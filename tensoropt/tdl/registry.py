@@ -167,17 +167,18 @@ class Registry:
         outputs: Sequence[TensorSpec],
         attributes: Mapping[str, object],
     ) -> Derivation:
-        """What an operator's description says at these shapes; cached.
+        """Return the derivation of an operator at given shapes; cached.
 
-        An operator without a description, or with an unknown value or extent where its description
-        needs one, is replicated: correct on every device, split on none.
+        An operator is replicated if it has no description, or if its description needs a value or
+        an extent that is unknown.
 
         Args:
             op_type: TensorFlow's operator type.
-            inputs: in the operator's order, lists of tensors spread out. A variable's ref or
+            inputs: specs of the inputs in order, lists of tensors spread out. A variable's ref or
                 handle has the variable's shape.
-            outputs: for an operator that only updates a variable, the variable's new value.
-            attributes: TensorFlow's, of which the description takes those it names.
+            outputs: specs of the outputs; for an operator that only updates a variable, the spec
+                of the variable's new value.
+            attributes: TensorFlow's attributes. The description reads the ones that it names.
 
         Raises:
             DescriptionError: if the description does not fit the operator.
@@ -196,14 +197,14 @@ class Registry:
             tuple(None if v is None else (v.dtype.str, v.shape, v.tobytes()) for v in needed),
             _freeze(taken),
         )
-        found = self._cache.get(key)
-        if found is None:
+        derivation = self._cache.get(key)
+        if derivation is None:
             if any(value is None for value in needed):
-                found = replicated(op_type, inputs, outputs)
+                derivation = replicated(op_type, inputs, outputs)
             else:
-                found = _derive(op_type, description, inputs, outputs, taken, known.linear)
-            self._cache[key] = found
-        return found
+                derivation = _derive(op_type, description, inputs, outputs, taken, known.linear)
+            self._cache[key] = derivation
+        return derivation
 
 
 def _stated_twice(

@@ -1,4 +1,4 @@
-"""One symbolic run of a description: its indices with their extents, and every access it makes."""
+"""A symbolic run of a description: its indices with their extents, and its reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ __all__ = ["Access", "Trace", "subscript_interval", "trace", "variables"]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One element or slice that the description reads; ``opaque`` names the function it feeds."""
+    """An element or slice that the description reads.
+
+    Attributes:
+        element: the element or slice.
+        opaque: name of the opaque function that it is an argument of, or "".
+        mentions: per subscript, the names of its indices.
+    """
 
     element: Element
     opaque: str
@@ -35,23 +41,24 @@ class Access:
 
     @property
     def input(self) -> int:
-        """Which input is read."""
+        """Number of the input that is read."""
         return self.element.operand.position
 
 
 @dataclass(slots=True)
 class Trace:
-    """What one symbolic run meets.
+    """The indices and accesses of one symbolic run.
 
     Attributes:
-        extents: of every index, output indices in order, then reduction indices.
+        extents: the extent of every index, output indices in order, then reduction indices.
         outputs: index names per output; None for an output without a description.
         bodies: the element of each output.
         reductions: reducer of every reduction index.
         accesses: every read, in order.
-        valued: indices whose value is used, rather than only to subscript.
-        opaque: per index that subscripts an opaque function's result, that function.
-        given: reduction indices whose extent the description gives, an attribute of the kernel.
+        valued: indices that are used as a value, not only as a subscript.
+        opaque: per index that subscripts an opaque function's result, the name of the function.
+        given: reduction indices whose extent is stated by the description: an attribute of the
+            kernel.
         ranges: the whole range of every index.
     """
 
@@ -71,7 +78,7 @@ class Trace:
         return tuple(extent - 1 for extent in self.extents.values())
 
     def set_ranges(self) -> None:
-        """Fix the whole range of every index, once all are known."""
+        """Set the whole range of every index, once all indices are known."""
         count = len(self.extents)
         self.ranges = {name: Interval.whole(count, n) for n, name in enumerate(self.extents)}
 
@@ -117,7 +124,7 @@ def trace(
 
 
 def variables(expression: Expression) -> Iterator[str]:
-    """Names of all indices that an expression mentions, bound ones too."""
+    """Yield the names of all indices in an expression, those of its reductions included."""
     if isinstance(expression, IndexVariable):
         yield expression.name
     for child in _children(expression):
@@ -178,7 +185,10 @@ def _visit(expression: Expression, run: Trace, given: dict[str, int | None], opa
 
 
 def _infer_extents(run: Trace, given: Mapping[str, int | None]) -> None:
-    """Extents of the reduction indices: given, of the dimension they subscript, or solved for."""
+    """Set the extents of the reduction indices.
+
+    An extent is stated, or is that of a dimension that the index subscripts, or is solved for.
+    """
     known = dict(run.extents)
     known |= {name: extent for name, extent in given.items() if extent is not None}
     for access in run.accesses:
@@ -203,7 +213,7 @@ def _infer_extents(run: Trace, given: Mapping[str, int | None]) -> None:
 
 
 def _solve(run: Trace, known: Mapping[str, int], missing: Sequence[str]) -> tuple[str, int] | None:
-    """Solve ``largest subscript = size - 1`` for the one unknown extent of an affine subscript."""
+    """Solve ``largest subscript = size - 1`` of an affine subscript with one unknown extent."""
     names = [*known, *missing]
     ranges = {name: Interval.whole(len(names), n) for n, name in enumerate(names)}
     for access in run.accesses:
@@ -262,19 +272,19 @@ def subscript_interval(
     Args:
         expression: the subscript.
         ranges: interval of every index in this run.
-        whole: interval of every index when nothing is split, which tells where // and % by more
-            than the whole range change nothing.
+        whole: interval of every index if nothing is split. It tells whether // and % divide by
+            more than the whole range.
         maxima: inclusive maximum of every index.
 
     Raises:
-        DescriptionError: for what intervals cannot follow: products and comparisons of indices,
-            and elements of tensors (data-dependent indexing).
+        DescriptionError: for products and comparisons of indices, and for elements of tensors
+            (data-dependent indexing), which have no interval.
     """
     match expression:
         case IndexVariable(name=name):
             if name not in ranges:
                 raise DescriptionError(
-                    f"an index is used inside its own lambda. Got {name}, which none here binds."
+                    f"an index is used inside its own lambda. Got {name}, bound by no lambda here."
                 )
             return ranges[name]
         case Literal(value=value):

@@ -1,4 +1,4 @@
-"""What is known of TensorFlow's operator types, one family a module. Importing records it."""
+"""The records of TensorFlow's operator types, one family a module. Importing fills the registry."""
 
 from tensoropt.tdl.ops import graph_types, random, state
 from tensoropt.tdl.ops.algebra import (

@@ -10,11 +10,11 @@ __all__ = ["at", "broadcast"]
 
 
 def broadcast(shape: Sequence[int], index: Sequence[Expression]) -> tuple[Expression, ...]:
-    """Subscripts of a tensor of ``shape`` at the output element ``index``, aligned at the right."""
+    """Return the subscripts of a tensor of ``shape`` at the output element ``index``."""
     last = index[len(index) - len(shape) :]
     return tuple(Literal(0) if n == 1 else i for n, i in zip(shape, last, strict=True))
 
 
 def at(operand: Operand, index: Sequence[Expression]) -> Element:
-    """The operand's element that meets the output element ``index``."""
+    """Return the operand's element that the output element ``index`` reads."""
     return operand[broadcast(operand.shape, index)]

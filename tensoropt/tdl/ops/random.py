@@ -1,7 +1,7 @@
 """Random operators that draw each element from a counter.
 
-Philox is counter-based: which numbers an element comes from follows from its place. So a device can
-draw its piece of the tensor alone, with the values that a whole draw has there.
+Philox is counter-based: the numbers of an element follow from its place. A device can draw its
+piece of the tensor alone, with the values that the whole draw has there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _every_dimension(attributes: Any) -> SpelledOut:
 
 @describe(*DRAWN, spelled_out=_every_dimension, local=output_shape(0), any_size=along_known)
 def drawn(_shape: Operand, *_: Operand, outputs: tuple[TensorSpec, ...]) -> Any:
-    """Seeds, keys, counters and bounds are the whole tensor's on every device."""
+    """Every device has the seeds, keys, counters and bounds of the whole tensor."""
     if -1 in outputs[0].shape:
         return None  # where a piece starts follows from the whole shape
 

@@ -70,7 +70,7 @@ def _describe_update(name: str, variables: int, operations: int) -> None:
     formula = elementwise(name, operations)
 
     def update(*inputs: Operand) -> Any:
-        """Variable, slots and gradient meet element by element; hyperparameters are scalars."""
+        """Variable, slots and gradient are read elementwise; hyperparameters are scalars."""
         return lambda *i: formula(*(x[i if x.rank else ()] for x in inputs))
 
     forms = [f"ResourceApply{name}"] + ([] if name in _RESOURCE_ONLY else [f"Apply{name}"])
@@ -95,8 +95,8 @@ _SPARSE_UPDATES = {
     "ProximalGradientDescent": 4,
     "RMSProp": 7,
 }
-"""Per optimizer that updates the rows of a sparse gradient the input that has the slices; the next
-one has their row numbers."""
+"""Per optimizer with a sparse gradient, the number of the input with the slices. The next input has
+their row numbers."""
 
 _WHOLE = slice(None)
 
@@ -105,16 +105,16 @@ def _describe_sparse_update(name: str, variables: int, operations: int, slices: 
     formula = Opaque(name)
 
     def update(*inputs: Operand) -> Any:
-        """Rows are found by number: every device has all slices and updates rows of its own."""
+        """Every device has all slices, and updates the rows that it stores."""
         rank = inputs[0].rank
 
         def element(row: Expression, *rest: Expression) -> Expression:
-            own = [x.at(row, *rest) for x in inputs[:variables]]
-            given = []
+            rows = [x.at(row, *rest) for x in inputs[:variables]]
+            operands = []
             for x in inputs[variables:]:
                 columns = rest if x.rank == rank else ()
-                given.append(x.at(*(_WHOLE,) * (x.rank - len(columns)), *columns))
-            return formula(*own, *given)
+                operands.append(x.at(*(_WHOLE,) * (x.rank - len(columns)), *columns))
+            return formula(*rows, *operands)
 
         return element
 

@@ -1,4 +1,4 @@
-"""Functions that take some dimensions of their operands whole."""
+"""Functions that read some dimensions of their operands whole."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WHOLE = slice(None)
 
 
 def along(name: str, x: Operand, index: Sequence[Expression], dims: Collection[int]) -> Expression:
-    """The element at ``index`` of what an opaque function makes of ``x`` along ``dims``.
+    """Return the element at ``index`` of an opaque function of ``x`` along ``dims``.
 
-    Every other dimension passes through; without ``dims`` it is the element of ``x`` itself.
+    All other dimensions are independent. Without ``dims`` it is the element of ``x`` itself.
     """
     if not dims:
         return x[tuple(index)]
@@ -30,14 +30,16 @@ def batched(
     outputs: Sequence[TensorSpec],
     cores: Sequence[int],
 ) -> tuple[Callable[..., Any], ...]:
-    """A function of the operands' last dimensions, for every index of those before them.
+    """Return the lambdas of a function of the operands' last dimensions, one per output.
+
+    The function is applied for every index of the leading dimensions.
 
     Args:
-        name: of the function.
-        operands: each with how many last dimensions the function takes whole; leading dimensions
-            of size 1, or none, broadcast.
+        name: name of the function.
+        operands: each with the number of last dimensions that the function reads whole; leading
+            dimensions of size 1, or missing ones, broadcast.
         outputs: specs of the outputs.
-        cores: how many last dimensions of each output the function makes.
+        cores: per output the number of last dimensions that the function returns.
     """
     batch = len(outputs[0].shape) - cores[0]
     shape = outputs[0].shape[:batch]
@@ -64,7 +66,8 @@ def batched(
 def _place(
     x: Operand, core: int, batch: Sequence[Expression], shape: Sequence[int]
 ) -> tuple[Any, ...]:
-    own = x.rank - core
-    sizes = zip(x.shape[:own], shape[len(batch) - own :], batch[len(batch) - own :], strict=True)
+    depth = x.rank - core
+    begin = len(batch) - depth
+    sizes = zip(x.shape[:depth], shape[begin:], batch[begin:], strict=True)
     leading = (Literal(0) if size == 1 and size != n else i for size, n, i in sizes)
     return (*leading, *(WHOLE,) * core)

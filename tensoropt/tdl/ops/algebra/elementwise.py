@@ -78,11 +78,11 @@ def add_n(*inputs: Operand) -> Any:
 
 @describe("IdentityN", any_size=by_index)
 def identity_n(*inputs: Operand, _gradient_op_type: bool = False) -> Any:
-    """Whole where its gradient is a function of the script's, which may add up examples."""
+    """It is whole if the script gives its gradient, which may add up examples."""
     if _gradient_op_type:
         return None
     if len({operand.shape for operand in inputs}) > 1:
-        return None  # equal names would be the same index, of several extents
+        return None  # one name would be one index with several extents
     return tuple(lambda *i, x=x: x[i] for x in inputs)
 
 

@@ -1,7 +1,7 @@
 """Matrices in the last two dimensions: diagonals, decompositions and solutions.
 
-What Tofu's language cannot say (Cholesky and its like) is opaque over the matrix; every index
-before it can be split.
+Decompositions, which Tofu's language cannot express, are opaque over the matrix. Every index of
+the dimensions before the matrix can be split.
 """
 
 from __future__ import annotations

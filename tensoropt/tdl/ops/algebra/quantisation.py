@@ -41,7 +41,7 @@ def quantise_and_dequantise(
     range_given: bool = False,
     axis: int = -1,
 ) -> Any:
-    """Without a given range the kernel looks for the largest value, of all or of a channel."""
+    """Without a given range the kernel computes the largest value, of all or of a channel."""
     if not range_given or axis != -1:
         return None
     return lambda *i: quantise(x[i], low[()], high[()])

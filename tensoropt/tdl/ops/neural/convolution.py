@@ -1,8 +1,8 @@
 """Convolutions of two and three spatial dimensions, their gradients, and dilation.
 
-Batch and channels can be split, input channels of a convolution as a partial sum; and space, where
-a rule exchanges the halos of windows that overlap. Gradients as operators of their own (by the
-filters, say) split space only where windows do not overlap.
+Batch and channels can be split; a split of a convolution's input channels leaves partial sums.
+Spatial dimensions can be split too: a rule exchanges the halos of overlapping windows. Gradient
+operators of a script, by the filters for instance, split space only if windows do not overlap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__: list[str] = []
 Outputs = tuple[TensorSpec, ...]
 Sizes = tuple[int, ...]
 
-# A group of channels must stay whole: these mark an index as used for more than its place.
+# A group of channels must stay whole: these functions use the value of its index.
 in_group = elementwise("in_group", operations=0)
 largest = elementwise("largest", operations=0)
 
@@ -73,7 +73,7 @@ def convolution(
 
 
 def _multiply_adds(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Each element of the gradient meets each of its filter, however far apart strides put it."""
+    """Each element of the gradient is multiplied by all of its filter, whatever the strides."""
     del outputs
     return 2 * inputs[2].elements * prod(inputs[1].shape[:-1])
 
@@ -98,7 +98,7 @@ def convolution_of_gradient(
     dilations: Sizes = (),
     explicit_paddings: Sizes = (),
 ) -> Any:
-    """Transposed convolution, and the gradient of a convolution by its data."""
+    """A transposed convolution, which is the gradient of a convolution by its data."""
     shape = outputs[0].shape
     w = windows(
         shape,

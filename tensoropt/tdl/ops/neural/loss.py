@@ -1,7 +1,7 @@
-"""Softmax and cross entropies: what is summed over the classes is summed across their pieces.
+"""Softmax and cross entropies.
 
-The kernels need a row whole, so a split of the classes is spelled out: the rows' maxima and sums
-of exponentials are reduced across the pieces, never the scores themselves gathered.
+The kernels need a whole row. A rule of the execution splits the classes: it reduces the rows'
+maxima and sums of exponentials over the pieces, and does not gather the scores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _entropy_collectives(
 
 
 def _five_per_score(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Maximum, difference, exponential, sum and quotient: each once, though used often."""
+    """Maximum, difference, exponential, sum and quotient: each is computed once and read often."""
     del outputs
     return 5 * inputs[0].elements
 
@@ -82,9 +82,9 @@ def log_softmax(logits: Operand) -> Any:
     any_size=by_index,
 )
 def softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
-    """Loss and its gradient by the features; either input may have a batch of 1.
+    """The loss and its gradient by the features; either input may have a batch of 1.
 
-    The registered gradient of an input so broadcast has the wrong shape, split or not.
+    TensorFlow's registered gradient by an input with a batch of 1 has the wrong shape.
     """
 
     def row(x: Operand, b: Any) -> Any:
@@ -112,7 +112,7 @@ def softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     any_size=by_index,
 )
 def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
-    """Loss and its gradient by the features; a label says which score of its row counts."""
+    """The loss and its gradient by the features; a label is the number of a class."""
     score = Opaque("score")
     marked = Opaque("marked")
 

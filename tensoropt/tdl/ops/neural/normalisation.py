@@ -1,4 +1,4 @@
-"""Batch normalisation: elementwise but for the statistics of the batch in training."""
+"""Batch normalisation: elementwise, except for the statistics of the batch in training."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _names(rank: int, channel: int) -> list[str]:
 
 
 def _empty(output: TensorSpec, number: int) -> Any:
-    """An output that holds nothing, or what only its own gradient kernel reads."""
+    """An output that is empty, or that only the gradient kernel reads."""
     names = [f"r{number}_{d}" for d in range(len(output.shape))]
     return tensor(names, lambda *_: Literal(0))
 
 
 def _training_splits(attributes: Mapping[str, object]) -> tuple[str, ...]:
-    """In training what the statistics are taken over is split by a rule that sums them up."""
+    """The indices over which statistics are taken in training; a rule adds the statistics up."""
     return ("b", "z", "y", "x") if attributes.get("is_training", True) else ()
 
 
@@ -53,7 +53,7 @@ def _statistics_collectives(
 
 
 def _averaged_statistics(attributes: Mapping[str, object]) -> tuple[int, ...]:
-    """With statistics of its own, each device has its share of the averages over the devices."""
+    """With statistics of its own, each device has partial sums of the averages over the devices."""
     return (1, 2, 3, 4) if attributes.get("_local_statistics") else ()
 
 
@@ -77,12 +77,12 @@ def fused_batch_norm(
     data_format: str = "NHWC",
     _local_statistics: bool = False,
 ) -> Any:
-    """In training statistics are those of the whole batch, whatever of it a device has.
+    """In training, the statistics are those of the whole batch.
 
-    With ``_local_statistics`` (see `tensoropt.graph.batch_norm`) those of a device's shard take
-    their place; those that it returns are averages over the devices.
+    With ``_local_statistics`` (see `tensoropt.graph.batch_norm`) a device normalises by the
+    statistics of its shard; the returned statistics are averages over the devices.
     """
-    del _local_statistics  # what can be split is the same
+    del _local_statistics  # the same indices can be split
     channel = _channel(x.rank, data_format)
     given = mean.shape == scale.shape
 

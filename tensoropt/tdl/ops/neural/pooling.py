@@ -144,7 +144,7 @@ def average_pool_gradient(
 def max_pool_with_argmax(
     data: Operand, *, ksize: Sizes, include_batch_in_index: bool = False
 ) -> Any:
-    """The place that is given counts an image's elements, channels included."""
+    """A given place is a number of an image's element, channels included."""
     if include_batch_in_index or ksize[0] != 1:
         return None
 

@@ -21,7 +21,7 @@ def _weights(operands: tuple[Operand, ...]) -> list[Any]:
 
 @describe("LSTMBlockCell")
 def lstm_cell(x: Operand, state: Operand, output: Operand, *weights: Operand) -> Any:
-    """Seven outputs: the gates, the cell and what comes out."""
+    """Seven outputs: the gates, the cell and the output."""
 
     def element(b: Expression, c: Expression) -> Expression:
         rows = (x[b, WHOLE], state[b, WHOLE], output[b, WHOLE])
@@ -66,8 +66,10 @@ def _loop_flops(
 def call(
     *operands: Operand, outputs: tuple[TensorSpec, ...], _tensoropt_rows: tuple[int, ...] = ()
 ) -> Any:
-    """A function: row by row where it says so, as a recurrent layer of Keras does, along any
-    dimension."""
+    """A function. With ``_tensoropt_rows``, as of a recurrent layer, its rows are independent.
+
+    ``_tensoropt_rows`` has the dimension of rows of each operand and output, -1 for none.
+    """
     if not _tensoropt_rows:
         return None
     rows = _tensoropt_rows

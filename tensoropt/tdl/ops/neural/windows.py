@@ -1,4 +1,4 @@
-"""Sliding windows over spatial dimensions, as convolutions and pooling share them."""
+"""Sliding windows over spatial dimensions, for convolutions and pooling."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tensoropt.tdl.expression import Expression
 __all__ = ["SPACE", "Windows", "windows"]
 
 SPACE = ("z", "y", "x")
-"""Names of the spatial dimensions, the last ones of which an operator has. Splits of them are
-spelled out in `tensoropt/execution/rules/spatial.py`."""
+"""Names of the spatial dimensions; an operator has the last ones. Their splits have rules in
+`tensoropt/execution/rules/spatial.py`."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How windows lie on a tensor of batch, spatial and channel dimensions.
+    """The geometry of windows on a tensor of batch, spatial and channel dimensions.
 
     Attributes:
         channel: the channel dimension.
@@ -62,7 +62,7 @@ class Windows:
         return index[0], index[self.channel], tuple(index[d] for d in self.spatial)
 
     def read(self, at: Sequence[Expression], offset: Sequence[Expression]) -> list[Expression]:
-        """Where the windows at output place ``at`` read, ``offset`` within the window."""
+        """Return the input places of the window at output place ``at``, at ``offset`` in it."""
         return [
             i * stride + d * dilation - before
             for i, d, stride, dilation, before in zip(
@@ -71,7 +71,7 @@ class Windows:
         ]
 
     def write(self, at: Sequence[Expression], offset: Sequence[Expression]) -> list[Expression]:
-        """Which window has input place ``at`` at ``offset``; none where it is no integer."""
+        """Return the window that has input place ``at`` at ``offset``; fractions stand for none."""
         return [
             (i + before - d * dilation) / stride
             for i, d, stride, dilation, before in zip(
@@ -91,11 +91,11 @@ def windows(
     dilations: Sequence[int] = (),
     explicit_paddings: Sequence[int] = (),
 ) -> Windows | None:
-    """Windows of size ``kernel`` that take a tensor of shape ``large`` to one of ``small``.
+    """Return the windows of size ``kernel`` from a tensor of shape ``large`` to one of ``small``.
 
     Args:
-        large: shape before, or what the gradient has.
-        small: shape after.
+        large: shape of the input, or of the gradient by the input.
+        small: shape of the output.
         kernel: size of a window, per spatial dimension.
         strides: TensorFlow's attribute, one per dimension.
         padding: SAME, VALID or EXPLICIT.
@@ -104,7 +104,7 @@ def windows(
         explicit_paddings: TensorFlow's attribute: before and after per dimension.
 
     Returns:
-        None where windows stride over the batch or the channels.
+        None if windows stride over the batch or the channels.
     """
     rank = len(large)
     channel = 1 if data_format.startswith("NC") else rank - 1

@@ -1,8 +1,8 @@
-"""Reading at places that data decide.
+"""Reads at places that depend on data.
 
-A gather looks up rows of a table by number. The rows can be split: a device looks up those that
-it has and gives zeros for the others, so that the output is the sum over the devices. Elsewhere
-the dimension read from is whole. Every other dimension passes.
+A gather looks up rows of a table by number. The rows can be split: a device looks up the rows that
+it has, with zeros for other rows, and the output is the sum over the devices. Other operators need
+the dimension that they look up whole. All further dimensions are independent.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _Shapes = Sequence[tuple[int, ...]]
 
 
 def _gather(table: Operand, indices: Operand, axis: int, batch_dims: int) -> Any:
-    """The output has, in place of the table's ``axis``, the indices' dimensions but the batch.
+    """The output has the indices' dimensions, but the batch, in place of the table's ``axis``.
 
-    Said as a sum over all rows, of which one is not zero.
+    Each element is a sum over all rows, of which one term is not zero.
     """
     own = indices.rank - batch_dims
 
@@ -44,19 +44,19 @@ def _gather(table: Operand, indices: Operand, axis: int, batch_dims: int) -> Any
 
 
 def _row_of_numbers(attributes: Mapping[str, object]) -> tuple[str, ...]:
-    """Rows are split where their sum with zeros exists: not for strings and truth values."""
+    """Rows can be split if rows and zeros can be added: not for strings and truth values."""
     dtype = str(attributes.get("Tparams", "float32"))
     return ("row",) if dtype.startswith(("float", "bfloat", "int", "uint", "complex")) else ()
 
 
 def _copied(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Each output element is copied from one place, though the description asks for all."""
+    """Each output element is copied from one place; the description adds up all places."""
     del inputs
     return outputs[0].elements
 
 
 def _rows_moved(split: frozenset[str], inputs: _Shapes, outputs: _Shapes) -> int:
-    """Rows are read and written; where they are split also masked, which does it once more."""
+    """Rows are read and written. If they are split they are also masked: read and written again."""
     number = prod(n for n in inputs[1] if n >= 0)
     each = 4 if "row" in split else 2
     return number + each * prod(n for n in outputs[0] if n >= 0)
@@ -94,7 +94,7 @@ def gather(table: Operand, indices: Operand, *, Tparams: str = "") -> Any:
 
 @describe("ResourceGather", flops=_copied, moved=_rows_moved)
 def resource_gather(variable: Operand, indices: Operand, *, batch_dims: int = 0) -> Any:
-    """A graph has it inside functions only; elsewhere it is a read and a `gather_v2`."""
+    """It occurs in functions only; elsewhere the import makes it a read and a `gather_v2`."""
     return _gather(variable, indices, batch_dims, batch_dims)
 
 
@@ -150,7 +150,7 @@ def unravel_index(indices: Operand, dims: Operand) -> Any:
 
 @describe("DenseBincount")
 def dense_bincount(x: Operand, _size: Operand, weights: Operand) -> Any:
-    """Counts per row; one row alone is counted whole."""
+    """Counts per row; a vector is counted whole."""
     if x.rank != 2:
         return None
     per_row = weights.rank == 2

@@ -26,7 +26,7 @@ def resize_gradient_of_size(gradient: Operand, _size: Operand) -> Any:
 
 @describe("ResizeBicubicGrad", "ResizeBilinearGrad")
 def resize_gradient(gradient: Operand, images: Operand) -> Any:
-    """Of the images only the shape counts."""
+    """Only the shape of the images is read."""
     return lambda b, y, x, c: Opaque("ResizeGrad")(gradient[b, :, :, c], images[b, :, :, c])[y, x]
 
 
@@ -53,7 +53,7 @@ def projective_transform(images: Operand, transforms: Operand, *_options: Operan
 
 @describe("CropAndResize")
 def crop_and_resize(images: Operand, boxes: Operand, of_image: Operand, _size: Operand) -> Any:
-    """A box says which image it is cut from, so the images are whole."""
+    """A box names the image that it is cut from; all images are read."""
     return lambda n, y, x, c: Opaque("Crop")(images[:, :, :, c], boxes[n, :], of_image[n])[y, x]
 
 
@@ -70,7 +70,7 @@ def draw_bounding_boxes(images: Operand, boxes: Operand, *_colours: Operand) -> 
 
 @describe("AdjustContrastv2")
 def adjust_contrast(images: Operand, factor: Operand) -> Any:
-    """Contrast is about the mean of an image's channel."""
+    """Contrast is relative to the mean of an image's channel."""
 
     def element(*i: Expression) -> Expression:
         *b, y, x, c = i

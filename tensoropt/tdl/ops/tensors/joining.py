@@ -1,4 +1,4 @@
-"""Operators that put tensors together or take one apart."""
+"""Operators that join tensors or divide one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def split_v(x: Operand, _sizes: Operand, axis: Operand, *, outputs: Outputs) -> 
 
 
 def _pieces(x: Operand, dim: int, outputs: Outputs) -> Any:
-    """Outputs along ``dim`` have sizes, and so indices, of their own."""
+    """Each output has a size, and therefore an index, of its own along ``dim``."""
 
     def lambda_of(number: int) -> Any:
         names = [f"i{d}" if d != dim else f"i{d}_{number}" for d in range(x.rank)]

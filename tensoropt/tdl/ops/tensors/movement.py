@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def _groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The finest runs of source and target dimensions with equal products, sizes 1 left out."""
+    """Yield the finest runs of source and target dimensions of equal products, without sizes 1."""
     left = [d for d, n in enumerate(source) if n != 1]
     right = [d for d, n in enumerate(target) if n != 1]
     while left or right:
@@ -32,7 +32,7 @@ def _groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[list
 
 @describe("Reshape", local=output_shape(1), any_size=regrouped)
 def reshape(x: Operand, _shape: Operand, *, outputs: tuple[TensorSpec, ...]) -> Any:
-    """In each run of dimensions the flat place, in mixed radix, taken apart by // and %."""
+    """In each run of dimensions, // and % turn the flat place into subscripts."""
     target = outputs[0].shape
     if prod(target) == 0:
         return None
@@ -70,7 +70,7 @@ def _squeezed(shape: Sequence[int], squeeze_dims: Sequence[int]) -> list[int]:
 
 
 def _explicit_squeeze(piece: Piece) -> dict[int | str, object]:
-    """Name the dimensions: a piece may have more dimensions of size 1 than the whole."""
+    """The kernel is told the dimensions: a piece may have more of size 1 than the whole."""
     named = piece.attributes.get("squeeze_dims", ())
     return {"squeeze_dims": _squeezed(piece.inputs[0].shape, list(named))}  # type: ignore[call-overload]
 

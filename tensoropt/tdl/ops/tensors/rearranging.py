@@ -43,7 +43,7 @@ def depth_to_space(x: Operand, *, block_size: int, data_format: str = "NHWC") ->
 
 @describe("SpaceToBatchND", "BatchToSpaceND", constant_operands=(1,))
 def space_and_batch_nd(x: Operand, block_shape: Operand, _edges: Operand) -> Any:
-    """Batch and the blocked dimensions are whole, those after them pass."""
+    """Batch and the blocked dimensions are whole; later dimensions are independent."""
     moved = set(range(block_shape.value.size + 1))
     return lambda *i: along("SpaceAndBatch", x, i, moved)
 

@@ -34,14 +34,14 @@ def _everywhere(x: Operand) -> Element:
 
 
 def _added_once(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Each element is added to one place, though the description asks for all of them."""
+    """Each element is added at one place; the description compares all places."""
     del outputs
     return inputs[0].elements
 
 
 @describe("UnsortedSegmentSum", flops=_added_once)
 def unsorted_segment_sum(data: Operand, segments: Operand, _count: Operand) -> Any:
-    """Rows can be split: each device adds up its own, and the number of segments is given."""
+    """Rows can be split: each device adds up its rows, and the number of segments is an operand."""
 
     def element(s: Expression, *rest: Expression) -> Expression:
         def part(*k: Expression) -> Expression:
@@ -59,7 +59,7 @@ def unsorted_segment(data: Operand, segments: Operand, _count: Operand) -> Any:
 
 @describe("SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd")
 def segment(data: Operand, segments: Operand) -> Any:
-    """The last segment decides how many there are, so that no device could do with its rows."""
+    """Rows stay whole: the number of segments follows from the last one."""
     return _segments(data, segments)
 
 
@@ -85,7 +85,7 @@ def sparse_segment(data: Operand, indices: Operand, segments: Operand) -> Any:
     flops=lambda inputs, _: inputs[1].elements,
 )
 def scatter_nd(indices: Operand, updates: Operand, _shape: Operand) -> Any:
-    """Updates can be split: each device adds up its own."""
+    """Updates can be split: each device adds up its updates."""
     depth, rank = indices.shape[-1], indices.rank - 1
     if rank < 1:
         return None
@@ -109,7 +109,7 @@ def tensor_scatter(x: Operand, indices: Operand, updates: Operand) -> Any:
 
 
 def scattered(x: Operand, indices: Operand, updates: Operand, depth: int, update_rank: int) -> Any:
-    """``x`` changed at places of its first ``depth`` dimensions; the others pass."""
+    """``x`` with changed places of its first ``depth`` dimensions; the others can be split."""
 
     def element(*i: Expression) -> Expression:
         rest = i[depth:]
@@ -123,7 +123,7 @@ def scattered(x: Operand, indices: Operand, updates: Operand, depth: int, update
 def _rows_changed(
     split: frozenset[str], inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]
 ) -> int:
-    """Updates are read; the rows that they go to are read and written."""
+    """Updates are read; the rows that they change are read and written."""
     del split, outputs
     rows = prod(n for n in inputs[1] if n >= 0)
     return 3 * rows * prod(inputs[0][1:])
@@ -146,7 +146,7 @@ record(*_ROW_UPDATES, facts=OperatorType(rows=(2, 1), any_size_rule=True))
     open_shapes=True,
 )
 def variable_scatter(variable: Operand, indices: Operand, updates: Operand) -> Any:
-    """Rows of a variable; a scalar update goes to every one of them."""
+    """Rows of a variable; a scalar update changes all rows."""
 
     def element(row: Expression, *rest: Expression) -> Expression:
         change = updates[(*(WHOLE,) * indices.rank, *rest) if updates.rank else ()]
@@ -172,7 +172,7 @@ def scatter_nd_add(x: Operand, indices: Operand, updates: Operand) -> Any:
 
 @describe("DynamicStitch", "ParallelDynamicStitch")
 def dynamic_stitch(*inputs: Operand) -> Any:
-    """Rows of several tensors, each put where its index says."""
+    """Rows of several tensors, each put at the place that its index names."""
     half = len(inputs) // 2
     indices, data = inputs[:half], inputs[half:]
 

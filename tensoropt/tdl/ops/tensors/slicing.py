@@ -30,12 +30,12 @@ def slice_(x: Operand, _begin: Operand, _size: Operand, *, outputs: Outputs) -> 
 
 @dataclass(slots=True)
 class _Strided:
-    """What a strided slice does with each dimension of its input.
+    """The dimensions of a strided slice.
 
     Attributes:
-        of_output: per output dimension the input dimension it runs over, None for a new one.
-        cut: input dimensions of which not everything is kept in order.
-        taken: per input dimension that vanishes the element taken of it.
+        of_output: per output dimension its input dimension, None for a new dimension.
+        cut: input dimensions that are not kept whole and in order.
+        taken: per removed input dimension the number of the one element that is kept.
     """
 
     of_output: list[int | None] = field(default_factory=list)
@@ -57,13 +57,13 @@ class _Masks:
 def _strided(
     shape: Sequence[int], begin: Operand, end: Operand, strides: Operand, masks: _Masks
 ) -> _Strided:
-    found = _Strided()
+    form = _Strided()
     entries = len(begin.value)
     later_new = masks.new_axis
     d = 0
 
     def keep(dim: int) -> None:
-        found.of_output.append(dim)
+        form.of_output.append(dim)
 
     for n in range(entries):
         bit = 1 << n
@@ -74,21 +74,21 @@ def _strided(
                 keep(dim)
             d = len(shape) - rest
         elif masks.new_axis & bit:
-            found.of_output.append(None)
+            form.of_output.append(None)
         elif masks.shrink_axis & bit:
-            found.taken[d] = int(begin.value[n]) % shape[d]
+            form.taken[d] = int(begin.value[n]) % shape[d]
             d += 1
         else:
             first = None if masks.begin & bit else int(begin.value[n])
             last = None if masks.end & bit else int(end.value[n])
             stride = int(strides.value[n])
             if slice(first, last, stride).indices(shape[d]) != (0, shape[d], 1):
-                found.cut.add(d)
+                form.cut.add(d)
             keep(d)
             d += 1
     for dim in range(d, len(shape)):
         keep(dim)
-    return found
+    return form
 
 
 @describe("StridedSlice", constant_operands=(1, 2, 3), any_size=along_known)
@@ -171,7 +171,7 @@ def pad_v2(x: Operand, paddings: Operand, value: Operand) -> Any:
 
 
 def _local_multiples(piece: Piece) -> dict[int | str, object]:
-    """How often a piece is repeated: a dimension of size 1 as often as its piece is long."""
+    """The repetitions of a piece: a dimension of size 1 is repeated to the length of its piece."""
     sizes = zip(piece.local_outputs[0], piece.local_inputs[0], strict=True)
     return {1: [made // given if given else 1 for made, given in sizes]}
 
@@ -219,7 +219,7 @@ def reverse(x: Operand, dims: Operand) -> Any:
 
 @describe("ReverseSequence")
 def reverse_sequence(x: Operand, lengths: Operand, *, seq_dim: int, batch_dim: int = 0) -> Any:
-    """Each sequence is turned round up to its own length."""
+    """Each sequence is reversed up to its own length."""
     seq, batch = seq_dim % x.rank, batch_dim % x.rank
 
     def element(*i: Expression) -> Expression:
@@ -248,7 +248,7 @@ def ensure_shape(x: Operand) -> Any:
 
 @describe("Bitcast")
 def bitcast(x: Operand, *, outputs: Outputs) -> Any:
-    """Types of other sizes put their ratio into a last dimension, or take it from there."""
+    """If element types differ in size, the last dimension holds the ratio of the sizes."""
     rank = len(outputs[0].shape)
     if rank < x.rank:
         return lambda *i: Opaque("Bitcast")(x.at(*i, WHOLE))
