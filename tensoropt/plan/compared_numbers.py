@@ -1,4 +1,4 @@
-"""The comparison of a plan with fewer devices, in words."""
+"""A sentence that compares a plan's step time with those of fewer devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ of about this size (docs/costs.md)."""
 
 
 def compared_with(devices: int, nanoseconds: int, times: Sequence[tuple[int, int | None]]) -> str:
-    """The comparison of a plan with fewer devices, in words; empty if nothing is known.
+    """A sentence that compares a plan's step time with those of fewer devices; empty if unknown.
 
     Args:
         devices: the plan's number of devices.

@@ -80,8 +80,8 @@ class Plan:
             plans older than schema 12.
         algorithm: the solver that found it, "ft" for frontier tracking.
         validation: the candidates that were measured before it was adopted; None if none was.
-        executed_nanoseconds: predicted time of one step as it is executed. A copy that several
-            readers share is made once, but the search counts it for each. None in older plans.
+        executed_nanoseconds: predicted time of one step as it is executed. A resharded tensor that
+            several readers share is made once; the search counts it for each. None in older plans.
         network_nanoseconds: the part of it inside collectives; None in older plans.
         epsilon: the gap that the user allowed, 0 for an exact frontier.
         within: the proven gap: for every strategy, some point of the frontier takes at most
@@ -105,7 +105,7 @@ class Plan:
             plans older than schema 10.
         frontier_ways: for each point of the frontier the way to run the step, in a few words, such
             as "whole batch" or "2 stages, 8 microbatches"; empty in plans older than schema 12
-            without rewritten graphs.
+            that have no rewritten graphs.
         looked_at: the ways to run the step that were searched, those that were not, and the
             reasons, in one line; empty in plans older than schema 12.
         frontier_peaks: (memory_bytes, peak) of points spread evenly over the frontier, estimated or
@@ -309,11 +309,11 @@ class Plan:
                 return "the validation of another plan"
         counts = [count or 0 for count, _ in self.fewer_devices]
         if counts != sorted({*counts} & {*range(1, self.devices)}):
-            return f"times on {counts} devices beside {self.devices}"
+            return f"times on fewer devices for {counts} in a plan for {self.devices}"
         if self.stages and (contradiction := self._stages_contradict()):
             return contradiction
         if self.frontier_ways and len(self.frontier_ways) != len(self.frontier):
-            return f"ways of {len(self.frontier_ways)} points of {len(self.frontier)}"
+            return f"{len(self.frontier_ways)} frontier_ways for {len(self.frontier)} points"
         if bool(self.stages) != (self.schedule is not None):
             return f"schedule {self.schedule!r} of {len(self.stages)} stages"
         stage_of, axes = self.stage_of, [len(stage.mesh_axes) for stage in self.stages]
@@ -338,9 +338,9 @@ class Plan:
         counts = Counter(name for stage in self.stages for name in stage.operators)
         twice = sorted(name for name, count in counts.items() if count > 1)
         if twice:
-            return f"several stages of {twice[0]!r}"
+            return f"operator {twice[0]!r} in several stages"
         missing = sorted({operator.name for operator in self.operators} - set(counts))
-        return f"no stage of {missing[0]!r}" if missing else ""
+        return f"operator {missing[0]!r} in no stage" if missing else ""
 
     def save(self, path: str | Path) -> None:
         """Replace a file with the plan as JSON, atomically.

@@ -17,11 +17,10 @@ def frontier_table(plan: Plan) -> Report:
 
     A line has the memory per device as the search adds it up, the peak if it is known, and the
     search's sum of a step's times. The plan has a star, even if it is not one of the points. A
-    point fits if its sum, with the safety factor, and its peak, without, are within the memory
-    limit. A long frontier is shortened to its ends, the plan, and points at even distances. A
-    point's number is its position in ``plan.frontier``, for `find_strategy(point=...)`. If points
-    run the step in different ways, each line has its own. The header says if the plan's peak is
-    estimated.
+    point fits if its sum times the safety factor is within the memory limit, and its peak, too. A
+    long frontier is shortened to its ends, the plan, and points at even distances. A point's number
+    is its position in ``plan.frontier``, for `find_strategy(point=...)`. If points run the step in
+    different ways, each line has its own. The header says if the plan's peak is estimated.
     """
     chosen = plan.memory_bytes, plan.time_nanoseconds
     points = sorted({*plan.frontier, chosen})

@@ -24,10 +24,11 @@ class Index:
         reason: why it cannot be split; empty if it can.
         averaged: whether the kernel divides by the index's extent. On a piece it divides by the
             piece's extent; the partial sum is its result times piece over extent.
-        spelled_out: whether the kernel cannot run on a piece: a rule of the execution splits the
+        spelled_out: whether the kernel cannot run on a piece: a lowering rule splits the
             index, with collectives inside the operator.
-        partial_outputs: for a spelled-out index, the outputs without this index, which are partial
-            sums if it is split. The rule then needs no collectives; readers of these outputs do.
+        partial_outputs: for a spelled-out index, the outputs that do not have this index. They are
+            partial sums if it is split. The rule then needs no collectives; the outputs' readers
+            do.
         partial_inputs: inputs that are partial sums along the axes that split this index, see
             `Derivation.on_shares`.
         along_all: whether the index is split by all axes of a mesh or by none.
@@ -52,7 +53,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class InnerCollective:
-    """A collective inside an operator that a rule of the execution splits, for its price.
+    """A collective that a lowering rule runs inside a split operator, as far as its price needs it.
 
     Attributes:
         kind: MPI's name of the collective.
@@ -116,10 +117,10 @@ class Derivation:
         return tuple(n for n, index in enumerate(self.indices) if index.splittable)
 
     def is_averaged(self, output: int) -> bool:
-        """Whether splits leave partial sums of an output's average, see `Index.partial_outputs`.
+        """Whether a split makes this output a partial sum, see `Index.partial_outputs`.
 
-        Readers of such outputs of all layers run last (`tensoropt.graph.ordering.statistics_last`),
-        so that one collective adds up all of them.
+        All layers' readers of these outputs are moved to the end
+        (`tensoropt.graph.ordering.statistics_last`), so that one collective adds up all of them.
         """
         return any(output in index.partial_outputs for index in self.indices)
 

@@ -74,8 +74,8 @@ def test_steps_are_written_tersely_and_know_whether_they_communicate(
         (lambda: ReshardStep("slice", (0,), WHOLE, COLUMNS, None, 0), "does not lead to"),
         (lambda: ReshardStep("slice", (0,), WHOLE, ROWS, None, 2), "dimensions 0 to 1. Got 2"),
         (lambda: ReshardStep("slice", (0,), ROWS, ROWS, None, 0), "splits one dimension at most"),
-        (lambda: ReshardStep("allgather", (1,), ROWS, WHOLE, 0), "not the last ones"),
-        (lambda: ReshardStep("alltoall", (0,), ROWS, ROWS, 0, 0), "not the last ones of another"),
+        (lambda: ReshardStep("allgather", (1,), ROWS, WHOLE, 0), "not the last axes"),
+        (lambda: ReshardStep("alltoall", (0,), ROWS, ROWS, 0, 0), "other than the target"),
         (
             lambda: ReshardStep("allreduce", (0,), PARTIAL, WHOLE, reducer="max"),
             "not partial by that reducer",
@@ -86,7 +86,7 @@ def test_steps_are_written_tersely_and_know_whether_they_communicate(
         ),
         (
             lambda: ReshardStep("allgather", (0,), Layout(((0, 1), ())), WHOLE, 0),
-            "not the last ones",
+            "not the last axes",
         ),
     ],
 )

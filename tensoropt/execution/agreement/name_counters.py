@@ -19,7 +19,7 @@ def name_counters() -> list[int]:
 
 
 def catch_up(counted: list[int]) -> None:
-    """Advance this process's counters to those of another, its `name_counters`."""
+    """Advance this process's counters to the `name_counters` of another process."""
     names, functions = counted
     while ops.uid() < names:
         pass
@@ -28,11 +28,13 @@ def catch_up(counted: list[int]) -> None:
 
 
 def level(agreement: Agreement, what: str) -> None:
-    """After ranks have made something that differs: names in graphs do not differ from now on.
+    """Bring all ranks' counters to the highest, so that ranks give equal names again.
+
+    It is called after ranks have built different things.
 
     Args:
         agreement: between the ranks; each of them calls.
-        what: was made.
+        what: the things that the ranks have built, for error messages.
     """
     own = name_counters()
     everyone = agreement.gather(what, own)

@@ -1,8 +1,8 @@
 """Matrix products of the backward pass, by the kernels that take least time on a CPU.
 
-TensorFlow's oneDNN kernel of `MatMul` takes up to twice as long with a transposed second factor,
-which is how a gradient goes back through a layer; `BatchMatMulV2` of the same two matrices does
-not. And where steps of a recurrence share weights, TensorFlow makes a gradient as large as the
+TensorFlow's oneDNN kernel of `MatMul` takes up to twice as long with a transposed second factor.
+The backward pass of a layer has this product. `BatchMatMulV2` of the same two matrices takes no
+longer. Where steps of a recurrence share weights, TensorFlow makes a gradient as large as the
 weights for each step and adds them up; one product of all steps' rows is the same sum.
 """
 
@@ -19,41 +19,42 @@ from tensoropt.execution.gradients.custom_gradients import registered_gradient
 __all__ = ["GRADIENTS", "matmul_gradient", "summed_as_one"]
 
 GRADIENTS = {"MatMul": "TensorOptMatMul"}
-"""Types of operators, and under which name TensorFlow knows the gradient that ranks take."""
+"""For each operator type, the name under which our gradient is registered with TensorFlow."""
 
-# Measured with float32 on one core and on two: with fewer rows or a smaller matrix `MatMul` takes
-# as long or less, with more rows as long.
+# Measured with float32 on one core and on two: with fewer rows or a smaller matrix, `MatMul` takes
+# no longer than `BatchMatMulV2`; with more rows both take the same time.
 _FEWEST_ROWS, _MOST_ROWS = 16, 1024
 _LEAST_ELEMENTS = 1 << 16
 
 
 @tf.RegisterGradient(GRADIENTS["MatMul"])  # type: ignore[untyped-decorator]
 def matmul_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The gradients of a `MatMul` by its factors: TensorFlow's, of the same factors.
+    """The gradients of a `MatMul` by its factors: TensorFlow's products, some by a faster kernel.
 
     Args:
-        operation: the product, or what has its inputs and attributes.
-        upstream: the gradient by what it made.
+        operation: the product, or an object with its ``inputs`` and ``get_attr``.
+        upstream: the gradient by the product.
     """
     if upstream.dtype != tf.float32:
         by_left, by_right = registered_gradient("MatMul")(operation, upstream)
         return by_left, by_right
     left, right = operation.inputs
-    left_turned, right_turned = _turned(operation)
-    if left_turned:
-        by_left = _product(right, upstream, right_turned, True)
+    left_transposed, right_transposed = _transposed(operation)
+    if left_transposed:
+        by_left = _product(right, upstream, right_transposed, True)
     else:
-        by_left = _product(upstream, right, False, not right_turned)
-    if right_turned:
-        by_right = _product(upstream, left, True, left_turned)
+        by_left = _product(upstream, right, False, not right_transposed)
+    if right_transposed:
+        by_right = _product(upstream, left, True, left_transposed)
     else:
-        by_right = _product(left, upstream, not left_turned, False)
+        by_right = _product(left, upstream, not left_transposed, False)
     return by_left, by_right
 
 
 def summed_as_one(gradient: Any) -> Any:
-    """A gradient by a matrix; where it is a sum of products that take less time and memory as one
-    product, the sum of that and the rest.
+    """Return a gradient by a matrix, with some products of its sum joined into one.
+
+    Products are joined if one product takes less time and memory than they do.
 
     Args:
         gradient: a tensor, slices, or None.
@@ -64,7 +65,7 @@ def summed_as_one(gradient: Any) -> Any:
     rest = []
     for term in gradient.op.inputs:
         if _can_be_joined(term, gradient):
-            alike.setdefault(_turned(term.op), []).append(term)
+            alike.setdefault(_transposed(term.op), []).append(term)
         else:
             rest.append(term)
     terms = []
@@ -100,24 +101,28 @@ def _joined(products: Sequence[tf.Tensor], turned: tuple[bool, bool]) -> tf.Tens
     return _product(left, right, *turned)
 
 
-def _turned(product: Any) -> tuple[bool, bool]:
+def _transposed(product: Any) -> tuple[bool, bool]:
     """Whether each factor of a `MatMul` is transposed."""
     return product.get_attr("transpose_a"), product.get_attr("transpose_b")
 
 
-def _product(left: tf.Tensor, right: tf.Tensor, left_turned: bool, right_turned: bool) -> tf.Tensor:
-    if right_turned and _is_slow_turned(left, right, left_turned):
-        return tf.raw_ops.BatchMatMulV2(x=left, y=right, adj_x=left_turned, adj_y=True)
-    return tf.raw_ops.MatMul(a=left, b=right, transpose_a=left_turned, transpose_b=right_turned)
+def _product(
+    left: tf.Tensor, right: tf.Tensor, left_transposed: bool, right_transposed: bool
+) -> tf.Tensor:
+    if right_transposed and _is_slow_transposed(left, right, left_transposed):
+        return tf.raw_ops.BatchMatMulV2(x=left, y=right, adj_x=left_transposed, adj_y=True)
+    return tf.raw_ops.MatMul(
+        a=left, b=right, transpose_a=left_transposed, transpose_b=right_transposed
+    )
 
 
-def _is_slow_turned(left: tf.Tensor, right: tf.Tensor, left_turned: bool) -> bool:
-    """Whether `MatMul` takes longer than it need for a right factor that is transposed."""
+def _is_slow_transposed(left: tf.Tensor, right: tf.Tensor, left_transposed: bool) -> bool:
+    """Whether `MatMul` takes longer than `BatchMatMulV2` with a transposed right factor."""
     if left.dtype != tf.float32:
         return False
     if not (left.shape.is_fully_defined() and right.shape.is_fully_defined()):
         return False
-    rows = left.shape.as_list()[1 if left_turned else 0]
+    rows = left.shape.as_list()[1 if left_transposed else 0]
     return _FEWEST_ROWS <= rows <= _MOST_ROWS and _size(right) >= _LEAST_ELEMENTS
 
 

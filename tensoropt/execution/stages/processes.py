@@ -1,7 +1,7 @@
-"""Messages between processes that emit different stages, so that scripts see equal values.
+"""Messages between processes that each build the graph of another stage.
 
-Where each process emits all stages (a mesh, or all ranks in one process) every rank has all values,
-and nothing is exchanged here.
+With them, scripts see equal values on all ranks. Where each process builds all stages (a mesh, or
+all ranks in one process), every rank has all values, and nothing is exchanged here.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class StageProcesses:
 
         Args:
             call: the call that the values are for.
-            values: by name, of the owners in this process at least.
-            owners: by name the rank that has the value, where not every rank has it.
+            values: by name; at least those whose owners are in this process.
+            owners: for each value that not every rank has, the rank that has it.
         """
         if self._everyone is None or not owners:
             return values
@@ -81,10 +81,10 @@ class StageProcesses:
     def level(self, call: str) -> None:
         """Bring TensorFlow's counters of names to the same values.
 
-        Stages emit different operations, after which their counters differ.
+        Processes of different stages build different operations, so their counters drift apart.
 
         Args:
-            call: the call after which they do so.
+            call: the call in which they were built.
         """
         if self._everyone is not None:
             level(self.agreement, call)

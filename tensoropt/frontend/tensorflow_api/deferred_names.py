@@ -3,7 +3,8 @@
 `hasattr`, `dir`, completion in a shell and tools that walk over modules look names up. A function
 turns graph mode on when it is called, and a module when one of its names is used. A class of
 TensorFlow cannot tell when it is used, so looking it up turns graph mode on; TensorOpt's own
-classes do so when one is made. Types, errors, messages and constants never do.
+classes turn it on when an instance is made. Dtypes, errors, protobuf messages and constants never
+turn it on.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ _VALUES = (
     *(BaseException, Message, enum.Enum, tf.DType, tf.TensorShape, tf.compat.v1.Dimension),
     *(tf.TypeSpec, tf.Tensor, tf.Operation, tf.compat.v1.GraphKeys),
 )
-"""Classes that need no graph mode, as their subclasses need none."""
+"""Classes that, like their subclasses, need no graph mode."""
 
 
 def looked_up(owner: Any, name: str, own_classes: tuple[type, ...] = ()) -> Any:
-    """A name of a module, in a form that turns graph mode on when it is used, or at once.
+    """The value of a module's name, wrapped so that its first use turns graph mode on.
+
+    If the value cannot be wrapped, graph mode is turned on now.
 
     Args:
         owner: the module.

@@ -135,7 +135,9 @@ def _target(
         partial = (*partial, *axes)
     if from_dim is not None:
         if from_dim == to_dim or dims[from_dim][-len(axes) :] != axes:
-            raise LayoutError(f"{step}: its axes are not the last ones of another dimension.")
+            raise LayoutError(
+                f"{step}: its axes are not the last axes of a dimension other than the target."
+            )
         dims[from_dim] = dims[from_dim][: -len(axes)]
     if to_dim is not None:
         dims[to_dim] = (*dims[to_dim], *axes)

@@ -59,8 +59,8 @@ class Repeats:
 def repeats(costs: AtomCosts) -> Repeats:
     """Return the longest run of equal layers, in the order of the components.
 
-    Two components correspond if they cost the same, hold states of equal sizes, and read alike:
-    the same tensor, or tensors of corresponding components of their layers or the layers before.
+    Two components correspond if they cost the same, hold states of equal sizes, and read the same
+    tensor, or tensors of components that correspond, in their own layers or the layers before.
     The length of a layer is the distance at which most components cost the same.
     """
     classes = np.array([costs.alike(place) for place in range(len(costs.atoms))])
@@ -110,7 +110,7 @@ class _Repeated:
         )
 
     def _state_key(self, name: str) -> Hashable:
-        """Return the name of a shared state; the classes of its operators of another one."""
+        """Return the name of a shared state; for others, the classes of their operators."""
         state = self._costs.atoms.states[name]
         if state.shared:
             return name

@@ -37,7 +37,7 @@ def plan_for(
     Args:
         request: the step.
         problem: the problem of the strategy.
-        frontier: the frontier of the strategy, or with which it was compared.
+        frontier: the frontier that has the strategy, or that it was compared with.
         point: the strategy.
         option: the option for which it was chosen.
         peak: its peak memory; predicted here if None.

@@ -27,7 +27,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import EndedBy, Frontier
-from tensoropt.search.watch import Watch
+from tensoropt.search.watch import Watch, seconds_left
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.staged.assignment import assign, assign_forward
@@ -113,19 +113,27 @@ class PipelineSearch:
         """The pipelines that no other beats, by ascending memory, also those that do not fit.
 
         If a time is to be undercut, only promising pipelines are searched, and only the fastest is
-        exact.
+        exact. Within limits, numbers of microbatches are searched while the current `Watch` has
+        time.
 
         Raises:
             InfeasibleError: if there are no limits, and still no pipeline.
         """
         epsilon = max(_GAP, self._request.epsilon)
         frontier: tuple[Pipeline, ...] = ()
-        all_promising = [_Promising(self._microbatches, frozenset(self.sizes), 0)]
-        if self._within is not None and self._within[1] is not None:
+        sizes = frozenset(self.sizes)
+        if self._within is None:
+            all_promising = [_Promising(self._microbatches, sizes, 0)]
+        elif self._within[1] is not None:
             all_promising = self._promising()
-        for promising in all_promising:
+        else:  # Most microbatches need the least memory.
+            all_promising = [_Promising((count,), sizes, 0) for count in self._microbatches[::-1]]
+        for number, promising in enumerate(all_promising):
             if frontier and promising.bound >= frontier[-1].time:
                 continue
+            if number and not seconds_left():
+                self.ended_by = "time"
+                break
             try:
                 frontier = pipeline_frontier(
                     self.problem(self.profile),

@@ -32,6 +32,8 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
         if searches_keeping_less(request, findings):
             steps.append(replace(request, space=FRUGAL))
         for step in steps:
+            if not findings.has_time(NAME):
+                return
             pipelines = branches_side_by_side(step, findings.limit)
             if pipelines:
                 yield Pipelines(NAME, step, pipelines)

@@ -42,7 +42,7 @@ class InnerCollective:
 
     @property
     def forward(self) -> int:
-        """The number of times when the operator is computed once."""
+        """The number of times in one forward pass."""
         return self.times - self.backward
 
 
@@ -102,8 +102,8 @@ def _halos(
     """Yield the exchange of each halo and the copy of its window, forward and backward.
 
     The backward exchange counts if all inputs with floating-point elements have a gradient.
-    Otherwise the data are assumed to have none, since they are the first input that a script does
-    not differentiate.
+    Otherwise the data are assumed to have none, since a script that leaves out one input's gradient
+    mostly leaves out the data's.
     """
     for halo in derivation.halos:
         axes = local.splits[halo.index]

@@ -14,21 +14,23 @@ from tensoropt.search.tolerances import AS_COSTLY, LEAST_SHARE
 
 __all__ = ["Halves", "at_hub", "by_costs", "sides"]
 
-# Factor between the slope of an edge and the slopes of its sides, and the factor within which an
-# existing slope serves.
+# Slopes on either side of an edge: the edge's slope times and divided by the first factor. Weights
+# of an existing bound within the second factor are used instead.
 _STEEPER, _ABOUT = 4.0, 2.0
-# Most states and least neighbours of a hub.
+# Most configurations and fewest neighbours of a hub.
 _STATES, _NEIGHBOURS = 3, 4
 
 Halves = tuple[BoolArray, BoolArray]
-"""bool[configurations] of a subproblem: some of a node's configurations, and its others."""
+"""Two masks, bool[configurations]: each has part of one node's configurations, and all of the other
+nodes'."""
 
 
 def at_hub(part: Subproblem) -> Halves | None:
-    """Return halves by one state of a hub and its others, if there is one.
+    """Return halves by one configuration of a hub and its other ones, if there is a hub.
 
-    A hub has few states and many neighbours. Bounds mix its states differently for each neighbour,
-    which no other division ends; without a hub the graph is simpler.
+    A hub has few configurations and many neighbours. Bounds may take another mixture of its
+    configurations for each neighbour. Only a fixed configuration ends that, and leaves a simpler
+    graph.
     """
     sizes = np.diff(part.start)
     ends = np.stack([part.graph.ends.source.node, part.graph.ends.target.node])
@@ -59,10 +61,9 @@ def sides(part: Subproblem, slope: float) -> list[Weights]:
 
 
 def by_costs(part: Subproblem, weights: Sequence[Weights]) -> Halves:
-    """Return halves by the configurations of a node that are cheaper on one side of an edge of the
-    hull.
+    """Divide a node's configurations into those cheaper on either side of an edge of the hull.
 
-    The node costs strategies on both sides most, see `_costs`. Nodes of like layers cost the same;
+    The node is the one with the highest score, see `_costs`. Nodes of like layers cost the same;
     the middle one is taken, so that a chain with one change along it is halved. If no node has two
     halves, the node with most configurations is halved.
 
@@ -82,7 +83,7 @@ def by_costs(part: Subproblem, weights: Sequence[Weights]) -> Halves:
 
 
 def _halves(part: Subproblem, node: int, half: BoolArray) -> Halves:
-    """Return the configurations with half of a node's, and those with its others."""
+    """Return the two masks with the given half of a node's configurations, and with the rest."""
     first, last = part.start[node], part.start[node + 1]
     one = np.ones(part.configurations, dtype=np.bool_)
     other = one.copy()
@@ -91,11 +92,11 @@ def _halves(part: Subproblem, node: int, half: BoolArray) -> Halves:
 
 
 def _costs(part: Subproblem, weights: Sequence[Weights]) -> tuple[Float64Array, BoolArray]:
-    """Return the cost of each node for strategies on both sides of an edge of the hull.
+    """Return the score of each node for strategies on both sides of an edge of the hull.
 
-    It is the product of the costs on both sides if a strategy gets the wrong half of the node's
-    configurations. This is strong branching, with a product as score (Achterberg, Koch and Martin,
-    "Branching rules revisited", 2005).
+    The score is the product, over both sides, of the increase of the bound if the node may only
+    take the other side's half. This is strong branching, with a product as score (Achterberg, Koch
+    and Martin, "Branching rules revisited", 2005).
 
     Returns:
         float64[nodes], -1 for nodes without two halves; bool[configurations], whether each is in

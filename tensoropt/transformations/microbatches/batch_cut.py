@@ -63,12 +63,12 @@ class BatchCut:
             without such an index if one microbatch has all examples.
         dims: the dimension of examples of each tensor that these operators compute and that has
             examples.
-        slices: inputs of these operators that are cut along a dimension but not computed by a
-            microbatch: the dimension, by operator and number of the input.
+        slices: by operator and number of an input, the dimension along which the input is cut.
+            These inputs are computed outside the microbatches.
         before: operators that are computed once, before the first microbatch; some read the batch,
             such as coefficients of losses.
         calls: calls of ``tf.gradients``, by number.
-        refusals: reasons why the step cannot be computed so; empty if it can.
+        refusals: reasons why the step cannot be computed by microbatch; empty if it can.
     """
 
     graph: Graph
@@ -93,7 +93,7 @@ class BatchCut:
         return cut_index.reducer is not None or bool(cut_index.partial_outputs)
 
     def check(self) -> None:
-        """Check that the step can be computed so.
+        """Check that the step can be computed microbatch by microbatch.
 
         Raises:
             GraphError: naming the operators that prevent it.
@@ -106,6 +106,6 @@ class BatchCut:
         if any(takes_statistics(self.graph[refusal.operator]) for refusal in self.refusals):
             remedy += "; batch_norm='local' normalises each microbatch by its own statistics"
         raise GraphError(
-            "a step of several microbatches is the step of the whole batch, as no operator of its "
-            f"losses mixes examples other than by a final sum or mean. Got {named}{more}. {remedy}."
+            "a step can be divided into microbatches if no operator of its losses mixes "
+            f"examples, other than by a final sum or mean. Got {named}{more}. {remedy}."
         )

@@ -2,9 +2,9 @@
 
 With S stages and M microbatches, GPipe (Huang et al. 2019) runs all forward passes, then all
 backward passes, and holds M microbatches. 1F1B (Narayanan et al. 2019, PipeDream's schedule with a
-flush) runs a backward pass as soon as possible, and stage s of S holds at most S - s. Stages side
-by side have one microbatch. Each of them consists of parts, and a part waits for the parts of other
-stages that it reads.
+flush) runs a backward pass as soon as possible, and stage s of S holds at most S - s. With
+stages side by side, a step has one microbatch. Each stage consists of parts, and a part waits for
+the parts of other stages that it reads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROUNDING = 1e-3
 def in_flight(schedule: Schedule, stage: int, stages: int, microbatches: int) -> int:
     """The number of microbatches that a stage holds at once.
 
-    It is one if there is no other stage, because gradients are accumulated then.
+    With a single stage it is one: a microbatch's gradients are added up before the next one starts.
 
     Args:
         schedule: the schedule.
@@ -61,8 +61,8 @@ def step_nanoseconds(
 
     One microbatch passes all stages and comes back. Each further one adds the time of the longest
     stage: its forward and backward pass under 1F1B; the longest forward and the longest backward
-    pass under GPipe, where the sum is exact (a flow shop of equal jobs, twice). The longest work
-    that a stage does once per step is added.
+    pass under GPipe. For GPipe the sum is exact: each of both passes is a flow shop of equal jobs.
+    The longest work that a stage does once per step is added.
     """
     longest = (
         max(forward) + max(backward)
@@ -121,8 +121,8 @@ def simulated_step(
 
     Args:
         schedule, microbatches: see `in_flight`; stages follow each other.
-        forward, backward, once: nanoseconds of each stage's tasks; on shared cores, while all
-            devices compute.
+        forward, backward, once: nanoseconds of each stage's tasks; with shared cores, the time
+            that they take while all devices compute.
         shared: the shared cores; None if each device has its own.
     """
     stages = range(len(forward))

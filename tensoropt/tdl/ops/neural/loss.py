@@ -1,7 +1,8 @@
 """Softmax and cross entropies.
 
-The kernels need a whole row. A rule of the execution splits the classes: it reduces the rows'
-maxima and sums of exponentials over the pieces, and does not gather the scores.
+TensorFlow's kernels need whole rows. To split the classes, a lowering rule of
+`tensoropt.execution.rules` computes rows in pieces: it reduces the rows' maxima and sums of
+exponentials over the pieces, and does not gather the scores.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _entropy_collectives(
 
 
 def _five_per_score(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Maximum, difference, exponential, sum and quotient: each is computed once and read often."""
+    """Five operations per score; the description would repeat a row's sum for every element."""
     del outputs
     return 5 * inputs[0].elements
 

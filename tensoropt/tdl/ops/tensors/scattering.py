@@ -1,4 +1,4 @@
-"""Writing and adding at places that data decide: slices pass, the places are whole.
+"""Scatter operators: dimensions of slices can be split, dimensions that indices address stay whole.
 
 Rows of a variable can be split: each device changes those that it has.
 """
@@ -34,14 +34,14 @@ def _everywhere(x: Operand) -> Element:
 
 
 def _added_once(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """Each element is added at one place; the description compares all places."""
+    """One addition per element. The description compares every element with every segment."""
     del outputs
     return inputs[0].elements
 
 
 @describe("UnsortedSegmentSum", flops=_added_once)
 def unsorted_segment_sum(data: Operand, segments: Operand, _count: Operand) -> Any:
-    """Rows can be split: each device adds up its rows, and the number of segments is an operand."""
+    """Rows can be split: each device adds up its own rows into all segments."""
 
     def element(s: Expression, *rest: Expression) -> Expression:
         def part(*k: Expression) -> Expression:
