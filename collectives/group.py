@@ -31,9 +31,10 @@ class Group:
     """An ordered tuple of ranks that communicate, as one of them sees it; see `world`.
 
     All members call the same collectives in the same order, with the same arguments and with arrays
-    of the same shape and dtype. A group does not check this rule; `collectives.Sequence` checks it
-    once, before the first step. A message concerns two members only. The classes of
-    `collectives.operations.kinds` describe the collectives. Shards are in the group's order.
+    of the same shape and dtype. A group does not check this rule. `collectives.Sequence` records
+    the calls, and ranks compare the records before the first step. A message concerns two members
+    only. The classes of `collectives.operations.kinds` describe the collectives. Shards are in the
+    group's order.
 
     Args:
         transport: carries the bytes between the members.

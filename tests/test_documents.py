@@ -24,9 +24,6 @@ BANNED = ("So many", "Such", "What is", "What a", "Of a", "Of which", "Nobody", 
 
 CODE = ("tensoropt", "collectives", "benchmarks", "reproduction", "tools", "tests/oracles")
 
-NOT_YET = ("tensoropt/execution/",)
-"""Packages and modules that still have banned openings: take out those that are rid of them."""
-
 OPENING = re.compile(
     rf"(?:^|[.:;?!]\s+|\n\s*\n\s*|^\s*[-*]\s+)({'|'.join(BANNED)})\b", re.MULTILINE
 )
@@ -139,9 +136,8 @@ def test_sentences_in_the_code_begin_with_their_subject() -> None:
     told = []
     for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
-        if not name.startswith(NOT_YET):
-            openings = _banned_openings(path.read_text("utf-8"))
-            told += [f"{name}:{line}: {opening}" for line, opening in openings]
+        openings = _banned_openings(path.read_text("utf-8"))
+        told += [f"{name}:{line}: {opening}" for line, opening in openings]
     assert not told
 
 

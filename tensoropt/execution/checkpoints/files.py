@@ -1,13 +1,13 @@
-"""A checkpoint's files, replaced as one: whenever a job is killed, the last or that before loads.
+"""A checkpoint's files, replaced at once: if a job is killed, the last or the previous one loads.
 
-TensorFlow's format is an index, ``NAME.index``, that says of how many data files it is, and these,
-``NAME.data-00000-of-00004``. Files are made and moved in this order:
+TensorFlow's format is an index, ``NAME.index``, that has the number of data files, and data files
+such as ``NAME.data-00000-of-00004``. Files are made and moved in this order:
 
 1. The first rank removes what killed saves have left, and makes the folder ``NAME.saving``.
 2. Every rank writes its slices there, each part an index and a data file, and syncs them.
 3. The first rank merges the parts there, and syncs the index of the whole.
-4. It moves the data files to ``NAME.data-*``. Of a checkpoint of the same name nothing is touched,
-   since the new one has another number of files, so they are named otherwise.
+4. It moves the data files to ``NAME.data-*``. An old checkpoint of the same name is not touched:
+   the new one has another number of files, so their names differ.
 5. It moves the index to ``NAME.index``, in one go. Before, the name stands for the old checkpoint
    or for none; from here on for the new one, whole.
 6. It removes the old one's data files, and the folder.

@@ -1,7 +1,7 @@
 """Gradients that a script gives by ``tf.custom_gradient``, made of a rank's tensors.
 
-Such a function is called when what a rank runs is differentiated, and refers to tensors of the
-graph that it was written in. So it is traced by itself, and what it gives is imported.
+TensorFlow calls the gradient function when the rank's graph is differentiated, but the function
+refers to tensors of the script's graph. So it is traced by itself, and its trace is imported.
 """
 
 from __future__ import annotations

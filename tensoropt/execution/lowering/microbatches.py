@@ -1,8 +1,8 @@
 """A step of several microbatches on the ranks: how its own operators lie, and what they compute.
 
-Each microbatch is laid out as the plan lays out the batch. What is added up over microbatches stays
-as it is on each rank until the last one: so gradients of weights are summed over devices once a
-step, and weights that are gathered are gathered once.
+Each microbatch is laid out as the plan lays out the batch. Sums over microbatches stay on each rank
+until the last microbatch. So gradients of weights are summed over devices once a step, and weights
+are gathered once.
 """
 
 from __future__ import annotations

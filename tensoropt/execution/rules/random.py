@@ -93,8 +93,8 @@ def draw_whole(stream: Stream, shape: Sequence[int] | tf.Tensor) -> tf.Tensor:
 def draw_region(stream: Stream, shape: Sequence[int], region: Sequence[slice]) -> tf.Tensor:
     """One region of the tensor of that shape.
 
-    What is contiguous is drawn as it is. Elsewhere whole rows are drawn, a block of them at a
-    time, and cut: besides the region there exist at most as many elements again (or `_SMALL`).
+    A contiguous region is drawn as it is. For other regions whole rows are drawn, a block of them
+    at a time, and cut. A block has at most as many elements as the region, or `_SMALL`.
     """
     starts = [part.start for part in region]
     sizes = [part.stop - part.start for part in region]
@@ -108,9 +108,9 @@ def draw_region(stream: Stream, shape: Sequence[int], region: Sequence[slice]) -
 def draw_piece(
     stream: Stream, shape: tf.Tensor, layout: Layout, mesh: Mesh, rank: int
 ) -> tf.Tensor:
-    """A device's piece of a tensor whose shape only the run tells.
+    """A device's piece of a tensor whose shape is known only in a run.
 
-    What is contiguous is drawn as it is, anything else as a cut of the whole.
+    A contiguous piece is drawn as it is, another one is cut from the whole tensor.
     """
     pieces = [mesh.pieces(axes) for axes in layout.dims]
     if all(count == 1 for count in pieces):

@@ -183,8 +183,8 @@ def _events(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
 def _passes(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
     """The passes of microbatches, from the first operator of each to its last.
 
-    What is there before, as gradients of constants, may run at any time: the way back begins where
-    the way on has ended.
+    A backward pass begins where the forward pass of its microbatch has ended. Operators of it that
+    run earlier, such as gradients of constants, do not count.
     """
     found: dict[tuple[str, str], Interval] = {}
     for op in operators:
