@@ -241,7 +241,7 @@ def _reduces(dtype: tf.DType, reducer: str) -> bool:
 
 
 def _attributes(collective: Collective, group: Group, tensor: tf.Tensor) -> dict[str, Any]:
-    """Of the operator; see `operator.cc`."""
+    """The attributes of the operator for a collective; see `operator.cc`."""
     rank = tensor.shape.rank
     match collective:
         case Allreduce(reducer):

@@ -94,7 +94,7 @@ def test_scalars_and_what_has_no_parts() -> None:
 
 
 def test_a_machine_sends_as_much_as_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what leaves machines, counted by what their ranks give to collectives across them."""
+    """Count the bytes that the ranks of a machine give to collectives across machines."""
     given = {"a": 0, "b": 0}
     start = InProcessTransport._start
 

@@ -1,5 +1,5 @@
-"""What is kept for the backward pass, drawn at random: the training stays that of one device, and
-what is not kept is not in memory."""
+"""The tensors to keep for the backward pass are drawn at random: training equals one device's, and
+memory does not hold the others."""
 
 from __future__ import annotations
 

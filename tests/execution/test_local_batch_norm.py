@@ -183,7 +183,7 @@ def test_one_device_has_the_global_batch() -> None:
 
 
 def test_microbatches_have_statistics_of_their_own() -> None:
-    """Of which each device, or each stage, takes those of what it has."""
+    """Each device, or each stage, takes the statistics of its own shard of a microbatch."""
     of, mesh = script(), Mesh.of(2)
     truths = {n: train_plain(script(((n, 1, 1), (n, 1, 1)))) for n in (2, 4)}
     parallel = data_parallel(of, mesh)

@@ -39,7 +39,7 @@ def variable() -> Any:
 
 
 def gradient(weights: Any) -> Any:
-    """Of a loss, by a variable."""
+    """Return the gradient of a loss by a variable."""
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.square(X @ weights))
     return tape.gradient(loss, weights)

@@ -46,7 +46,7 @@ def factors(turned: tuple[bool, bool], rows: int, inner: int, columns: int) -> l
 
 
 def gradients(turned: tuple[bool, bool], is_ours: bool, rows: int = 24) -> tuple[list[Any], Any]:
-    """Of a product by its factors, and the types of operators that made them."""
+    """Return the gradients of a product by its factors, and the types of their operators."""
     with tf.Graph().as_default() as graph, v1.Session() as session:
         left, right = factors(turned, rows, 256, 320)
         with graph.gradient_override_map(GRADIENTS if is_ours else {}):

@@ -34,7 +34,7 @@ def rows(table: Any, numbers: Any) -> Any:
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
 def some(values: Any) -> Any:
-    """What is left out is drawn, and cannot be drawn again."""
+    """The mask is drawn at random, so a second call draws another one."""
     kept = tf.cast(tf.random.uniform(tf.shape(values)) < 0.5, values.dtype)
     return values * kept, lambda upstream: upstream * kept
 

@@ -11,7 +11,7 @@ from tensoropt.execution.passes.unmerged_gradients import keep_bias_gradients_ap
 
 
 def _session() -> tf.compat.v1.Session:
-    """Of a graph that is run as it is, as programs are."""
+    """Return a session that runs the graph as it is, as programs are run."""
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     return tf.compat.v1.Session(config=config)

@@ -46,7 +46,7 @@ class Case:
 
     @property
     def dtype(self) -> Any:
-        """Of the elements."""
+        """The type of the elements."""
         return self.inputs[self.learns[0]].dtype
 
     def run(self, inputs: Any) -> Any:
@@ -190,7 +190,7 @@ def assembled(layout: Layout, pieces: list[Array], shape: tuple[int, ...], mesh:
 
 
 def errors(case: Case, mesh: Mesh, way: Configuration) -> list[float]:
-    """Of the output and of each gradient, relative to the largest element."""
+    """Return the errors of the output and of each gradient, relative to the largest element."""
     derivation, operator = derived(case)
     random = np.random.default_rng(1)
     shape = derivation.output_shapes[0]

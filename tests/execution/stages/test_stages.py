@@ -55,7 +55,7 @@ def test_random_branches_side_by_side(seed: int, sizes: tuple[int, ...]) -> None
 
 
 def test_fetches_values_and_checkpoints_of_all_stages(tmp_path: Path) -> None:
-    """What is fetched, and what another pipeline goes on with from a checkpoint."""
+    """Fetches are those of one device, and another pipeline goes on from a checkpoint."""
     script, _ = built("tied")
     first, second = script.feeds
     fetched = ["scores:0", "global_norm/global_norm:0", script.loss]

@@ -1,4 +1,4 @@
-"""What is fed, as the first rank has it: how many messages that takes, and that nothing is lost."""
+"""Ranks get the values that the first rank feeds: the number of messages, and no value is lost."""
 
 from __future__ import annotations
 
