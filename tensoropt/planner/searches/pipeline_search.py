@@ -83,7 +83,7 @@ class PipelineSearch:
         like: a search of the same step, devices and microbatches. Its searches of stages are used.
 
     Attributes:
-        ended_by: why a search of stages' strategies ended early; empty if none did.
+        ended_by: why this search, or one of strategies of stages, ended early; empty if none did.
     """
 
     def __init__(
