@@ -172,7 +172,7 @@ class PlanningOptions:
             numbers. Microbatches pass through the stages one after another, forward and back; see
             the user guide and `tensoropt.pipeline`. Losses, updates and fetches are those of the
             whole batch. None, the default, searches the most promising stages, and branches side by
-            side, if no other strategy fits the memory limit, or if a step takes 1 ms or more and
+            side, if no other strategy fits the memory limit, or if a step takes 0.5 ms or more and
             bounds allow stages to be 3 % faster. "auto" searches all numbers of stages and
             microbatches that bounds allow. A number from 2 demands that many stages: all ways to
             make them and to split each over its own devices are searched, and nothing else. False,

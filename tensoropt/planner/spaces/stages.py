@@ -32,7 +32,7 @@ NAME = PIPELINE
 DO_NOT_FIT = "variables and their gradients alone do not fit, however they are divided"
 MOST_GAIN = 0.5
 """The largest share of a step's time that stages win over a step on all devices together."""
-_SHORTEST_STEP = 1_000_000
+_SHORTEST_STEP = 500_000
 """The shortest step, in predicted nanoseconds, for which stages are searched unasked. A session's
 own time is not predicted, and exceeds what stages gain: steps of 8 layers of 128 units that were
 predicted at 0.45 ms took 1.2 ms."""
@@ -56,7 +56,7 @@ def is_wanted(request: Request, findings: Findings, name: str) -> bool:
             return False
     elif not wanted.is_asked:
         if findings.price < _SHORTEST_STEP:
-            findings.skipped[name] = f"a step takes less than {_SHORTEST_STEP / 1e6:.0f} ms"
+            findings.skipped[name] = f"a step takes less than {_SHORTEST_STEP / 1e6} ms"
             return False
         worth = request.worth_seconds(findings.price, MOST_GAIN)
         if worth <= _LOOK_SECONDS * len(request.graph):
