@@ -1,4 +1,4 @@
-"""The check that all ranks do the same, before calls that would hang or be wrong otherwise."""
+"""Check that all ranks make the same call, before a difference makes them hang or train wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensoropt.errors import RankMismatchError
 __all__ = ["SCRIPT_END", "Agreement", "StopRequest", "listed", "reason"]
 
 SCRIPT_END = "the end of the script"
-"""The call in the place of a next one, on a rank whose script has ended."""
+"""The name of the last call of a rank: its script has ended."""
 
 _RULE = "every rank runs the same program: the same graph, and the same calls in the same order."
 _SAME_CALLS = (
@@ -27,8 +27,8 @@ _SAME_CALLS = (
 )
 _FAILED = "a step that failed with "
 _SAME_FAILURES = (
-    "A rank that fails alone in a step leaves the others' variables changed and its own not: find "
-    "out before the step what must not be fed, on all ranks alike."
+    "If one rank fails in a step, the variables of other ranks change and its variables do not. "
+    "Check fed values before the step, on all ranks."
 )
 _FAILED_ALONE_SECONDS = 5.0
 _SAME_DETAILS = "Give every rank the same script, arguments, data and package versions."
@@ -38,11 +38,11 @@ _NOTHING = "nothing more"
 
 @dataclass(slots=True)
 class StopRequest:
-    """Whether the job is to stop soon, which ranks tell each other whenever they agree.
+    """Whether the job is to stop soon. Ranks tell each other in each agreement.
 
     Attributes:
-        here: whether this rank has been told so.
-        everywhere: whether a rank has; all ranks know it from the same agreement on.
+        here: whether this rank was told to stop.
+        everywhere: whether any rank was told to stop. All ranks learn it in the same agreement.
     """
 
     here: bool = False
@@ -50,16 +50,17 @@ class StopRequest:
 
 
 class Agreement:
-    """Compares what the ranks are about to do.
+    """Compares the calls that ranks are about to make.
 
-    Every rank calls `check` at the same points of its program. A rank whose script does something
-    else at that point (another fetch, another graph, the end of the script) is noticed there, by
-    all ranks, and each raises the same error.
+    Every rank calls `check` at the same points of its program. If a rank's script does something
+    else at this point (another fetch, another graph, the end of the script), all ranks notice it
+    there, and each raises the same error.
 
     Args:
-        group: the ranks to compare; None in the single-process world, where there is one program.
-        end_job: ends all ranks for an error of this one; without it a rank that fails waits.
-        stop: what ranks tell each other besides.
+        group: the ranks to compare; None if one process has all ranks, and so one program.
+        end_job: ends all ranks because of an error on this rank. Without it a rank that fails
+            waits for the others.
+        stop: this rank's request to stop, which is compared too.
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class Agreement:
         self._end_job = end_job
         self.stop = StopRequest() if stop is None else stop
 
-    def of(self, group: Group) -> Agreement:
-        """That of fewer ranks."""
+    def among(self, group: Group) -> Agreement:
+        """Return an agreement between some of the ranks."""
         return Agreement(group, self._end_job, self.stop)
 
     @property
@@ -82,12 +83,12 @@ class Agreement:
         return self._group is not None and self._group.size > 1
 
     def check(self, call: str, details: Sequence[str] = (), remedy: str = _SAME_DETAILS) -> None:
-        """Agree on a call and its details. Every rank of the group calls.
+        """Check that all ranks make the same call with the same details. All ranks call this.
 
         Args:
-            call: what the script called, as the user would write it.
+            call: the call in the script, as the user would write it.
             details: lines that must be equal on all ranks, in order.
-            remedy: what to do where the details differ.
+            remedy: advice for the error if the details differ.
 
         Raises:
             RankMismatchError: on every rank, naming the first difference.
@@ -96,24 +97,25 @@ class Agreement:
             self.stop.everywhere |= self.stop.here
             return
         digest = hashlib.sha256("\n".join([call, *details]).encode()).digest()
-        own = np.frombuffer(digest + bytes([self.stop.here]), np.uint8)
+        message = np.frombuffer(digest + bytes([self.stop.here]), np.uint8)
         with about(call):
-            said = self._group.allgather(own).reshape(self._group.size, -1)
-        self.stop.everywhere |= bool(said[:, -1].any())
-        if (said[:, :-1] == own[:-1]).all():
+            messages = self._group.allgather(message).reshape(self._group.size, -1)
+        self.stop.everywhere |= bool(messages[:, -1].any())
+        if (messages[:, :-1] == message[:-1]).all():
             return
-        # Every rank has all digests, so either none or all come here; what differs may be long.
+        # All ranks have the same digests, so all get here. Only now are the long lines sent.
         lines = self._group.allgather_object([call, *details, remedy])
-        raise RankMismatchError(explain([each[:-1] for each in lines], lines[0][-1]))
+        raise RankMismatchError(explain([of_rank[:-1] for of_rank in lines], lines[0][-1]))
 
     def check_parts(self, call: str, part: int, details: Sequence[str]) -> None:
-        """Agree on a call, and on details that differ between parts of the ranks, as the stages of
-        a pipeline. Every rank calls.
+        """Check that all ranks make the same call, and that ranks of one part give equal details.
+
+        The stages of a pipeline are such parts. All ranks call this.
 
         Args:
-            call: as of `check`.
-            part: the one that this rank is in.
-            details: lines that must be equal on the ranks of a part, in order.
+            call: the call, as in `check`.
+            part: the number of this rank's part.
+            details: lines that must be equal on all ranks of this part, in order.
 
         Raises:
             RankMismatchError: on every rank, naming the first difference in a part.
@@ -122,20 +124,21 @@ class Agreement:
         if self._group is None or self._group.size == 1:
             return
         digest = hashlib.sha256("\n".join(details).encode()).hexdigest()
-        said = self._group.allgather_object([part, digest])
-        if len({tuple(each) for each in said}) == len({number for number, _ in said}):
+        digests = self._group.allgather_object([part, digest])
+        parts = {number for number, _ in digests}
+        if len({tuple(pair) for pair in digests}) == len(parts):
             return
         lines = self._group.allgather_object([call, *details])
-        for number in sorted({number for number, _ in said}):
-            ranks = [rank for rank, (own, _) in enumerate(said) if own == number]
-            if len({said[rank][1] for rank in ranks}) > 1:
+        for number in sorted(parts):
+            ranks = [rank for rank, (of_rank, _) in enumerate(digests) if of_rank == number]
+            if len({digests[rank][1] for rank in ranks}) > 1:
                 raise RankMismatchError(explain([lines[rank] for rank in ranks], ranks=ranks))
 
     def gather(self, call: str, value: Any) -> list[Any]:
-        """The JSON values that all ranks give in a call, by rank. Every rank calls.
+        """Return the JSON values that the ranks give, by rank. All ranks call this.
 
         Raises:
-            RankMismatchError: on every rank, if they are not all in this call.
+            RankMismatchError: on every rank, if a rank makes another call.
         """
         if self._group is None or self._group.size == 1:
             return [value]
@@ -144,96 +147,100 @@ class Agreement:
             return self._group.allgather_object(value)
 
     def failed(self, error: Exception) -> None:
-        """Agree on a step that has failed here. Every rank whose step fails calls.
+        """Check that a step that failed on this rank failed on all. Ranks whose step fails call it.
 
-        Where all fail alike this returns, and a script may catch the error and go on: the ranks are
-        still in step. A rank that fails alone waits for others that wait for it, so after five
-        seconds it ends the job with its error, whether or not the script would catch it.
+        If all ranks failed alike, this returns: the ranks are still in step, so a script may catch
+        the error and go on. If this rank failed alone, it and the others wait for each other. After
+        five seconds it ends the job with its error, even if the script would catch the error.
 
         Raises:
-            RankMismatchError: on every rank, if the others had another error or none.
+            RankMismatchError: on every rank, if ranks had different errors or some had none.
         """
         self._agree_on(f"{type(error).__name__}: {reason(str(error))}", error)
 
-    def failed_in_checks(self, error: Exception, own: Any) -> list[Any]:
-        """Agree on a step that has failed here as it has on every rank. Each calls.
+    def failed_in_checks(self, error: Exception, reason: Any) -> list[Any]:
+        """Check that a step ended in a failed check on all ranks, and exchange the reasons.
 
         Args:
-            error: of the step.
-            own: its reason on this rank, as JSON holds it.
+            error: the error of the step.
+            reason: the reason on this rank, as a JSON value.
 
         Returns:
             The reasons of all ranks.
 
         Raises:
-            RankMismatchError: on every rank, if another had another error after all.
+            RankMismatchError: on every rank, if some rank had another error.
         """
         self._agree_on("a check of a rank", error)
         if self._group is None:
-            return [own]
-        return self._group.allgather_object(own)
+            return [reason]
+        return self._group.allgather_object(reason)
 
     def _agree_on(self, failure: str, error: Exception) -> None:
         if self._group is None or self._group.size == 1:
             return
-        alone = None
+        timer = None
         if self._end_job is not None:
-            alone = threading.Timer(_FAILED_ALONE_SECONDS, self._end_job, [error])
-            alone.daemon = True
-            alone.start()
+            timer = threading.Timer(_FAILED_ALONE_SECONDS, self._end_job, [error])
+            timer.daemon = True
+            timer.start()
         try:
             self.check(f"{_FAILED}{failure}")
         except RankMismatchError as difference:
             raise difference from error
         finally:
-            if alone is not None:
-                alone.cancel()
+            if timer is not None:
+                timer.cancel()
 
 
 def reason(text: str) -> str:
-    """An error's text in a line; of TensorFlow's without where the operator was made."""
+    """Return the line of an error's text that says why.
+
+    Errors of TensorFlow have it after the lines that say where the operator was made.
+    """
     lines = [line for line in text.splitlines() if line.strip()]
     nodes = [number for number, line in enumerate(lines) if line.startswith("Node: ")]
     return next(iter(lines[nodes[0] + 1 :] if nodes else lines), "")
 
 
 def explain(
-    said: Sequence[Sequence[str]], remedy: str = _SAME_DETAILS, ranks: Sequence[int] = ()
+    lines_by_rank: Sequence[Sequence[str]],
+    remedy: str = _SAME_DETAILS,
+    ranks: Sequence[int] = (),
 ) -> str:
-    """The first difference between what the ranks said: per rank its call, then its details.
+    """Return the text of an error that names the first difference between ranks.
 
     Args:
-        said: by rank.
-        remedy: what to do.
-        ranks: their numbers; by default 0, 1, ...
+        lines_by_rank: per rank its call, then the details.
+        remedy: advice for different details.
+        ranks: the numbers of the ranks; by default 0, 1, ...
     """
-    everyone = [tuple(lines) for lines in said]
+    all_lines = [tuple(lines) for lines in lines_by_rank]
     # The majority is taken as right; in a tie, the lines of the lowest rank.
-    usual = max(everyone, key=everyone.count)
-    odd = next(lines for lines in everyone if lines != usual)
-    ranks = ranks or range(len(everyone))
-    these, those = (_ranks(everyone, lines, ranks) for lines in (odd, usual))
+    usual = max(all_lines, key=all_lines.count)
+    odd = next(lines for lines in all_lines if lines != usual)
+    ranks = ranks or range(len(all_lines))
+    odd_ranks, usual_ranks = (
+        listed(rank for rank, lines in zip(ranks, all_lines, strict=True) if lines == wanted)
+        for wanted in (odd, usual)
+    )
     if odd[0] != usual[0]:
         has_failed = any(line.startswith(_FAILED) for line in (odd[0], usual[0]))
         return (
-            f"{_RULE} Got {_short(odd[0])} on {these}, but {_short(usual[0])} on {those}. "
-            f"{_SAME_FAILURES if has_failed else _SAME_CALLS}"
+            f"{_RULE} Got {_short(odd[0])} on {odd_ranks}, but {_short(usual[0])} on "
+            f"{usual_ranks}. {_SAME_FAILURES if has_failed else _SAME_CALLS}"
         )
-    other, own = next(
+    odd_line, usual_line = next(
         pair for pair in zip_longest(odd[1:], usual[1:], fillvalue=_NOTHING) if pair[0] != pair[1]
     )
     return (
-        f"{_RULE} Got in {_short(usual[0])} as the first difference `{_short(other)}` on {these}, "
-        f"but `{_short(own)}` on {those}. {remedy}"
+        f"{_RULE} Got in {_short(usual[0])} as the first difference `{_short(odd_line)}` on "
+        f"{odd_ranks}, but `{_short(usual_line)}` on {usual_ranks}. {remedy}"
     )
 
 
-def _ranks(everyone: Sequence[Sequence[str]], wanted: Sequence[str], ranks: Sequence[int]) -> str:
-    return listed(rank for rank, said in zip(ranks, everyone, strict=True) if said == wanted)
-
-
 def listed(ranks: Iterable[int]) -> str:
-    """Ranks as a text: "rank 1", or "ranks 0, 1 and 2"."""
+    """Return ranks as a text: "rank 1", or "ranks 0, 1 and 2"."""
     names = [str(rank) for rank in ranks]
     if len(names) == 1:
         return f"rank {names[0]}"

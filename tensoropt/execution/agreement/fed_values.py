@@ -14,25 +14,26 @@ __all__ = ["CHECK_FEEDS_EVERY", "FedValues"]
 Array = np.ndarray[Any, Any]
 
 CHECK_FEEDS_EVERY = 50
-"""By default batches are compared whole in the first run and in every 50th."""
+"""The default: whole batches are compared in the first run and in every 50th run."""
 
-_BLOCKS, _BLOCK_WORDS = 64, 32  # 16 KiB: some ten microseconds
+_BLOCKS, _BLOCK_WORDS = 64, 32  # 16 KiB, whose checksum takes some ten microseconds
 _WORD_BYTES = 8
 _GOLDEN = 0.6180339887498949
 _STRINGS = 1024
 
 
 class FedValues:
-    """Describes the fed values of runs, one line each.
+    """Describes the fed values of runs, each in one line.
 
-    Each rank takes its shard of the batch that it is fed itself: ranks that feed different batches
-    would train on a mixture of them. (The first rank's value is taken for everything else.) So a
-    batch's line has a checksum: of the whole batch now and then, and in all other runs of blocks
-    spread over it, which differ between shuffles.
+    Each rank cuts its shard from the batch that the rank itself was fed. If ranks fed different
+    batches, they would train on a mixture. (All other values are the first rank's.) Therefore the
+    line of a batch has a checksum. In every `every`-th run it is that of the whole batch; in other
+    runs, that of blocks spread over the batch, which shuffled batches do not share.
 
     Args:
-        batches: the placeholders of batches.
-        every: compare whole batches in each run of this number; 0 to compare no values.
+        batches: the names of placeholders of batches.
+        every: the number of runs from one checksum of whole batches to the next; 0 for no
+            checksums.
     """
 
     def __init__(self, batches: frozenset[str], every: int) -> None:
@@ -41,11 +42,11 @@ class FedValues:
         self._runs = 0
 
     def lines(self, feeds: Mapping[str, Array], word: str = "feed_dict of") -> list[str]:
-        """The lines of the next run, which every rank makes.
+        """Return the lines of the next run. All ranks call this for the same runs.
 
         Args:
             feeds: fed values by name.
-            word: says in the lines what the names belong to.
+            word: the words before each name.
         """
         is_whole = self._every > 0 and self._runs % self._every == 0
         self._runs += 1
@@ -61,20 +62,21 @@ class FedValues:
 def _checksum(value: Array, is_whole: bool) -> int:
     if value.dtype == object:
         texts = value.reshape(-1)
-        some = texts if is_whole else texts[:: max(1, texts.size // _STRINGS)]
-        return zlib.crc32(repr(some.tolist()).encode())
+        sample = texts if is_whole else texts[:: max(1, texts.size // _STRINGS)]
+        return zlib.crc32(repr(sample.tolist()).encode())
     data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     words = data.size // _WORD_BYTES
     if is_whole or words <= 2 * _BLOCKS * _BLOCK_WORDS:
         return zlib.crc32(data.data)
-    return zlib.crc32(data[: words * _WORD_BYTES].view(np.uint64)[_places(words)].data)
+    return zlib.crc32(data[: words * _WORD_BYTES].view(np.uint64)[_sampled_positions(words)].data)
 
 
 @lru_cache(maxsize=64)
-def _places(words: int) -> Array:
-    """The positions of the words that represent a batch of so many words.
+def _sampled_positions(words: int) -> Array:
+    """Return the positions of the words that are compared, in a batch of this number of words.
 
-    One block in each of equal parts, at different offsets: images often begin alike.
+    They are one block in each of `_BLOCKS` equal parts. The offsets in the parts differ, since
+    images often begin alike.
     """
     part = words // _BLOCKS
     shifts = (np.arange(_BLOCKS) * _GOLDEN % 1 * (part - _BLOCK_WORDS)).astype(np.int64)

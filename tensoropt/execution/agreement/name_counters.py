@@ -1,8 +1,8 @@
-"""TensorFlow's counters of a process, from which it makes names that graphs contain.
+"""TensorFlow's counters of a process, from which it makes names in graphs.
 
-The function of a loop, the token of a Python function, a table without a name: each has a number
-that counts those made before it in the process. Ranks that build the same graphs have the same
-names, unless one of them has built something more.
+TensorFlow numbers functions of loops, tokens of Python functions, and tables without a name, in the
+order in which the process makes them. Ranks that build the same graphs therefore have the same
+names, unless a rank has built something else, too.
 """
 
 from __future__ import annotations
@@ -10,34 +10,33 @@ from __future__ import annotations
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.tensorflow_private import ops, script_ops
 
-__all__ = ["catch_up", "level", "name_counters"]
+__all__ = ["advance_name_counters", "equalise_name_counters", "name_counters"]
 
 
 def name_counters() -> list[int]:
-    """This process's counters. Reading them adds one to the first."""
+    """Return this process's counters. Reading them adds one to the first."""
     return [int(ops.uid()), int(script_ops._py_funcs._unique_id)]
 
 
-def catch_up(counted: list[int]) -> None:
+def advance_name_counters(counters: list[int]) -> None:
     """Advance this process's counters to the `name_counters` of another process."""
-    names, functions = counted
+    names, functions = counters
     while ops.uid() < names:
         pass
-    own = script_ops._py_funcs
-    own._unique_id = max(own._unique_id, functions)
+    registry = script_ops._py_funcs
+    registry._unique_id = max(registry._unique_id, functions)
 
 
-def level(agreement: Agreement, what: str) -> None:
-    """Bring all ranks' counters to the highest, so that ranks give equal names again.
+def equalise_name_counters(agreement: Agreement, call: str) -> None:
+    """Advance all ranks' counters to the highest, so that ranks give equal names again.
 
-    It is called after ranks have built different things.
+    All ranks call this after they have emitted different operations.
 
     Args:
-        agreement: between the ranks; each of them calls.
-        what: the things that the ranks have built, for error messages.
+        agreement: the agreement between the ranks.
+        call: the text for the operations that the ranks have emitted, for error messages.
     """
-    own = name_counters()
-    everyone = agreement.gather(what, own)
-    most = [max(counted) for counted in zip(*everyone, strict=True)]
-    if own != most:
-        catch_up(most)
+    counters = name_counters()
+    highest = [max(of_ranks) for of_ranks in zip(*agreement.gather(call, counters), strict=True)]
+    if counters != highest:
+        advance_name_counters(highest)

@@ -1,1 +1,1 @@
-"""Checkpoints of a job: files, slices and who writes them."""
+"""Checkpoints of a job: their files, and the slices that each rank writes and reads."""

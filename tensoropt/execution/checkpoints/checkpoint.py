@@ -1,8 +1,9 @@
-"""Checkpoints of variables in slices: each rank writes what it holds, and reads what it will hold.
+"""Checkpoints of variables in slices: each rank writes slices of its shards, and reads its shards.
 
 The format is TensorFlow's. ``SaveV2`` writes slices of a tensor, and ``RestoreV2`` reads any other
-slice from them, so a checkpoint fits every layout, and plain TensorFlow. Of what several ranks hold
-one rank writes each slice. A slice is small, since it is read whole, whatever is wanted of it.
+slice from them. So every layout, and plain TensorFlow, can read a checkpoint. If several ranks hold
+a slice, one of them writes it. Slices are small, because ``RestoreV2`` reads each written slice
+whole even if it needs a part.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import tensorflow as tf
 
 from tensoropt.errors import CheckpointError
 from tensoropt.execution.agreement.agreement import Agreement
-from tensoropt.execution.agreement.name_counters import level
-from tensoropt.execution.agreement.shared_outcome import together
+from tensoropt.execution.agreement.name_counters import equalise_name_counters
+from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.checkpoints import files as files
 from tensoropt.execution.checkpoints.slices import (
     Part,
@@ -44,13 +45,13 @@ _NOTHING = "tensoropt/nothing"  # the tensor in a file without slices
 
 _WRITE_RULE = "every rank writes its part of a checkpoint."
 _WRITE_REMEDY = (
-    "See that all ranks can write to the folder and that there is space; the checkpoint before is "
-    "still there."
+    "See that all ranks can write to the folder and that there is space; the previous checkpoint "
+    "is still there."
 )
 _READ_RULE = "every rank reads its part of a checkpoint."
 _READ_REMEDY = "See that all ranks can read the files and that these are whole, or take another."
 _SHARED_RULE = "a checkpoint is in a folder that all ranks see."
-_SHARED_REMEDY = "Give one of a file system that all machines share."
+_SHARED_REMEDY = "Give a folder in a file system that all machines share."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,20 +60,20 @@ class _Writing:
 
     Attributes:
         parts: the parts of all ranks.
-        prefixes: by number of a part that is emitted here, its file's name.
-        beside: placeholders of values that are no variables, by name in the checkpoint.
-        operations: write the parts of the ranks emitted here.
-        merging: merges the parts, on the first rank.
-        parts_fed, whole_fed: placeholders of the names of parts, and of the name of the whole.
+        prefixes: the placeholders of file names, by number of a part that is emitted here.
+        values: placeholders of values that are no variables, by name in the checkpoint.
+        writes: the operations that write the parts of the ranks emitted here.
+        merge: the operation that merges the parts, run on the first rank.
+        part_names, whole_name: the placeholders of the names that `merge` reads and writes.
     """
 
     parts: list[Part]
     prefixes: dict[int, tf.Tensor]
-    beside: dict[str, tf.Tensor]
-    operations: list[tf.Operation]
-    merging: tf.Operation
-    parts_fed: tf.Tensor
-    whole_fed: tf.Tensor
+    values: dict[str, tf.Tensor]
+    writes: list[tf.Operation]
+    merge: tf.Operation
+    part_names: tf.Tensor
+    whole_name: tf.Tensor
 
 
 class Checkpoints:
@@ -80,9 +81,9 @@ class Checkpoints:
 
     Args:
         session: the session of the ranks emitted here.
-        target: its graph.
+        target: the graph of the session.
         ranks: the ranks emitted here.
-        agreement: between all ranks.
+        agreement: the agreement between all ranks.
     """
 
     def __init__(
@@ -99,17 +100,17 @@ class Checkpoints:
     def save(
         self,
         saved: Sequence[SavedTensor],
-        beside: Mapping[str, np.ndarray[Any, Any]],
+        values: Mapping[str, np.ndarray[Any, Any]],
         prefix: str,
         variables: VariableStore,
     ) -> None:
-        """Write a checkpoint, all of it or nothing; see `checkpoint_files`.
+        """Write a checkpoint, all of it or nothing (`tensoropt.execution.checkpoints.files`).
 
         Args:
-            saved: variables, with values.
-            beside: whole values of tensors that are no variables, by name in the checkpoint.
-            prefix: the checkpoint's name, an absolute path; the first rank's holds.
-            variables: where these are.
+            saved: the variables to save; all have values.
+            values: whole values of tensors that are no variables, by name in the checkpoint.
+            prefix: the checkpoint's name, an absolute path, the same on all ranks.
+            variables: the store of the variables.
 
         Raises:
             CheckpointError: if a rank does not see the folder.
@@ -118,11 +119,11 @@ class Checkpoints:
 
         def write_parts() -> None:
             self._check_visible(files.folder(prefix), prefix)
-            fed: dict[Any, Any] = {writing.beside[name]: beside[name] for name in writing.beside}
+            fed: dict[Any, Any] = {writing.values[name]: values[name] for name in writing.values}
             numbers = writing.prefixes.items()
             fed |= {tensor: files.part(prefix, number) for number, tensor in numbers}
-            if writing.operations:
-                self._session.opened.run(writing.operations, fed)
+            if writing.writes:
+                self._session.opened.run(writing.writes, fed)
             for number in writing.prefixes:
                 files.sync(f"{files.part(prefix, number)}.data-00000-of-00001")
 
@@ -130,14 +131,14 @@ class Checkpoints:
             parts = [files.part(prefix, number) for number in range(len(writing.parts))]
             for part, (rank, _) in zip(parts, writing.parts, strict=True):
                 self._check_visible(f"{part}.index", prefix, f" of rank {rank}")
-            fed = {writing.parts_fed: parts, writing.whole_fed: files.whole(prefix)}
-            self._session.opened.run(writing.merging, fed)
+            fed = {writing.part_names: parts, writing.whole_name: files.whole(prefix)}
+            self._session.opened.run(writing.merge, fed)
             files.publish(prefix)
 
         present = self._on_first("the start of a checkpoint", lambda: files.begin(prefix))
         try:
-            writing = self._writing(saved, beside, present, variables)
-            self._together("the parts of a checkpoint", write_parts)
+            writing = self._writing(saved, values, present, variables)
+            self._on_all("the parts of a checkpoint", write_parts)
             self._on_first("the whole of a checkpoint", merge)
         except Exception:
             if self._is_first:
@@ -151,64 +152,65 @@ class Checkpoints:
         variables: VariableStore,
         filled: Collection[str],
     ) -> None:
-        """Read a checkpoint, ours or TensorFlow's: each rank its shards.
+        """Read a checkpoint of TensorOpt or plain TensorFlow. Each rank reads its shards.
 
         Args:
-            saved: variables; they need no values.
+            saved: the variables to restore; they need no values.
             prefix: the checkpoint's name.
-            variables: where these are.
-            filled: names of those that have values, whose memory is used again.
+            variables: the store of the variables.
+            filled: names of variables that have values, whose memory is used again.
 
         Raises:
             tensorflow.errors.NotFoundError: if a tensor is not in the checkpoint; nothing is
                 restored then.
-            tensorflow.errors.InvalidArgumentError: if one has another shape or type; likewise.
+            tensorflow.errors.InvalidArgumentError: if a tensor in the checkpoint has another shape
+                or type; nothing is restored then.
             tensorflow.errors.OpError: if a rank cannot read.
         """
         filled = frozenset(tensor.variable for tensor in saved if tensor.variable in filled)
         key = tuple(saved), filled
-        together(self._agreement, "what is in a checkpoint", lambda: _check(saved, prefix))
+        do_on_all_ranks(self._agreement, "the check of a checkpoint", lambda: _check(saved, prefix))
         if key not in self._readings:
             with self._emitting():
                 self._readings[key] = self._emit_reading(saved, variables, filled)
         fed, operations = self._readings[key]
 
         def read() -> None:
-            if operations:  # not on ranks of a pipeline's stage without variables
+            if operations:  # There are none in a pipeline's stage without variables.
                 self._session.opened.run(operations, {fed: prefix})
 
         arguments = (_READ_RULE, _READ_REMEDY)
-        together(self._agreement, "the restoring of a checkpoint", read, *arguments)
+        do_on_all_ranks(self._agreement, "the restoring of a checkpoint", read, *arguments)
 
     @property
     def _is_first(self) -> bool:
         return 0 in self._ranks
 
-    def _together(self, call: str, work: Callable[[], Any]) -> list[Any]:
-        return together(self._agreement, call, work, _WRITE_RULE, _WRITE_REMEDY)
+    def _on_all(self, call: str, work: Callable[[], Any]) -> list[Any]:
+        return do_on_all_ranks(self._agreement, call, work, _WRITE_RULE, _WRITE_REMEDY)
 
     def _on_first(self, call: str, work: Callable[[], Any]) -> Any:
-        return self._together(call, lambda: work() if self._is_first else None)[0]
+        return self._on_all(call, lambda: work() if self._is_first else None)[0]
 
     def _check_visible(self, path: str, prefix: str, whose: str = "") -> None:
         if not files.is_visible(path):
             raise CheckpointError(
-                f"{_SHARED_RULE} Got {prefix!r}, of which rank {self._ranks[0]} does not "
-                f"see the part{whose}. {_SHARED_REMEDY}"
+                f"{_SHARED_RULE} Got {prefix!r}: rank {self._ranks[0]} does not see the "
+                f"part{whose}. {_SHARED_REMEDY}"
             )
 
     def _writing(
         self,
         saved: Sequence[SavedTensor],
-        beside: Mapping[str, np.ndarray[Any, Any]],
+        values: Mapping[str, np.ndarray[Any, Any]],
         present: int,
         variables: VariableStore,
     ) -> _Writing:
-        dtypes = {name: value.dtype for name, value in beside.items()}
+        dtypes = {name: value.dtype for name, value in values.items()}
         tensors = tuple(saved)
         if tensors not in self._slices:
             self._slices[tensors] = slices_of(saved, variables)
-        parts = parts_of(self._slices[tensors], bool(beside), present)
+        parts = parts_of(self._slices[tensors], bool(values), present)
         key = tensors, tuple(dtypes.items()), len(parts)
         if key not in self._writings:
             with self._emitting():
@@ -217,31 +219,38 @@ class Checkpoints:
 
     @contextmanager
     def _emitting(self) -> Iterator[None]:
-        """Emit operations that differ between ranks; names of later operations do not differ."""
+        """Emit operations that differ between ranks; names of later operations stay the same."""
         with self._target.as_default():
             yield
-        level(self._agreement, "what a checkpoint is made with")
+        equalise_name_counters(self._agreement, "the operations of a checkpoint")
 
     def _emit_writing(
-        self, parts: list[Part], beside: Mapping[str, Any], variables: VariableStore
+        self, parts: list[Part], dtypes: Mapping[str, Any], variables: VariableStore
     ) -> _Writing:
-        prefixes, operations = {}, []
+        """Emit the operations that write the parts of the ranks emitted here.
+
+        Args:
+            parts: the parts of all ranks.
+            dtypes: the dtypes of values that are no variables, by name in the checkpoint.
+            variables: the store of the variables.
+        """
+        prefixes, writes = {}, []
         placeholders: dict[str, tf.Tensor] = {}
         for number, (rank, slices) in enumerate(parts):
             if rank not in self._ranks:
                 continue
-            names = [each.tensor.name for each in slices]
-            specs = [each.spec for each in slices]
-            values = [each.cut_from(variables.on(each.tensor.variable, rank)) for each in slices]
-            if beside and number == 0:  # the first rank's
-                placeholders = {n: tf.compat.v1.placeholder(d) for n, d in beside.items()}
+            names = [cut.tensor.name for cut in slices]
+            specs = [cut.spec for cut in slices]
+            values = [cut.cut_from(variables.on(cut.tensor.variable, rank)) for cut in slices]
+            if dtypes and number == 0:  # The first rank writes this part.
+                placeholders = {n: tf.compat.v1.placeholder(d) for n, d in dtypes.items()}
                 names += placeholders
                 values += placeholders.values()
             if not names:
                 names, values = [_NOTHING], [tf.zeros([])]
             specs += [""] * (len(names) - len(specs))
             prefixes[number] = tf.compat.v1.placeholder(tf.string, [])
-            operations.append(
+            writes.append(
                 tf.raw_ops.SaveV2(
                     prefix=prefixes[number],
                     tensor_names=names,
@@ -249,17 +258,21 @@ class Checkpoints:
                     tensors=values,
                 )
             )
-        given = tf.compat.v1.placeholder(tf.string, [len(parts)])
-        whole = tf.compat.v1.placeholder(tf.string, [])
-        merging = tf.raw_ops.MergeV2Checkpoints(
-            checkpoint_prefixes=given, destination_prefix=whole, delete_old_dirs=False
+        part_names = tf.compat.v1.placeholder(tf.string, [len(parts)])
+        whole_name = tf.compat.v1.placeholder(tf.string, [])
+        merge = tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=part_names, destination_prefix=whole_name, delete_old_dirs=False
         )
-        return _Writing(parts, prefixes, placeholders, operations, merging, given, whole)
+        return _Writing(parts, prefixes, placeholders, writes, merge, part_names, whole_name)
 
     def _emit_reading(
         self, saved: Sequence[SavedTensor], variables: VariableStore, filled: Collection[str]
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """The operations that read each rank's shards, a few at a time."""
+        """Emit the operations that read each rank's shards, a few at a time.
+
+        Returns:
+            The placeholder of the checkpoint's name, and the last operations.
+        """
         last = []
         prefix = tf.compat.v1.placeholder(tf.string, [])
         for rank in self._ranks:
@@ -278,12 +291,12 @@ def _emit_group(
     filled: Collection[str],
     rank: int,
 ) -> list[tf.Operation]:
-    """The operations that read a rank's shards of some variables and assign them."""
+    """Emit the operations that read a rank's shards of some variables and assign them."""
     begins, extents = {}, {}
     for tensor in group:
         region = variables.region(tensor.variable, tensor.extents, rank)
-        begins[tensor] = [each.start for each in region]
-        extents[tensor] = [each.stop - each.start for each in region]
+        begins[tensor] = [span.start for span in region]
+        extents[tensor] = [span.stop - span.start for span in region]
     values = {t: tf.zeros(extents[t], t.dtype) for t in group if 0 in t.extents}
     read = [tensor for tensor in group if tensor not in values]
     specs = [
@@ -291,13 +304,13 @@ def _emit_group(
         for tensor in read
     ]
     if read:
-        found = tf.raw_ops.RestoreV2(
+        restored = tf.raw_ops.RestoreV2(
             prefix=prefix,
             tensor_names=[tensor.name for tensor in read],
             shape_and_slices=specs,
             dtypes=[tensor.dtype for tensor in read],
         )
-        for tensor, value in zip(read, found, strict=True):
+        for tensor, value in zip(read, restored, strict=True):
             if tensor.dtype not in SLICED_TYPES:
                 value = tf.slice(value, begins[tensor], extents[tensor])
             values[tensor] = value
@@ -306,7 +319,7 @@ def _emit_group(
         value.set_shape(extents[tensor])
         end = write(variables.on(tensor.variable, rank), value)
         if tensor.variable in filled:
-            # A value with another reader is copied into the old value's memory.
+            # Since the value has another reader, it is copied into the old value's memory.
             with tf.control_dependencies([end]):
                 end = tf.raw_ops.Shape(input=value).op
         ends.append(end)
@@ -314,7 +327,7 @@ def _emit_group(
 
 
 def _check(saved: Sequence[SavedTensor], prefix: str) -> None:
-    """Whether a checkpoint has what is wanted of it, before anything is read."""
+    """Raise unless a checkpoint has all tensors with their shapes and types."""
     reader = tf.train.load_checkpoint(prefix)
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     for tensor in saved:
@@ -322,12 +335,12 @@ def _check(saved: Sequence[SavedTensor], prefix: str) -> None:
             raise tf.errors.NotFoundError(
                 None, None, f"Key {tensor.name} not found in checkpoint {prefix}"
             )
-        found = dtypes[tensor.name].name, tuple(shapes[tensor.name])
-        if found != (tensor.dtype, tensor.shape):
+        dtype, shape = dtypes[tensor.name].name, tuple(shapes[tensor.name])
+        if (dtype, shape) != (tensor.dtype, tensor.shape):
             raise tf.errors.InvalidArgumentError(
                 None,
                 None,
                 "a variable has the shape and type that it has in a checkpoint. Got for "
                 f"{tensor.name!r} {tensor.dtype}{list(tensor.shape)}, but "
-                f"{found[0]}{list(found[1])} in {prefix}",
+                f"{dtype}{list(shape)} in {prefix}",
             )

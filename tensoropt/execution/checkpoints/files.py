@@ -3,17 +3,17 @@
 TensorFlow's format is an index, ``NAME.index``, that has the number of data files, and data files
 such as ``NAME.data-00000-of-00004``. Files are made and moved in this order:
 
-1. The first rank removes what killed saves have left, and makes the folder ``NAME.saving``.
+1. The first rank removes files of saves that were killed, and makes the folder ``NAME.saving``.
 2. Every rank writes its slices there, each part an index and a data file, and syncs them.
 3. The first rank merges the parts there, and syncs the index of the whole.
 4. It moves the data files to ``NAME.data-*``. An old checkpoint of the same name is not touched:
    the new one has another number of files, so their names differ.
-5. It moves the index to ``NAME.index``, in one go. Before, the name stands for the old checkpoint
-   or for none; from here on for the new one, whole.
-6. It removes the old one's data files, and the folder.
+5. It moves the index to ``NAME.index``, in one go. Until then the name stands for the old
+   checkpoint, or for none; from then on for the new one.
+6. It removes the data files of the old checkpoint, and the folder.
 
-TensorFlow's saver goes on from there: its file ``checkpoint`` is replaced in one go, too, and what
-is too old is removed after that.
+Then TensorFlow's saver replaces its file ``checkpoint``, in one go, too, and after that removes
+checkpoints that are too old.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 _SAVING = ".saving"
-_VISIBLE_SECONDS = 5.0  # within which what one machine has made is seen on others
-_LOOKS = 20
+_VISIBLE_SECONDS = 5.0  # the time within which other machines see a new file
+_LOOKS = 20  # the number of looks in this time
 
 gfile = tf.io.gfile
 
 
 def absolute(prefix: str) -> str:
-    """The same for all ranks, whatever folders they work in."""
+    """Return a checkpoint's name as an absolute path, since ranks may work in several folders."""
     return prefix if "://" in prefix else os.path.abspath(prefix)
 
 
@@ -61,12 +61,12 @@ def part(prefix: str, number: int) -> str:
 
 
 def whole(prefix: str) -> str:
-    """The name of all parts, merged, while they are saved."""
+    """The name of the merged parts while they are saved."""
     return f"{folder(prefix)}/whole"
 
 
 def begin(prefix: str) -> int:
-    """Step 1. Returns of how many files the checkpoint of this name is; 0 if there is none."""
+    """Do step 1. Return the number of data files of the present checkpoint, or 0."""
     parent, name = os.path.split(prefix)
     if not gfile.exists(parent):
         gfile.mkdir(parent)  # one level, as TensorFlow does
@@ -78,7 +78,7 @@ def begin(prefix: str) -> int:
 
 
 def publish(prefix: str) -> None:
-    """Steps 4 to 6, of what is merged."""
+    """Do steps 4 to 6 with the merged parts."""
     parent, merged = os.path.dirname(prefix), whole(prefix)
     sync(f"{merged}.index")
     for entry in _listed(folder(prefix)):
@@ -92,7 +92,7 @@ def publish(prefix: str) -> None:
 
 
 def tidy(prefix: str) -> None:
-    """Remove what is not of the checkpoint of this name, if there is one: step 6, at any time."""
+    """Do step 6, at any time: remove all files of this name that no complete checkpoint has."""
     parent, name = os.path.split(prefix)
     kept = _files(prefix)
     for entry in _listed(parent):
@@ -104,7 +104,7 @@ def tidy(prefix: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Have a file or folder on its disk; elsewhere than in a file system this does nothing."""
+    """Wait until a file or folder is on its disk; do nothing for the address of a service."""
     if "://" in path:
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -120,7 +120,7 @@ def is_there(prefix: str) -> bool:
 
 
 def is_visible(path: str, exists: Callable[[str], bool] = gfile.exists) -> bool:
-    """Whether this rank sees a file or folder; file systems of several machines take a while."""
+    """Whether this rank sees a file or folder, within the time that shared file systems take."""
     for _ in range(_LOOKS):
         if exists(path):
             return True
@@ -140,15 +140,15 @@ def _stem(name: str) -> str:
 def _files(prefix: str) -> int:
     """The number of data files of the checkpoint of this name; 0 if there is none.
 
-    The index is a table as LevelDB has them. Its first entry is the header: lengths of the key (0
-    twice) and of the value, then a protocol buffer whose first field is the number.
+    The index is a table in LevelDB's format. Its first entry is the header: the lengths of the key
+    (0, twice) and of the value, then a protocol buffer whose first field is the number.
     """
     if not gfile.exists(f"{prefix}.index"):
         return 0
     with gfile.GFile(f"{prefix}.index", "rb") as file:
         head = file.read(8)
     if len(head) < 8 or (head[0], head[1], head[3]) != (0, 0, 8):
-        return 0  # another file of this name, or one that is cut off
+        return 0  # This is another file of this name, or it is cut off.
     number = 0
     for position, byte in enumerate(head[4:]):
         number |= (byte & 127) << (7 * position)

@@ -1,4 +1,4 @@
-"""Which slices a checkpoint is of, who writes each, and what is read together."""
+"""The slices of a checkpoint, the ranks that write them, and the tensors that are read at once."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tensoropt.execution.world.variables import VariableStore
 
 __all__ = ["Part", "SavedTensor", "Slice", "groups_of", "parts_of", "slices_of"]
 
-_SLICE_BYTES = 16 << 20  # of a slice, and of the tensors that are read at once
-_ALIGNED_BYTES = 64  # TensorFlow cuts rows off without a copy where these begin so
+_SLICE_BYTES = 16 << 20  # the most of a slice, and of the tensors that are read at once
+_ALIGNED_BYTES = 64  # TensorFlow cuts rows off without a copy if they begin at a multiple
 
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """A variable as a checkpoint has it.
+    """A variable in a checkpoint.
 
     Attributes:
-        name: of the tensor in the checkpoint.
-        variable: name of its operator.
-        dtype: of its values.
-        extents: its shape.
-        shape: of the whole tensor, of which a partitioned variable is a slice.
-        start: where in that the variable begins.
+        name: the name of the tensor in the checkpoint.
+        variable: the name of the variable's operator.
+        dtype: the dtype of the values.
+        extents: the shape of the variable.
+        shape: the shape of the tensor in the checkpoint; a partitioned variable is a slice of it.
+        start: the position in this tensor at which the variable begins.
     """
 
     name: str
@@ -46,10 +46,15 @@ class SavedTensor:
         return int(tf.as_dtype(self.dtype).size)
 
     def spec(self, begin: Sequence[int], extents: Sequence[int]) -> str:
-        """A part of the variable as ``shape_and_slices`` has it; empty for a whole tensor."""
+        """Return a region of the variable as ``shape_and_slices`` says it; empty for all of it.
+
+        Args:
+            begin: the position in the variable at which the region begins.
+            extents: the shape of the region.
+        """
         if tuple(extents) == self.shape:
             return ""
-        starts = (at + own for at, own in zip(self.start, begin, strict=True))
+        starts = (of_variable + at for of_variable, at in zip(self.start, begin, strict=True))
         pairs = (f"{at},{n}" for at, n in zip(starts, extents, strict=True))
         return f"{' '.join(map(str, self.shape))} {':'.join(pairs)}"
 
@@ -58,11 +63,12 @@ class Slice(NamedTuple):
     """Rows of a rank's shard.
 
     Attributes:
-        tensor: that it is of.
-        rank: that writes it.
-        begin: of the shard in the variable.
-        extents: of the shard.
-        first, rows: which, along its first dimension; of a scalar 0 and 1.
+        tensor: the variable.
+        rank: the rank that writes the slice.
+        begin: the position in the variable at which the shard begins.
+        extents: the shape of the shard.
+        first: the first row of the slice in the shard; 0 for a scalar.
+        rows: the number of rows; 1 for a scalar.
     """
 
     tensor: SavedTensor
@@ -87,14 +93,14 @@ class Slice(NamedTuple):
         ]
 
     def cut_from(self, shard: tf.Tensor) -> tf.Tensor:
-        """Its values, in the shard's own memory where rows are aligned."""
+        """Return the slice's values. They lie in the shard's memory if the rows are aligned."""
         if 0 in self.tensor.extents:
             return tf.zeros(self.tensor.extents, self.tensor.dtype)
         (value,) = read_shards([shard], tf.as_dtype(self.tensor.dtype))
         if not self.extents or self.rows == self.extents[0]:
             return value
-        others = len(self.extents) - 1
-        return tf.slice(value, [self.first] + [0] * others, [self.rows] + [-1] * others)
+        later = len(self.extents) - 1  # dimensions
+        return tf.slice(value, [self.first] + [0] * later, [self.rows] + [-1] * later)
 
 
 class Part(NamedTuple):
@@ -105,9 +111,9 @@ class Part(NamedTuple):
 
 
 def slices_of(saved: Sequence[SavedTensor], variables: VariableStore) -> list[Slice]:
-    """Every slice of some variables once, divided by bytes over the ranks that hold it."""
-    loads: dict[int, int] = defaultdict(int)
-    found = []
+    """Return the slices of some variables, each once, spread evenly over ranks that hold them."""
+    loads: dict[int, int] = defaultdict(int)  # bytes by rank
+    slices = []
     for tensor in saved:
         layout, world = variables.layouts[tensor.variable], variables.worlds[tensor.variable]
         holders: dict[int, list[int]] = {}
@@ -116,18 +122,18 @@ def slices_of(saved: Sequence[SavedTensor], variables: VariableStore) -> list[Sl
             holders.setdefault(piece, []).append(world.first + device)
         for ranks in [[world.first]] if 0 in tensor.extents else holders.values():
             region = variables.region(tensor.variable, tensor.extents, ranks[0])
-            begin = tuple(each.start for each in region)
-            extents = tuple(each.stop - each.start for each in region)
+            begin = tuple(span.start for span in region)
+            extents = tuple(span.stop - span.start for span in region)
             row_bytes = tensor.itemsize * prod(extents[1:])
             for first, rows in _cut(extents, row_bytes):
                 rank = min(ranks, key=loads.__getitem__)
                 loads[rank] += rows * row_bytes
-                found.append(Slice(tensor, rank, begin, extents, first, rows))
-    return found
+                slices.append(Slice(tensor, rank, begin, extents, first, rows))
+    return slices
 
 
 def _cut(extents: Sequence[int], row_bytes: int) -> list[tuple[int, int]]:
-    """Runs of rows of a shard, by their first row and their number."""
+    """Divide a shard into runs of rows. Return the first row and the number of rows of each."""
     if 0 in extents or not extents:
         return [(0, extents[0] if extents else 1)]
     step = _ALIGNED_BYTES // gcd(_ALIGNED_BYTES, row_bytes)
@@ -136,16 +142,16 @@ def _cut(extents: Sequence[int], row_bytes: int) -> list[tuple[int, int]]:
 
 
 def parts_of(slices: Sequence[Slice], has_values: bool, present: int) -> list[Part]:
-    """The contents of each file. Their number differs from that of the files that are present.
+    """Return the contents of each file. The number of files differs from `present`.
 
     Args:
-        slices: of all ranks.
-        has_values: whether the first rank writes values beside them.
+        slices: the slices of all ranks.
+        has_values: whether the first rank writes values that are no variables, too.
         present: the number of files of the checkpoint that is overwritten; 0 for none.
     """
     by_rank: dict[int, list[Slice]] = {0: []} if has_values else {}
-    for each in slices:
-        by_rank.setdefault(each.rank, []).append(each)
+    for cut in slices:
+        by_rank.setdefault(cut.rank, []).append(cut)
     parts = [Part(rank, by_rank[rank]) for rank in sorted(by_rank)]
     if len(parts) != present:
         return parts
@@ -159,14 +165,17 @@ def parts_of(slices: Sequence[Slice], has_values: bool, present: int) -> list[Pa
 
 
 def groups_of(saved: Sequence[SavedTensor]) -> list[list[SavedTensor]]:
-    """Variables that are read together: small ones, since others may be stored whole."""
+    """Divide variables into groups that are read at once, by the bytes of their whole tensors.
+
+    Each rank may have to read a tensor whole, for example one that plain TensorFlow wrote.
+    """
     groups: list[list[SavedTensor]] = []
-    most = 0
+    group_bytes = 0
     for tensor in saved:
-        bytes_ = prod(tensor.shape) * tensor.itemsize
-        if not groups or most + bytes_ > _SLICE_BYTES:
+        tensor_bytes = prod(tensor.shape) * tensor.itemsize
+        if not groups or group_bytes + tensor_bytes > _SLICE_BYTES:
             groups.append([])
-            most = 0
+            group_bytes = 0
         groups[-1].append(tensor)
-        most += bytes_
+        group_bytes += tensor_bytes
     return groups

@@ -195,7 +195,7 @@ class Executor:
         ops.dismantle_graph(session.graph)
         del session
         gc.collect()  # the cycles of emitters
-        self._processes.level("the variables of stages")
+        self._processes.equalise_names("the variables of stages")
 
     def program(
         self,

@@ -102,7 +102,7 @@ class Programs:
                 emitted = self.kept.emitted_for(roots, shapes, emit)
             program = self._fetch(emitted, sources, operations)
             self.kept.keep(tensors, operations, emitted, program)
-            self._processes.level("the programs of stages")
+            self._processes.equalise_names("the programs of stages")
         return program
 
     def _emit(

@@ -111,7 +111,7 @@ class VariableValues:
                 found = self._session.opened.run(wholes)
             owners = {name: self.store.worlds[name].first for name in names}
             found = self._processes.everywhere("variables", found, owners)
-        self._processes.level("the reads of stages")
+        self._processes.equalise_names("the reads of stages")
         return found
 
     def _wholes(self, names: Sequence[str]) -> dict[str, tf.Tensor]:
@@ -146,7 +146,7 @@ class VariableValues:
             if assigned:  # TensorFlow runs no empty graph
                 self._session.opened.run(assigned, feed_dict)
             self._initialised.update(names)
-        self._processes.level("the changes of stages")
+        self._processes.equalise_names("the changes of stages")
 
     def save(self, saved: Sequence[SavedTensor], beside: Mapping[str, Array], prefix: str) -> None:
         """Write a checkpoint of variables that have values; see `Checkpoints.save`."""

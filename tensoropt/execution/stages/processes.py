@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.agreement.agreement import Agreement
-from tensoropt.execution.agreement.name_counters import level
+from tensoropt.execution.agreement.name_counters import equalise_name_counters
 from tensoropt.execution.stages.stage_ranks import Pipeline
 
 __all__ = ["StageProcesses"]
@@ -78,7 +78,7 @@ class StageProcesses:
             found[name] = value if shape or call == "variables" else value[()]
         return found
 
-    def level(self, call: str) -> None:
+    def equalise_names(self, call: str) -> None:
         """Bring TensorFlow's counters of names to the same values.
 
         Processes of different stages build different operations, so their counters drift apart.
@@ -87,7 +87,7 @@ class StageProcesses:
             call: the call in which they were built.
         """
         if self._everyone is not None:
-            level(self.agreement, call)
+            equalise_name_counters(self.agreement, call)
 
     def check_order(self, lines: Sequence[str]) -> None:
         """Agree on the order of all stages' operators."""
@@ -113,7 +113,7 @@ class StageProcesses:
                 raise error
             return
         errors = self.agreement.gather(call, "" if error is None else str(error))
-        self.level(call)
+        self.equalise_names(call)
         first = next(filter(None, errors), "")
         if first:
             raise RankMismatchError(first)

@@ -9,7 +9,7 @@ from typing import Any
 from collectives import Group
 from tensoropt import errors
 from tensoropt.errors import RankMismatchError, TensorOptError
-from tensoropt.execution.agreement.name_counters import catch_up, name_counters
+from tensoropt.execution.agreement.name_counters import advance_name_counters, name_counters
 
 __all__ = ["on_first_rank"]
 
@@ -49,7 +49,7 @@ def on_first_rank(group: Group, work: Callable[[], Any]) -> Any:
             f"{answer['left']}; let the error end the script, or raise it on all ranks."
         )
     if group.rank > 0:
-        catch_up(answer["names"])
+        advance_name_counters(answer["names"])
     if "error" in answer:
         raise getattr(errors, answer["error"])(answer["text"])
     return answer["result"]

@@ -145,7 +145,7 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
         order = [n for stage in range(len(plan.stages)) for n in plan.devices_of_stage(stage)]
     group = job.group.subgroup([job.group.ranks[number] for number in order])
     world = MPIWorld(plan.mesh, group, transport, goes_in_hierarchy=goes_in_hierarchy)
-    return world, group, job.agreement.of(group)
+    return world, group, job.agreement.among(group)
 
 
 def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import OptionError, RankMismatchError
-from tensoropt.execution.agreement.shared_outcome import together
+from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.checkpoints import files as files
 from tensoropt.frontend.job import copies
 from tensoropt.frontend.job.job import current, is_initialized
@@ -91,7 +91,7 @@ def on_first_rank(
             with _inside():
                 return write() if job.group.rank == 0 else None
 
-        return together(job.agreement, f"the end of {call}", work, *_WRITES)[0]
+        return do_on_all_ranks(job.agreement, f"the end of {call}", work, *_WRITES)[0]
 
 
 @contextmanager
@@ -248,7 +248,7 @@ def _read(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             with _inside():
                 status.append(original(self, path, *args, **kwargs))
 
-        together(agreement, f"the end of {call}", work, *_READS)
+        do_on_all_ranks(agreement, f"the end of {call}", work, *_READS)
         return status[0]
 
     return read

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import CheckpointError
-from tensoropt.execution.agreement.shared_outcome import together
+from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.checkpoints import files as files
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
@@ -82,7 +82,7 @@ def save(
                 tell(None)
         return {"path": path, "last": self._last_checkpoints}
 
-    first = together(job.agreement, f"the end of {call}", work)[0]
+    first = do_on_all_ranks(job.agreement, f"the end of {call}", work)[0]
     self._last_checkpoints = [tuple(entry) for entry in first["last"]]
     return first["path"]
 
@@ -112,7 +112,7 @@ def restore(self: Any, sess: Any, save_path: str) -> None:
             _check_seen(path, call)
         _restore(self, _Standing(sess, read), path)
 
-    together(agreement, f"the end of {call}", work)
+    do_on_all_ranks(agreement, f"the end of {call}", work)
 
 
 class _Standing(SessionInterface):  # type: ignore[misc]

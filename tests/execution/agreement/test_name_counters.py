@@ -1,4 +1,4 @@
-"""Names that TensorFlow makes from counters are the same on ranks again."""
+"""Ranks give equal names again once their counters are advanced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow
 from tensorflow.python.framework import ops
 
-from tensoropt.execution.agreement.name_counters import catch_up, name_counters
+from tensoropt.execution.agreement.name_counters import advance_name_counters, name_counters
 
 v1 = tensorflow.compat.v1
 
@@ -19,15 +19,15 @@ def token() -> int:
     return int(made.op.get_attr("token").decode().removeprefix("pyfunc_"))
 
 
-def test_who_is_behind_catches_up() -> None:
+def test_lower_counters_are_advanced() -> None:
     names, functions = name_counters()
-    catch_up([names + 100, functions + 7])
+    advance_name_counters([names + 100, functions + 7])
     assert ops.uid() == names + 101
     assert token() == functions + 7
 
 
-def test_who_is_ahead_stays() -> None:
+def test_higher_counters_stay() -> None:
     names, functions = name_counters()
-    catch_up([names - 50, functions - 1])
+    advance_name_counters([names - 50, functions - 1])
     assert names < ops.uid() <= names + 2
     assert token() == functions
