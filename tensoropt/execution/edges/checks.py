@@ -1,4 +1,4 @@
-"""Operators that fail on purpose. If one fails on a rank, the step changes nothing on any rank.
+"""Operators that check values. If a check fails on a rank, the step changes nothing on any rank.
 
 TensorFlow ends a run at the first operator that fails: the rank would leave out its remaining
 collectives, and the other ranks would wait. Therefore an emitted check does not fail. It notes the
@@ -46,24 +46,24 @@ _CODES: tuple[tuple[type[Exception], type[tf.errors.OpError]], ...] = (
     (NotImplementedError, tf.errors.UnimplementedError),
     (Exception, tf.errors.UnknownError),
 )
-"""The errors that TensorFlow makes of a Python function's, the first that fits."""
+"""TensorFlow's errors for exceptions of Python functions; the first type that fits holds."""
 
 
 def checks_of(script: tf.Graph, graph: Graph) -> frozenset[str]:
-    """The operators that check something, and need no variable that the program changes before.
+    """Return the operators that check values and run before the first change of a variable.
 
     Args:
         script: the script's graph.
-        graph: a program's part of it, in topological order.
+        graph: the operators of a program, in topological order.
     """
-    found: set[str] = set()
-    late: set[str] = set()
+    checks: set[str] = set()
+    late: set[str] = set()  # operators that change variables or need operators that do
     for operator in graph:
         if operator.mutates or not late.isdisjoint(operator.predecessors):
             late.add(operator.name)
         elif _checks(script, operator):
-            found.add(operator.name)
-    return frozenset(found)
+            checks.add(operator.name)
+    return frozenset(checks)
 
 
 def _checks(script: tf.Graph, operator: Operator) -> bool:
@@ -81,11 +81,14 @@ def _checks(script: tf.Graph, operator: Operator) -> bool:
 
 
 def _asserts(script: tf.Graph, attributes: Attributes) -> bool:
-    """Whether a conditional does nothing where its condition holds, and else fails: so does
-    `tf.Assert` of what may lie on another device."""
-    held, broken = _branches(script, attributes)
-    kinds = {node.op for node in broken.node_def}
-    return {node.op for node in held.node_def} <= _PASSIVE and kinds - _PASSIVE == {"Assert"}
+    """Whether a conditional does nothing if its condition holds, and fails otherwise.
+
+    TensorFlow makes such a conditional for `tf.Assert` of data that may lie on another device.
+    """
+    if_holds, if_fails = (
+        {node.op for node in branch.node_def} for branch in _branches(script, attributes)
+    )
+    return if_holds <= _PASSIVE and if_fails - _PASSIVE == {"Assert"}
 
 
 def _branches(script: tf.Graph, attributes: Attributes) -> tuple[Any, Any]:
@@ -95,28 +98,29 @@ def _branches(script: tf.Graph, attributes: Attributes) -> tuple[Any, Any]:
 
 
 def _asserted_data(function: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The data of a function's Assert, as tensors outside of the function.
+    """Return the data of a function's Assert, as tensors outside of the function.
 
     Args:
         function: the function's definition.
         inputs: the arguments of its call.
     """
-    given = dict(zip((each.name for each in function.signature.input_arg), inputs, strict=True))
+    names = (argument.name for argument in function.signature.input_arg)
+    arguments = dict(zip(names, inputs, strict=True))
     nodes = {node.name: node for node in function.node_def}
-    found = []
+    data = []
     for name in next(node for node in function.node_def if node.op == "Assert").input[1:]:
         name = name.partition(":")[0]
         while name in nodes and nodes[name].op == "Identity":
             name = nodes[name].input[0].partition(":")[0]
-        if name in given:
-            found.append(given[name])
+        if name in arguments:
+            data.append(arguments[name])
         elif name in nodes:
-            found.append(tf.constant(tf.make_ndarray(nodes[name].attr["value"].tensor)))
-    return found
+            data.append(tf.constant(tf.make_ndarray(nodes[name].attr["value"].tensor)))
+    return data
 
 
 class Checks:
-    """The checks of one program; see the module.
+    """The checks of one program; the module's docstring says how they work.
 
     Args:
         script: the script's graph.
@@ -126,8 +130,8 @@ class Checks:
         target: the TensorFlow graph to emit into.
 
     Attributes:
-        gates: per rank emitted here the operation that fails if a check of any rank has failed;
-            empty if the program has no checks.
+        gates: per rank emitted here, the operation that fails if a check failed on any rank; empty
+            if the program has no checks.
     """
 
     def __init__(
@@ -143,13 +147,13 @@ class Checks:
         self._world = world
         self._plan_steps = plan_steps
         self._target = target
-        self._checks: list[tuple[tf.Tensor, Sequence[Any]]] = []  # whether it holds, else what
+        self._checks: list[tuple[tf.Tensor, Sequence[Any]]] = []  # whether it holds, error's data
         self._raised: list[tuple[int, str]] = []
         self._is_closed = False
         self.gates: tuple[tf.Operation, ...] = ()
 
     def kernel(self, operator: Operator, attributes: Attributes, create: Create) -> Create:
-        """A function that emits an operator on a rank; an emitted check cannot fail."""
+        """Return a function that emits an operator on a rank. A check that it emits never fails."""
         if operator.name not in self._names or self._is_closed:
             return create
         if operator.type in _NUMERICS:
@@ -196,33 +200,33 @@ class Checks:
         return self.gates
 
     def ended(self, error: Exception) -> bool:
-        """Whether a run has failed at the gates; then it has failed there on all ranks."""
+        """Whether a run failed at the gates. Then it failed there on all ranks."""
         return isinstance(error, tf.errors.OpError) and _SCOPE in error.message
 
     def cause(self) -> tf.errors.OpError | None:
-        """The error of a Python function in a run that has failed elsewhere; None if there is none.
+        """Return the error of a Python function in a run that failed at another operator, or None.
 
-        An operator may fail on the meaningless values that take the place of the function's.
+        If the function fails, its outputs are zeros, on which a later operator may fail.
         """
         raised, self._raised = self._raised, []
         return _error(*raised[0]) if raised else None
 
     def reason(self, error: Exception) -> tuple[int, str] | None:
-        """Code and text of a check that has failed on this rank, None if none has; forgets it.
+        """Return code and text of the check that failed on this rank, or None; forget it.
 
         Args:
-            error: an error that has `ended` a run.
+            error: an error of a run that failed at the gates.
         """
         assert isinstance(error, tf.errors.OpError), "ended by a gate"
         raised, self._raised = self._raised, []
         if raised:
             return raised[0]
         lines = [line for line in error.message.splitlines() if line.startswith("assertion failed")]
-        own = [line for line in lines if "a check of another rank" not in line]
-        return (error.error_code, own[0]) if own else None
+        of_this_rank = [line for line in lines if "a check of another rank" not in line]
+        return (error.error_code, of_this_rank[0]) if of_this_rank else None
 
     def _finite(self, values: tf.Tensor, name: str, message: str) -> tf.Tensor:
-        """CheckNumerics."""
+        """Emit CheckNumerics."""
         text = f"{name}: {message}: Tensor had NaN or Inf values"
         self._add(tf.reduce_all(tf.math.is_finite(values)), [text])
 
@@ -237,7 +241,7 @@ class Checks:
     def _asserted(
         self, operator: Operator, attributes: Attributes, inputs: Sequence[tf.Tensor]
     ) -> tf.Operation:
-        """Assert, or a conditional with one in a branch."""
+        """Emit an Assert, or a conditional with one in a branch."""
         holds, *data = inputs
         if operator.type in _CONDITIONALS:
             data = _asserted_data(_branches(self._script, attributes)[1], data)
@@ -250,41 +254,43 @@ class Checks:
     def _called(
         self, operator: Operator, attributes: Attributes, inputs: Sequence[tf.Tensor]
     ) -> tf.Operation:
-        """A Python function, with values of no meaning where it raises."""
+        """Emit a call of a Python function. If the function raises, its outputs are zeros."""
         token = attributes["token"].s.decode()
         dtypes = [tf.as_dtype(spec.dtype) for spec in operator.outputs]
         shapes = [tuple(max(n, 1) for n in spec.shape) for spec in operator.outputs]
 
         def call(*arrays: Any) -> list[Any]:
             try:
-                found = script_ops._py_funcs(token, None, arrays)
-                return [*(found if isinstance(found, list) else [found][: len(dtypes)]), True]
+                values = script_ops._py_funcs(token, None, arrays)
+                return [*(values if isinstance(values, list) else [values][: len(dtypes)]), True]
             except Exception as error:
                 self._raised.append(_as_tensorflow(error))
-                return [*map(_nothing, shapes, dtypes), False]
+                return [*map(_zeros, shapes, dtypes), False]
 
-        made = tf.numpy_function(
+        *outputs, holds = tf.numpy_function(
             call,
             list(inputs),
             [*dtypes, tf.bool],
             stateful=operator.type == "PyFunc",
             name=operator.name,
         )
-        for tensor, spec in zip(made, operator.outputs, strict=False):
+        for tensor, spec in zip(outputs, operator.outputs, strict=True):
             tensor.set_shape([None if n < 0 else n for n in spec.shape])
-        made[-1].set_shape([])
-        self._add(made[-1], [f"{operator.name} has failed"])
-        with self._target.control_dependencies([made[-1]]):
-            return tf.identity_n(made[:-1])[0].op if dtypes else tf.no_op()
+        holds.set_shape([])
+        self._add(holds, [f"{operator.name} has failed"])
+        with self._target.control_dependencies([holds]):
+            return tf.identity_n(outputs)[0].op if dtypes else tf.no_op()
 
     def _add(self, holds: tf.Tensor, data: Sequence[Any]) -> None:
         self._checks.append((holds, data))
 
 
-def first_failure(said: Sequence[tuple[int, str] | None]) -> tf.errors.OpError:
-    """The error that all ranks raise, from the `Checks.reason` of each."""
-    rank, (code, text) = next((rank, each) for rank, each in enumerate(said) if each is not None)
-    where = f" It failed on rank {rank}." if len(said) > 1 else ""
+def first_failure(reasons: Sequence[tuple[int, str] | None]) -> tf.errors.OpError:
+    """Return the error that all ranks raise, from the `Checks.reason` of each rank."""
+    rank, (code, text) = next(
+        (rank, reason) for rank, reason in enumerate(reasons) if reason is not None
+    )
+    where = f" It failed on rank {rank}." if len(reasons) > 1 else ""
     return _error(code, f"{text}\nThis step has changed no variable on any rank.{where}")
 
 
@@ -292,17 +298,17 @@ def _error(code: int, text: str) -> tf.errors.OpError:
     return tf.compat.v1.errors.exception_type_from_error_code(code)(None, None, text)
 
 
-def _nothing(shape: tuple[int, ...], dtype: tf.DType) -> Any:
+def _zeros(shape: tuple[int, ...], dtype: tf.DType) -> Any:
     if dtype == tf.string:
         return np.full(shape, b"", object)
     return np.zeros(shape, dtype.as_numpy_dtype)
 
 
 def _as_tensorflow(error: Exception) -> tuple[int, str]:
-    """Code and text of the error into which TensorFlow turns a Python function's error."""
+    """Return code and text of the error into which TensorFlow turns a Python function's error."""
     if isinstance(error, tf.errors.OpError):
         code = error.error_code
     else:
-        kind = next(made for raised, made in _CODES if isinstance(error, raised))
+        kind = next(of_tf for of_python, of_tf in _CODES if isinstance(error, of_python))
         code = kind(None, None, "").error_code
     return int(code), f"{type(error).__name__}: {error}\n{traceback.format_exc()}"

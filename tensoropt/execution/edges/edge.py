@@ -1,4 +1,4 @@
-"""An edge between operators: resharding forward, and the gradient's own resharding backward."""
+"""An edge between operators: one resharding of the tensor, another one of its gradient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from tensoropt.parallel.resharding import ReshardStep, Step
 __all__ = ["Collect", "PlanSteps", "dual_reshard", "moved_slices", "reshard_edge"]
 
 Collect = Callable[[list[tf.Tensor], tuple[Step, ...], Callable[[], list[tf.Tensor]]], bool]
-"""Whether a gradient is taken over, given its shards, its steps, and what else takes it back."""
+"""A function that may take over a gradient, and says whether it did.
+
+Its arguments are the gradient's shards, the steps back to the producer, and a function that takes
+these steps.
+"""
 
 
 def reshard_edge(
@@ -35,36 +39,36 @@ def reshard_edge(
     numbers: Numbers | None = None,
     collect: Collect | None = None,
 ) -> list[tf.Tensor]:
-    """Take a tensor from its producer's slot to its consumer's.
+    """Reshard a tensor from its producer's slot to its consumer's.
 
-    The forward resharding is source.forward to target.forward. Where the edge carries a gradient,
-    it is a function with a gradient of its own: target.gradient to source.gradient. (No
-    collective has "its" adjoint: that depends on whether gradients are partial or replicated.)
-    The gradient's gradient is the same edge turned round, since a tensor's layout and its
-    gradient's are dual.
+    The tensor is resharded from source.forward to target.forward. If the edge carries a gradient,
+    the edge is a function with a gradient of its own, which reshards from target.gradient to
+    source.gradient. (A collective has no fixed adjoint: it depends on whether gradients are
+    partial or replicated.) The gradient of this gradient is the same edge in the first direction.
 
     Args:
         world: the ranks emitted here.
-        shards: the tensor's shard on each of them; or the handle of a variable that has it, if
-            nothing is to be resharded forward.
+        shards: the tensor's shard on each of these ranks. If the tensor itself is not resharded,
+            these may be handles of the variable that stores it.
         shape: the tensor's global shape.
-        source: slot at the producer.
-        target: slot at the consumer.
+        source: the slot at the producer.
+        target: the slot at the consumer.
         plan_steps: plans a resharding.
         label: names the operations.
         differentiated: whether gradients flow through this edge.
-        stays_sparse: whether the gradient now being made has slices for this tensor in the script.
-        looked_up: whether the consumers look up rows, so that they give slices.
-        numbers: the row numbers, where there is one consumer.
-        collect: takes dense gradients that are resharded.
+        stays_sparse: whether the script's gradient by this tensor, in the call that is now
+            differentiated, is sparse.
+        looked_up: whether the consumers look up rows, so that their gradients are slices.
+        numbers: the row numbers that the consumer looks up, if there is only one consumer.
+        collect: may take over dense gradients that are to be resharded.
     """
     dtype = _value_dtype(shards[0])
     forward = plan_steps(shape, dtype.name, source.forward, target.forward)
     if not (differentiated and (dtype.is_floating or dtype.is_complex)):
         return world.reshard(shards, forward, label) if forward else list(shards)
     backward = plan_steps(shape, dtype.name, target.gradient, source.gradient)
-    # Slices number the rows of the whole tensor: where rows are split, TensorFlow may not make the
-    # slices dense by itself, so the edge keeps a gradient function.
+    # Slices number the rows of the whole tensor. If rows are split, TensorFlow must not make slices
+    # dense with these numbers, so the edge needs a gradient function even without a resharding.
     renumbers = looked_up and bool(target.gradient.dims[0])
     if not forward and not backward and not renumbers:
         return list(shards)
@@ -97,7 +101,7 @@ def moved_slices(
     backward: tuple[ReshardStep, ...],
     label: str,
 ) -> list[tf.Tensor]:
-    """Reshard values with their gradient, row numbers without."""
+    """Reshard values, and backward their gradients; row numbers have no gradients."""
     if not shards[0].dtype.is_floating and not shards[0].dtype.is_complex:
         return world.reshard(shards, forward, label)
     return dual_reshard(world, shards, forward, backward, label, f"{label}/gradient")
@@ -113,17 +117,17 @@ def dual_reshard(
     slices: SlicesEdge | None = None,
     collect: Collect | None = None,
 ) -> list[tf.Tensor]:
-    """Shards after the forward steps, whose gradients go back by the backward steps.
+    """Reshard a tensor by the forward steps, and its gradient by the backward steps.
 
     Args:
         world: the ranks emitted here.
-        shards: one on each of them.
-        forward: how the tensor gets to its consumer.
-        backward: how its gradient comes back.
-        label: names the forward resharding.
-        gradient_label: names the backward one.
-        slices: what becomes of gradients that are slices; by default they are made dense.
-        collect: takes dense gradients that are resharded.
+        shards: the tensor's shard on each rank.
+        forward: the steps from the producer to the consumer.
+        backward: the gradient's steps from the consumer to the producer.
+        label: names the operations of the forward steps.
+        gradient_label: names the operations of the backward steps.
+        slices: reshards gradients that are slices; by default slices are made dense.
+        collect: may take over dense gradients that are to be resharded.
     """
 
     def gradient(*upstream: Any) -> list[Any]:
@@ -138,12 +142,12 @@ def dual_reshard(
         if not backward:
             return dense
 
-        def taken_back() -> list[tf.Tensor]:
+        def resharded() -> list[tf.Tensor]:
             return dual_reshard(world, dense, backward, forward, gradient_label, label)
 
-        if collect is not None and collect(dense, backward, taken_back):
+        if collect is not None and collect(dense, backward, resharded):
             return [None] * len(dense)
-        return taken_back()
+        return resharded()
 
     moved = world.reshard(shards, forward, label) if forward else list(shards)
     return differentiated_as(moved, shards, gradient)

@@ -1,4 +1,4 @@
-"""The inputs of emitted operators: shards, resharded as the operators need them."""
+"""The inputs of emitted operators: shards, resharded to the slots of the operators."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["Inputs"]
 
 
 class Inputs:
-    """The edges of a program, each emitted when it is first read.
+    """Emits the edges of a program, each when it is first read.
 
-    Consumers that want a tensor in the same slot share its edge.
+    Consumers that read a tensor in the same slot share an edge.
 
     Args:
         context: the program.
@@ -54,14 +54,14 @@ class Inputs:
         self._edges: dict[tuple[TensorName, Slot, bool, str], list[tf.Tensor]] = {}
 
     def of(self, operator: Operator) -> list[list[tf.Tensor]]:
-        """The shards of each input of an operator, one per rank, in its slot there.
+        """Return the shards of each input of an operator, one per rank, in the input's slot.
 
-        A variable is given as it is stored.
+        A variable that the operator changes is returned in its stored layout.
         """
         return [self.shards(operator, number) for number in range(len(operator.inputs))]
 
     def shards(self, operator: Operator, number: int) -> list[tf.Tensor]:
-        """The shards of one input, one per rank."""
+        """Return the shards of one input, one per rank."""
         tensor = operator.inputs[number]
         spec = operator.input_specs[number]
         if self._emitted.is_cut_where_read(self._graph[tensor.operator]):
@@ -73,8 +73,8 @@ class Inputs:
         target = self._strategy.input_slot(operator, number)
         differentiated = number in self._differentiated.get(operator.name, ())
         looked_up = looks_up_rows(operator, number)
-        # Lookups share a table that is resharded for them. Otherwise each has an edge of its own,
-        # which has its slices in order.
+        # Lookups share an edge if their table is resharded. Otherwise each lookup has an edge of
+        # its own, which gets its slices in order.
         stays = source.forward == target.forward
         alone = looked_up and (stays or self._lookups[tensor] == 1)
         key = (tensor, target, differentiated, operator.name if alone else str(looked_up))
@@ -107,9 +107,10 @@ class Inputs:
         return self._edges[key]
 
     def _handles(self, tensor: TensorName) -> list[tf.Tensor] | None:
-        """The variables whose rows a script's gather looks up without reading all of them.
+        """Return the handles of a variable that a gather reads; None if the tensor is no such read.
 
-        A read would copy them: TensorFlow reads by copy what is also updated by row.
+        The gather then looks up rows of the variable itself. TensorFlow would copy the whole
+        variable to read it, since it is also updated by rows.
         """
         read = self._graph[tensor.operator]
         if not (read.synthetic and read.type == "ReadVariableOp"):

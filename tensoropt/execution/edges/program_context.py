@@ -27,7 +27,7 @@ class ProgramContext:
         emitted: the operators that are emitted so far.
         plan_steps: plans a resharding.
         target: the TensorFlow graph to emit into.
-        sizes: by shape with open extents a shape that occurs in a run.
+        sizes: a shape that occurs in a run, by the shape with open extents.
     """
 
     graph: Graph
@@ -40,8 +40,8 @@ class ProgramContext:
 
     @property
     def updates_wait(self) -> bool:
-        """Whether no update may run before all gradients of its call are made.
+        """Whether updates wait until all gradients of their call are computed.
 
-        That holds for variables that are references: a reader finds the value at that moment.
+        Reference variables need this: a reader gets the value at the moment at which it runs.
         """
         return any(op.is_variable and op.type != "VarHandleOp" for op in self.graph)

@@ -1,4 +1,4 @@
-"""Averages over devices of local statistics of batch normalisations, of all layers at a time."""
+"""Averages over devices of the statistics of batch normalisations, for all layers at once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _Read = tuple[TensorName, Layout]
 
 
 class StatisticSums:
-    """Adds up the statistics of devices, when the first of them is read.
+    """Adds up statistics over devices when the first statistic is read.
 
-    All statistics that are emitted by then and are read in the same layout are added up together;
-    readers come after all of them (`tensoropt.graph.ordering.statistics_last`). A statistic that a
-    script differentiates has an edge of its own.
+    One collective adds up all statistics that are emitted by then and are read in the same layout.
+    Readers are emitted after all statistics (`tensoropt.graph.ordering.statistics_last`). If the
+    script differentiates a statistic, the statistic has an edge of its own.
 
     Args:
         context: the program.
@@ -44,7 +44,7 @@ class StatisticSums:
         self._added: dict[_Read, list[tf.Tensor]] = {}
 
     def read(self, tensor: TensorName, target: Layout) -> list[tf.Tensor] | None:
-        """A statistic's shards in a layout, one per rank; None for a tensor that is none."""
+        """Return a statistic's shards in a layout, one per rank; None for all other tensors."""
         sums = self._reads.get((tensor, target))
         if sums is not None and (tensor, target) not in self._added:
             self._add(sums)
@@ -56,12 +56,14 @@ class StatisticSums:
         return elementwise_sums(self._context.plan_steps(spec.shape, spec.dtype, source, target))
 
     def _add(self, sums: Sums) -> None:
-        """Add up all statistics that are emitted; their dtype is float32, the kernel's."""
+        """Add up all emitted statistics. The kernel's dtype is float32, so theirs is too."""
         emitted = self._context.emitted
         reads = [
             (tensor, target)
-            for (tensor, target), other in self._reads.items()
-            if other == sums and tensor.operator in emitted and (tensor, target) not in self._added
+            for (tensor, target), of_read in self._reads.items()
+            if of_read == sums
+            and tensor.operator in emitted
+            and (tensor, target) not in self._added
         ]
         shards = [emitted.shards(tensor) for tensor, _ in reads]
         label = f"sums_of_{len(reads)}_statistics"

@@ -1,9 +1,9 @@
-"""Sums over devices of weights' gradients, a bucket at a time.
+"""Sums over devices of gradients of weights, one bucket after the other.
 
-While `tf.gradients` makes the gradients of a call, an edge from a variable gives what its readers
-send back to `WeightSums`, and nothing to TensorFlow: a variable ends every path. Gradients arrive
-in the order in which the backward pass makes them, the last layers' first, and that is the order
-of their collectives on every rank.
+While `tf.gradients` computes the gradients of a call, an edge from a variable passes the gradient
+of its readers to `WeightSums`, and none to TensorFlow: every path ends at a variable. The backward
+pass computes the gradients of the last layers first. Their collectives have the same order, on
+every rank.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["WeightSums", "reduced_as_one"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gradient:
-    """A gradient of a variable, before it is summed over devices.
+    """A gradient by a variable, before it is summed over devices.
 
     Attributes:
         variable: the variable.
@@ -48,7 +48,7 @@ class WeightSums:
         world: the ranks emitted here.
         sizes: the sizes of buckets.
         differentiated: whether the sums are differentiated again. If not, the memory of a gradient
-            is free once it is summed.
+            is free once the gradient is summed.
     """
 
     def __init__(self, world: World, sizes: BucketSizes, differentiated: bool = True) -> None:
@@ -61,17 +61,17 @@ class WeightSums:
         self._reduced: dict[TensorName, list[list[tf.Tensor]]] = {}
 
     @contextlib.contextmanager
-    def of(
+    def collecting(
         self, variables: frozenset[TensorName], constant: frozenset[TensorName]
     ) -> Iterator[Mapping[TensorName, list[list[tf.Tensor]]]]:
         """Collect the gradients of one call by some variables, while the context lasts.
 
         Args:
-            variables: the variables of which gradients are computed.
-            constant: tensors at which gradients stop, or of which gradients are computed, too.
+            variables: the variables by which the call differentiates.
+            constant: other tensors by which the call differentiates, or at which gradients stop.
 
         Yields:
-            The sums so far, by variable; all sums once the context is left.
+            The sums by variable. They are complete once the context is left.
         """
         self._collected, self._constant, self._reduced = variables, constant, {}
         self._buckets = Buckets(self._sizes, self._joins)
@@ -88,7 +88,7 @@ class WeightSums:
         steps: Sequence[Step],
         reduced: Callable[[], list[tf.Tensor]],
     ) -> bool:
-        """Whether a gradient is collected, and is no longer the edge's to give back.
+        """Collect the gradient at an edge, if it can be. Return whether it is collected.
 
         Args:
             path: the tensors from the edge's source to its variable.
@@ -111,11 +111,11 @@ class WeightSums:
         return self._world.joins(vector_steps(sums), tf.as_dtype(dtype))
 
     def _reduce(self, bucket: Sequence[tuple[Sums | None, list[_Gradient]]]) -> None:
-        """Reduce a bucket once everything in it has been computed."""
-        waited_for = [shard for _, some in bucket for each in some for shard in each.shards]
-        if not waited_for:
+        """Reduce a bucket once all its gradients are computed."""
+        inputs = [shard for _, gradients in bucket for each in gradients for shard in each.shards]
+        if not inputs:
             return
-        with tf.control_dependencies(waited_for):
+        with tf.control_dependencies(inputs):
             is_full = tf.no_op("bucket")
         with tf.control_dependencies([is_full]):
             for sums, gradients in bucket:
@@ -125,8 +125,8 @@ class WeightSums:
                     shards = [each.shards for each in gradients]
                     label = f"sums_of_{len(gradients)}_gradients"
                     reduced = reduced_as_one(self._world, shards, sums, label, self._differentiated)
-                for each, found in zip(gradients, reduced, strict=True):
-                    self._reduced.setdefault(each.variable, []).append(found)
+                for gradient, total in zip(gradients, reduced, strict=True):
+                    self._reduced.setdefault(gradient.variable, []).append(total)
 
 
 def reduced_as_one(
@@ -136,16 +136,19 @@ def reduced_as_one(
     label: str,
     differentiated: bool = True,
 ) -> list[list[tf.Tensor]]:
-    """The sums over devices of several tensors, in one collective for each all-reduce.
+    """Sum several tensors over devices, in one collective for each all-reduce.
 
     If the world can, one operator takes all tensors; otherwise they are copied into a vector.
 
     Args:
         world: the ranks emitted here.
-        tensors: the shards of each on every rank, of known shape.
+        tensors: for each tensor the shards of all ranks, of known shapes.
         sums: the all-reduces, the same for all tensors.
         label: names the operations.
         differentiated: whether the sums may be differentiated.
+
+    Returns:
+        For each tensor the sums on all ranks.
     """
     steps = vector_steps(sums)
     with tf.name_scope(label):
@@ -176,7 +179,7 @@ def _reduced_together(
         moved = world.reduce_together(moved, step, label)
     if not differentiated:
         return list(moved)
-    # A replicated gradient of a sum is that of each device's part.
+    # The gradient by a sum is replicated, and it is the gradient by each term of the sum.
     flat = differentiated_as(_flat(moved), _flat(tensors), lambda *upstream: list(upstream))
     width = len(world.ranks)
     return [flat[start : start + width] for start in range(0, len(flat), width)]
@@ -187,7 +190,7 @@ def _flat(tensors: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
 
 
 def _bytes(shard: tf.Tensor) -> int | None:
-    """The bytes of one shard; None if its shape is open."""
+    """Return the bytes of one shard; None if its shape is open."""
     if not shard.shape.is_fully_defined():
         return None
     return int(prod(shard.shape.as_list()) * shard.dtype.size)

@@ -29,7 +29,7 @@ _numbers = itertools.count()
 
 
 class WholeVariables:
-    """Emits operators on whole copies of variables, and scatters these back to the shards.
+    """Emits operators on whole copies of variables, and scatters the copies back to the shards.
 
     Args:
         strategy: a configuration for each operator.
@@ -54,7 +54,7 @@ class WholeVariables:
         self._unset = unset
 
     def gathered(self, operator: Operator) -> list[int]:
-        """The inputs that are variables stored in shards that the operator cannot work on."""
+        """The numbers of inputs that are stored in shards and that the operator needs whole."""
         if operator_type(operator.type).any_layout:
             return []
         return [
@@ -71,13 +71,13 @@ class WholeVariables:
         create: Callable[[Sequence[tf.Tensor]], tf.Operation],
         writes: bool,
     ) -> None:
-        """Run an operator on whole copies of variables, and scatter back what it changed.
+        """Emit an operator on whole copies of variables, and scatter changed copies back.
 
         Args:
-            operator: one that needs some variables whole.
-            inputs: the shards of each, as stored where it needs a variable whole.
+            operator: an operator that needs some variables whole.
+            inputs: the shards of each input; those of a needed variable in its stored layout.
             create: makes the operation on one rank's inputs.
-            writes: whether it may change the variables.
+            writes: whether the operator may change the variables.
         """
         copies = {number: self._gather(operator, number) for number in self.gathered(operator)}
         ranks = range(len(self._world.ranks))
@@ -86,12 +86,12 @@ class WholeVariables:
             ready = [copy.filled[position] for copy in copies.values()]
             before = self._emitted.before(operator, position)
             before += [operation for operation in ready if operation is not None]
-            given = [
+            local_inputs = [
                 (copies[n].handles if n in copies else shards)[position]
                 for n, shards in enumerate(inputs)
             ]
             with tf.control_dependencies(before):
-                operations.append(create(given))
+                operations.append(create(local_inputs))
         outputs = [list(operation.outputs) for operation in operations]
         if writes:
             ends = list(operations)
@@ -133,7 +133,7 @@ class WholeVariables:
 
 
 def may_write(script: tf.Graph, operation: tf.Operation) -> bool:
-    """Whether an operator may change a variable, looking into the functions that it calls."""
+    """Whether an operator, or a function that it calls, may change a variable."""
     if operator_type(operation.type).reads_variable:
         return False
     called = called_functions(operation.node_def.attr)
@@ -144,14 +144,14 @@ def may_write(script: tf.Graph, operation: tf.Operation) -> bool:
 
 
 def write(variable: tf.Tensor, value: tf.Tensor) -> tf.Operation:
-    """Assign to a handle or a reference."""
+    """Assign a value to the variable of a handle or reference."""
     if variable.dtype == tf.resource:
         return tf.raw_ops.AssignVariableOp(resource=variable, value=value)
     return tf.raw_ops.Assign(ref=variable, value=value).op
 
 
 def read_shards(shards: Sequence[tf.Tensor], dtype: tf.DType) -> list[tf.Tensor]:
-    """The values behind handles (of that dtype) or references."""
+    """Read the values, of a dtype, of variables given by handles or references."""
     return [
         tf.raw_ops.ReadVariableOp(resource=shard, dtype=dtype)
         if shard.dtype == tf.resource
@@ -165,29 +165,29 @@ class _WholeCopy:
     """The whole copy of a variable on every rank emitted here.
 
     Attributes:
-        handles: of the temporary variables, which the operator works on.
-        filled: per rank the operation that fills it; None where it stays without a value.
+        handles: the handles of the temporary variables, which the operator reads and changes.
+        filled: per rank the operation that fills the temporary variable; None if it has no value.
     """
 
     handles: list[tf.Tensor]
     filled: list[tf.Operation | None]
 
     def values(self, after: Sequence[tf.Operation]) -> list[tf.Tensor]:
-        """The whole value on each rank, after these operations."""
-        found = []
+        """Read the whole value on each rank, after the rank's operation in `after`."""
+        values = []
         for handle, operation in zip(self.handles, after, strict=True):
             with tf.control_dependencies([operation]):
-                found.append(_read(handle))
-        return found
+                values.append(_read(handle))
+        return values
 
 
 def _whole_copy(shape: Sequence[int], dtype: tf.DType, wholes: list[tf.Tensor] | int) -> _WholeCopy:
-    """A variable per rank that holds the whole value; without one for that many ranks.
+    """Make a temporary variable on each rank, and fill it with the whole value if there is one.
 
     Args:
-        shape: the variable's.
-        dtype: of its handle or reference: ``tf.resource`` with the values' dtype, or a ``_ref``.
-        wholes: the whole value on each rank, or the number of ranks.
+        shape: the shape of the variable.
+        dtype: the dtype of the values; a reference dtype for a variable that is a reference.
+        wholes: the whole value on each rank; the number of ranks if there is no value.
     """
     count = wholes if isinstance(wholes, int) else len(wholes)
     handles = [_variable(shape, dtype) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Gradient functions of an emitted graph, kept only while it is differentiated."""
+"""Gradient functions of an emitted graph, kept only while the graph is differentiated."""
 
 from __future__ import annotations
 
@@ -14,59 +14,62 @@ from tensoropt.tensorflow_private import ops
 __all__ = ["differentiated_as", "forgotten_afterwards", "overridden", "registered_gradient"]
 
 _numbers = itertools.count()
-_WITH_INPUTS = "tensoropt_operations_with_inputs_to_differentiate_by"
+_PAIRS = "tensoropt_outputs_and_their_copies"
+"""Graph collection of pairs from `differentiated_as`: the outputs, and the tensors made of them."""
 
 
 @contextlib.contextmanager
 def forgotten_afterwards(graph: tf.Graph) -> Iterator[None]:
-    """Drop the gradient functions that are made meanwhile, and what they hold.
+    """Forget the gradient functions that are made while the context lasts.
 
-    TensorFlow keeps every one of `tf.custom_gradient` for good, 50 MB of a middling program; once
-    a program's gradients are emitted nobody asks for them. Nor does anybody for the operations of
-    `differentiated_as` between outputs and who reads these. They read what outputs are made of,
-    too, which so would be there for longer, and which no all-reduce could write over.
+    TensorFlow never frees the function of a `tf.custom_gradient`: 50 MB for a program of middling
+    size. Once a program's gradients are emitted, no function is called again.
+
+    The operations of `differentiated_as` are needed no longer, either. So readers of their results
+    read the outputs themselves. Otherwise the inputs of the outputs, which these operations read,
+    would stay in memory for longer, and no all-reduce could overwrite them.
 
     Args:
-        graph: in which nothing of what is made meanwhile is differentiated later.
+        graph: the graph. Operations that are made meanwhile must not be differentiated later.
     """
     registry = ops.gradient_registry._registry
     before = set(registry)
     try:
         yield
-        for outputs, results in reversed(graph.get_collection(_WITH_INPUTS)):
-            for output, result in zip(outputs, results, strict=True):
-                _read_instead(output, result)
+        for outputs, copies in reversed(graph.get_collection(_PAIRS)):
+            for output, copy in zip(outputs, copies, strict=True):
+                _read_instead(output, copy)
     finally:
-        graph.clear_collection(_WITH_INPUTS)
+        graph.clear_collection(_PAIRS)
         for name in set(registry) - before:
             del registry[name]
 
 
-def _read_instead(output: tf.Tensor, result: tf.Tensor) -> None:
-    """Let who reads the result of an operation that passes an output on read the output."""
-    for reader in result.consumers():
-        for place, tensor in enumerate(reader.inputs):
-            if tensor is result:
-                reader._update_input(place, output)
+def _read_instead(output: tf.Tensor, copy: tf.Tensor) -> None:
+    """Let all readers of an output's copy read the output."""
+    for reader in copy.consumers():
+        for number, tensor in enumerate(reader.inputs):
+            if tensor is copy:
+                reader._update_input(number, output)
 
 
 def registered_gradient(kind: str) -> Callable[..., Any]:
-    """TensorFlow's gradient function of a type of operator, or of that name.
+    """Return the gradient function that TensorFlow has for an operator type or a registered name.
 
     Raises:
-        LookupError: if it has none.
+        LookupError: if there is none.
     """
-    found: Callable[..., Any] = ops.gradient_registry.lookup(kind)
-    return found
+    function: Callable[..., Any] = ops.gradient_registry.lookup(kind)
+    return function
 
 
 @contextlib.contextmanager
 def overridden(graph: tf.Graph, kind: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Give the operations of a type that are created meanwhile a gradient function of their own.
+    """Give operations that are created while the context lasts another gradient function.
 
     Args:
-        graph: that they are created in.
-        kind: their type.
+        graph: the graph in which the operations are created.
+        kind: the type of the operations.
         function: called with the operation and the gradients by its outputs.
     """
     name = f"TensorOptGradient{next(_numbers)}"
@@ -80,27 +83,27 @@ def differentiated_as(
     inputs: Sequence[tf.Tensor],
     gradient: Callable[..., list[Any]],
 ) -> list[tf.Tensor]:
-    """Tensors as a function of others that has a gradient function of its own.
+    """Return copies of outputs whose gradients by the inputs come from a given function.
 
-    One operation, where `tf.custom_gradient` makes one more for each tensor.
+    This makes one operation; `tf.custom_gradient` makes one more for each tensor.
 
     Args:
-        outputs: made of the inputs; or the inputs themselves.
-        inputs: all in one graph.
-        gradient: from the gradients by the outputs, zeros of those that nobody reads, to those by
-            the inputs.
+        outputs: tensors that are computed from the inputs, or the inputs themselves.
+        inputs: tensors of the same graph.
+        gradient: returns the gradients by the inputs, given the gradients by the outputs. If an
+            output has no reader, the gradient by it is zero.
     """
-    same = all(made is given for made, given in zip(outputs, inputs, strict=False))
-    others = [] if same and len(outputs) == len(inputs) else list(inputs)
+    same = all(output is input_ for output, input_ in zip(outputs, inputs, strict=False))
+    apart = [] if same and len(outputs) == len(inputs) else list(inputs)
     count = len(outputs)
 
     def function(_: tf.Operation, *upstream: Any) -> list[Any]:
-        found = gradient(*upstream[:count])
-        return [None] * count + found if others else found
+        gradients = gradient(*upstream[:count])
+        return [None] * count + gradients if apart else gradients
 
     graph = inputs[0].graph
     with overridden(graph, "IdentityN", function):
-        made = list(tf.identity_n([*outputs, *others])[:count])
-    if others:
-        graph.add_to_collection(_WITH_INPUTS, (outputs, made))
-    return made
+        copies = list(tf.identity_n([*outputs, *apart])[:count])
+    if apart:
+        graph.add_to_collection(_PAIRS, (outputs, copies))
+    return copies

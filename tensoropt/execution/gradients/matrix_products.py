@@ -1,9 +1,9 @@
-"""Matrix products of the backward pass, by the kernels that take least time on a CPU.
+"""Matrix products of the backward pass, by the kernels that are fastest on a CPU.
 
-TensorFlow's oneDNN kernel of `MatMul` takes up to twice as long with a transposed second factor.
-The backward pass of a layer has this product. `BatchMatMulV2` of the same two matrices takes no
-longer. Where steps of a recurrence share weights, TensorFlow makes a gradient as large as the
-weights for each step and adds them up; one product of all steps' rows is the same sum.
+TensorFlow's oneDNN kernel of `MatMul` takes up to twice as long if the second factor is
+transposed, as in the backward pass of a layer. `BatchMatMulV2` of the same matrices takes no
+longer. If the steps of a recurrence share weights, TensorFlow computes a gradient as large as the
+weights for each step, and adds them up; one product of the rows of all steps is the same sum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _LEAST_ELEMENTS = 1 << 16
 
 @tf.RegisterGradient(GRADIENTS["MatMul"])  # type: ignore[untyped-decorator]
 def matmul_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The gradients of a `MatMul` by its factors: TensorFlow's products, some by a faster kernel.
+    """Return the gradients of a `MatMul` by its factors.
+
+    They are TensorFlow's products; some are computed by a faster kernel.
 
     Args:
         operation: the product, or an object with its ``inputs`` and ``get_attr``.
@@ -54,7 +56,7 @@ def matmul_gradient(operation: tf.Operation, upstream: tf.Tensor) -> tuple[tf.Te
 def summed_as_one(gradient: Any) -> Any:
     """Return a gradient by a matrix, with some products of its sum joined into one.
 
-    Products are joined if one product takes less time and memory than they do.
+    Products are joined if the joined product takes less time and memory.
 
     Args:
         gradient: a tensor, slices, or None.
@@ -70,9 +72,9 @@ def summed_as_one(gradient: Any) -> Any:
             rest.append(term)
     terms = []
     for turned, products in alike.items():
-        factors = sum(_size(factor) for each in products for factor in each.op.inputs)
-        # The elements copied to join factors, against the elements of the products to add up.
-        if factors <= (len(products) - 1) * _size(gradient):
+        copied = sum(_size(factor) for product in products for factor in product.op.inputs)
+        # Joining copies the factors' elements; not joining adds up the products' elements.
+        if copied <= (len(products) - 1) * _size(gradient):
             terms.append(_joined(products, turned))
         else:
             rest += products
@@ -82,7 +84,7 @@ def summed_as_one(gradient: Any) -> Any:
 
 
 def _can_be_joined(term: tf.Tensor, total: tf.Tensor) -> bool:
-    """Whether a term of a sum is a product of known shapes that nobody else reads."""
+    """Whether a term is a product of known shapes that only the sum reads."""
     product = term.op
     return (
         product.type == "MatMul"
@@ -93,7 +95,7 @@ def _can_be_joined(term: tf.Tensor, total: tf.Tensor) -> bool:
 
 
 def _joined(products: Sequence[tf.Tensor], turned: tuple[bool, bool]) -> tf.Tensor:
-    """The sum of products as one, over all their inner dimensions."""
+    """Return the sum of products as one product, over all their inner dimensions."""
     left, right = (
         tf.concat([each.op.inputs[number] for each in products], axis)
         for number, axis in ((0, 0 if turned[0] else 1), (1, 1 if turned[1] else 0))

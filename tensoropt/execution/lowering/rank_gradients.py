@@ -94,7 +94,7 @@ class RankGradients:
         constant = frozenset({*xs, *tag.stop_gradients} - variables)
         with (
             self._target.control_dependencies(after),
-            self._sums.of(variables, constant) as reduced,
+            self._sums.collecting(variables, constant) as reduced,
         ):
             gradients = unrecorded_gradients(
                 ys,

@@ -1,4 +1,4 @@
-"""Operators of TensorFlow's in C++, for what its own kernels do in more passes than needed.
+"""TensorFlow operators in C++, which pass over memory less often than TensorFlow's kernels.
 
-`library` has them compiled at their first use, by what compiles the collectives' operator.
+`library` compiles them when they are first used, as the operator for collectives is compiled.
 """

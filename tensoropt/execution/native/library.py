@@ -1,4 +1,4 @@
-"""Operators in C++: whether a process has them, and what says so where it has not."""
+"""The operators in C++: compile and load them, or say why a process does without."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tensoropt.errors import OptionError
 __all__ = ["SWITCH", "batch_norm_operators"]
 
 SWITCH = "TENSOROPT_NATIVE"
-"""Environment variable: 0 for TensorFlow's kernels alone, 1 or nothing for those in C++ where they
-can be had."""
+"""Environment variable: 0 for TensorFlow's kernels alone; 1, or not set, for those in C++ if they
+can be compiled and loaded."""
 
 
 @functools.cache
 def batch_norm_operators(*, says: bool) -> Any:
-    """The operators of `batch_norm.cc`, as a module's functions; None where there are none.
+    """Return a module with the operators of `batch_norm.cc` as functions, or None.
 
-    They run on CPUs, so there are none beside GPUs. The first call may compile, for some seconds.
-    Ranks need not agree: with them or without, what they send to each other is alike.
+    They run on CPUs, so a process with a GPU has none. The first call may compile, for some
+    seconds. Some ranks may have the operators and others not: both send the same messages.
 
     Args:
-        says: whether it tells why there are none, if a compiler fails.
+        says: whether to write the reason to the standard error if compiling or loading fails.
 
     Raises:
         OptionError: if ``TENSOROPT_NATIVE`` is neither 0 nor 1.
@@ -48,7 +48,7 @@ def batch_norm_operators(*, says: bool) -> Any:
         if says:
             sys.stderr.write(
                 "tensoropt: batch normalisation of a split batch runs on TensorFlow's kernels, "
-                "and is slower than with operators in C++, which could not be had. Got "
-                f"{error}\n{SWITCH}=0 chooses TensorFlow's without this note.\n"
+                "and is slower than with operators in C++, which cannot be loaded here. Got "
+                f"{error}\n{SWITCH}=0 chooses TensorFlow's kernels without this note.\n"
             )
         return None

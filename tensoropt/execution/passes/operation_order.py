@@ -1,4 +1,4 @@
-"""The order of operations of an emitted graph: that in which they were made, but for loops."""
+"""The order of operations of an emitted graph: the order of creation, except for loops."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["in_order_of_data"]
 
 
 def in_order_of_data(operations: Sequence[tf.Operation]) -> list[tf.Operation]:
-    """Operations so that each comes after those of them that it reads.
+    """Order operations so that each comes after the operations that it reads.
 
-    They are made in such an order, but a loop that is differentiated gets inputs that are made
-    later: these, and what they read, are moved before it.
+    Operations are created in this order, except for loops: when a loop is differentiated, it gets
+    inputs that are created after it. These, and the operations that they read, are moved before it.
     """
     left = dict.fromkeys(operations)
-    found: list[tf.Operation] = []
+    ordered: list[tf.Operation] = []
     for first in operations:
         waiting = [first]
         while waiting:
@@ -26,7 +26,7 @@ def in_order_of_data(operations: Sequence[tf.Operation]) -> list[tf.Operation]:
                 waiting.pop()
                 if operation in left:
                     del left[operation]
-                    found.append(operation)
+                    ordered.append(operation)
             else:
                 waiting += missing
-    return found
+    return ordered

@@ -1,10 +1,11 @@
 """Run all readers of a tensor before the operators that read the readers' outputs.
 
-The gradient that arrives at a layer is read twice: for the gradient of the layer's weights, and for
-that of its input, with which the layer before goes on. TensorFlow's executor follows the chain and
-leaves gradients of weights for later, so the arriving gradients of all layers stay in memory to the
-end: a U-Net's step took two thirds more memory. The order in which operators are made needs little
-memory. Only this much of it is kept: operators that read different tensors may run side by side.
+The gradient that arrives at a layer has two readers: they compute the gradient of the layer's
+weights, and that of its input, which the previous layer needs. TensorFlow's executor follows the
+chain of layers and runs the first kind of readers last, so the arriving gradients of all layers
+stay in memory to the end: a U-Net's step took two thirds more memory. In the order in which
+operators are created, they need little memory. This pass keeps that order among the readers of one
+tensor; operators that read different tensors may still run side by side.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ __all__ = ["keep_readers_in_order"]
 _STAY = {"ReadVariableOp"}.union(
     *(types_with(role=role) for role in ("variable", "placeholder", "constant"))
 )
-"""Types of operators whose outputs stay in memory in any case."""
+"""Types of operators whose outputs stay in memory during the whole step."""
 
 
 def keep_readers_in_order(operations: Sequence[tf.Operation], run: Iterable[tf.Operation]) -> None:
-    """Add control dependencies from a tensor's readers to readers of its other readers' outputs.
+    """Let the readers of a reader's outputs wait for the tensor's other readers.
 
-    They go to operations that were made later, so there are no circles.
+    Operations wait only for operations that were created earlier, so there are no circles.
 
     Args:
-        operations: of one program, in the order in which they were made, which respects their
-            dependencies.
+        operations: the operations of one program, in the order in which they were created, which
+            respects their dependencies.
         run: the operations to run; only the operations that they need are ordered.
     """
     position = {operation: number for number, operation in enumerate(operations)}
@@ -45,14 +46,14 @@ def keep_readers_in_order(operations: Sequence[tf.Operation], run: Iterable[tf.O
             readers = _readers(tensor, needed) if tensor.dtype.is_floating else []
             if len(readers) < 2:
                 continue
-            freed = {reader: _let_go(reader) for reader in readers}
+            freed = {reader: _freed_bytes(reader) for reader in readers}
             ready = {reader for reader in readers if _is_ready(reader, tensor, position)}
             for reader in readers:
                 held = sum(map(_bytes, reader.outputs))
-                worth = {r for r in readers if freed[r] >= held or r in ready} - {reader}
-                for after in {use for made in reader.outputs for use in _readers(made, needed)}:
-                    if after.outputs:  # an update has none
-                        before = {r for r in worth if position[r] < position[after]}
+                first = {r for r in readers if freed[r] >= held or r in ready} - {reader}
+                for after in {use for output in reader.outputs for use in _readers(output, needed)}:
+                    if after.outputs:  # Updates have no outputs.
+                        before = {r for r in first if position[r] < position[after]}
                         waits.setdefault(after, set()).update(before)
     for operation, before in waits.items():
         before.difference_update(_dependencies(operation))
@@ -61,7 +62,7 @@ def keep_readers_in_order(operations: Sequence[tf.Operation], run: Iterable[tf.O
 
 def _readers(tensor: tf.Tensor, needed: Collection[tf.Operation]) -> set[tf.Operation]:
     """The needed operations that read a tensor's memory, also through views."""
-    found = set()
+    readers = set()
     waiting = [tensor]
     while waiting:
         for use in waiting.pop().consumers():
@@ -70,24 +71,24 @@ def _readers(tensor: tf.Tensor, needed: Collection[tf.Operation]) -> set[tf.Oper
             if use.type in IN_LINE:
                 waiting += use.outputs
             else:
-                found.add(use)
-    return found
+                readers.add(use)
+    return readers
 
 
 def _is_ready(
     reader: tf.Operation, tensor: tf.Tensor, position: Mapping[tf.Operation, int]
 ) -> bool:
-    """Whether a reader waits only for a tensor, and its outputs are smaller than that.
+    """Whether a reader waits only for a tensor, and its outputs are smaller than the tensor.
 
     An example is the gradient of a bias: the sum of the arriving gradient over all but channels.
     """
-    made = position[tensor.op]
+    created = position[tensor.op]
     return sum(map(_bytes, reader.outputs)) < _bytes(tensor) and all(
-        each.type in _STAY or position.get(each, 0) <= made for each in _dependencies(reader)
+        each.type in _STAY or position.get(each, 0) <= created for each in _dependencies(reader)
     )
 
 
-def _let_go(reader: tf.Operation) -> float:
+def _freed_bytes(reader: tf.Operation) -> float:
     """The most bytes that are freed once an operator has run: its inputs, except variables."""
     return sum(_bytes(each) for each in reader.inputs if each.op.type not in _STAY)
 
@@ -101,15 +102,15 @@ def _bytes(tensor: tf.Tensor) -> float:
 def _needed(
     run: Iterable[tf.Operation], among: Collection[tf.Operation]
 ) -> Collection[tf.Operation]:
-    """The operations to run and all that they depend on."""
+    """The operations to run and all operations on which they depend."""
     waiting = [operation for operation in run if operation in among]
-    found = set(waiting)
+    needed = set(waiting)
     while waiting:
         for before in _dependencies(waiting.pop()):
-            if before in among and before not in found:
-                found.add(before)
+            if before in among and before not in needed:
+                needed.add(before)
                 waiting.append(before)
-    return found
+    return needed
 
 
 def _dependencies(operation: tf.Operation) -> list[tf.Operation]:

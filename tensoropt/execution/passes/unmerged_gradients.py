@@ -1,8 +1,8 @@
 """Keep a convolution's gradients by filter and by bias apart.
 
 TensorFlow's oneDNN pass merges operators of both gradients into `Conv2DBackpropFilterWithBias`,
-unless they wait for different operators. The merged kernel takes longer than the two: 54 ms and 46
-ms of a VGG16's step on one core. In graphs of scripts, Grappler keeps the pass from finding them.
+unless these wait for different operators. The merged kernel takes longer than both: 54 ms instead
+of 46 ms of a VGG16's step on one core. In graphs of scripts, Grappler hides them from the pass.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["keep_bias_gradients_apart"]
 
 
 def keep_bias_gradients_apart(operations: Iterable[tf.Operation]) -> None:
-    """Let gradients by filters wait for those by biases that were made before.
+    """Let the gradient by a filter wait for the gradient by the bias, if that was created before.
 
     Args:
-        operations: of one program, in the order in which they were made.
+        operations: the operations of one program, in the order in which they were created.
     """
     by_bias: dict[str, tf.Operation] = {}
     for operation in operations:

@@ -1,8 +1,8 @@
-"""Let updates of variables wait for the operators that still use the values to be replaced.
+"""Let updates of variables wait for the operators that still read the old values.
 
-A read of a resource variable gives its buffer. An update that finds the buffer in use copies the
-variable to a new one first. TensorFlow leaves the order open where the gradient of a weight is made
-before the gradient of its layer's input, which reads the weight.
+A read of a resource variable returns the variable's buffer. If an update finds the buffer in use,
+it first copies the variable to a new buffer. TensorFlow leaves the order open if the gradient of a
+weight is computed before the gradient of the layer's input, which reads the weight.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PIECE_OF_BUFFER = _SAME_BUFFER | types_with(piece_of_input=True)
 
 
 def is_assigned(value: tf.Tensor) -> bool:
-    """Whether a variable may take a value's buffer, or a piece of it, for its own."""
+    """Whether an assignment may make a value's buffer, or a piece of it, that of a variable."""
     waiting, seen = [value.op], {value.op}
     while waiting:
         for output in waiting.pop().outputs:
@@ -38,7 +38,7 @@ def let_updates_wait(operations: Sequence[tf.Operation], run: Iterable[tf.Operat
     """Add control dependencies from operators that read variables to updates of the variables.
 
     Args:
-        operations: of one program, in the order in which they were made.
+        operations: the operations of one program, in the order in which they were created.
         run: the operations to run; an update waits only for operations that they need.
     """
     updates = [operation for operation in operations if operation.type.startswith(_UPDATES)]
@@ -52,16 +52,16 @@ def let_updates_wait(operations: Sequence[tf.Operation], run: Iterable[tf.Operat
     needed = _needed(run, needs)
     of_update = {update: _uses(update) & needed for update in updates}
     bits = {use: 1 << number for number, use in enumerate(set().union(*of_update.values()))}
-    behind: dict[tf.Operation, int] = {}
+    awaited: dict[tf.Operation, int] = {}  # bits of the uses that an operation waits for
     for operation in operations:
-        found = bits.get(operation, 0)
+        bits_awaited = bits.get(operation, 0)
         for need in needs[operation]:
-            found |= behind.get(need, 0)
-        behind[operation] = found
+            bits_awaited |= awaited.get(need, 0)
+        awaited[operation] = bits_awaited
     for update, uses in of_update.items():
-        # An operation that was made before the update cannot need it.
+        # An operation that was created before the update cannot need the update.
         late = [each for each in uses if position[each] < position[update]]
-        late = [each for each in late if not bits[each] & behind[update]]
+        late = [each for each in late if not bits[each] & awaited[update]]
         update._add_control_inputs(sorted(late, key=position.__getitem__))
 
 
@@ -72,15 +72,15 @@ def _read(operation: tf.Operation) -> list[tf.Operation]:
 def _needed(
     operations: Iterable[tf.Operation], needs: dict[tf.Operation, list[tf.Operation]]
 ) -> set[tf.Operation]:
-    """Operations and all that they need."""
+    """Operations and all operations on which they depend."""
     waiting = [operation for operation in operations if operation in needs]
-    found = set(waiting)
+    needed = set(waiting)
     while waiting:
         for need in needs[waiting.pop()]:
-            if need not in found:
-                found.add(need)
+            if need not in needed:
+                needed.add(need)
                 waiting.append(need)
-    return found
+    return needed
 
 
 def _uses(update: tf.Operation) -> set[tf.Operation]:
@@ -88,13 +88,13 @@ def _uses(update: tf.Operation) -> set[tf.Operation]:
     handles = [each for each in update.inputs if each.dtype == tf.resource]
     waiting = [use for each in handles for use in each.consumers() if use.type == "ReadVariableOp"]
     seen = set(waiting)
-    found = set()
+    uses = set()
     while waiting:
         for output in waiting.pop().outputs:
             for use in output.consumers():
                 if use.type not in _SAME_BUFFER:
-                    found.add(use)
+                    uses.add(use)
                 elif use not in seen:
                     seen.add(use)
                     waiting.append(use)
-    return found
+    return uses

@@ -1,7 +1,7 @@
-"""Custom lowerings: operators whose kernel or gradient is not local to a split.
+"""Rules: custom lowerings of operators whose kernel or gradient is not local to a split.
 
-Everything else is emitted as the script's own operator at local shapes, and TensorFlow's
-registered gradient is right there. Here are the exceptions, each with its reason.
+All other operators are emitted as the script's own operators, at local shapes, and TensorFlow's
+registered gradients are right for them. Each rule says why its operator is an exception.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ RULES: dict[str, Rule] = {
     "sparse cross entropy": classes.sparse_cross_entropy,
     "transposed convolution": spatial.transposed_convolution,
 }
-"""By the name that the records of operator types have for a rule."""
+"""The rules by name. The record of an operator type has the name of its rule."""
 
 
 def check_any_size(operator: Operator, strategy: Strategy) -> None:
-    """See that a custom lowering holds for all sizes that only a run decides.
+    """Check that an operator's rule holds for all sizes that only a run decides.
 
     Raises:
-        SizeError: if it does not say so, or splits what is of such a size.
+        SizeError: if the rule needs known sizes, or the configuration splits an open extent.
     """
     derivation = strategy.derivations[operator.name]
     configuration = strategy.configurations[operator.name]
     shapes = (*derivation.input_shapes, *derivation.output_shapes)
     if operator.type in DRAWN or not any(-1 in shape for shape in shapes):
-        return  # what is drawn: see `random.draw_piece`
+        return  # `random.draw_piece` draws at any size.
     promised = _is_promised(derivation, configuration)
     if not promised and lookup(operator, strategy) is None:
         return
@@ -66,7 +66,7 @@ def check_any_size(operator: Operator, strategy: Strategy) -> None:
 
 
 def lookup(operator: Operator, strategy: Strategy) -> Rule | None:
-    """The rule for an operator under its configuration, None where it is emitted as it is.
+    """Return the rule for an operator under its configuration; None if it needs none.
 
     Raises:
         DescriptionError: if a description promises a split that has no rule.
@@ -78,23 +78,23 @@ def lookup(operator: Operator, strategy: Strategy) -> Rule | None:
 def rule_of(
     operator: Operator, derivation: Derivation, configuration: Configuration, mesh: Mesh
 ) -> Rule | None:
-    """The same for one operator by itself."""
+    """Return the rule for one operator, as `lookup` does."""
     promised = _is_promised(derivation, configuration)
-    known = operator_type(operator.type)
-    if promised and known.rows is not None:
+    record = operator_type(operator.type)
+    if promised and record.rows is not None:
         return None
-    if promised and known.rule is None:
+    if promised and record.rule is None:
         raise DescriptionError(
-            f"a split that is spelled out has a rule in tensoropt/execution/rules. Got "
-            f"{operator.type} under {configuration.describe(derivation, mesh)}."
+            "a description spells out only splits that have a rule in tensoropt/execution/rules. "
+            f"Got {operator.type} under {configuration.describe(derivation, mesh)}."
         )
     if promised or not gradient_is_local(derivation, configuration):
-        return None if known.rule is None else RULES[known.rule]
+        return None if record.rule is None else RULES[record.rule]
     return None
 
 
 def local_operands(world: World, operator: Operator, strategy: Strategy, inputs: Shards) -> Shards:
-    """The inputs with which an operator's own kernel does a rank's shard."""
+    """Return the inputs with which an operator's own kernel computes a rank's shard."""
     derivation = strategy.derivations[operator.name]
     configuration = strategy.configurations[operator.name]
     numbers = operator_type(operator.type).rows
@@ -104,7 +104,7 @@ def local_operands(world: World, operator: Operator, strategy: Strategy, inputs:
 
 
 def _is_promised(derivation: Derivation, configuration: Configuration) -> bool:
-    """Whether a split needs a custom lowering."""
+    """Whether a configuration splits an index that a description spells out, so needs a rule."""
     return any(
         axes and index.spelled_out
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)

@@ -1,16 +1,14 @@
 """Batch normalisation split over the batch or space, by global or local statistics.
 
-Global statistics are those of the whole batch.
+Global statistics are those of the whole batch. Each rank computes the statistics of its shard. One
+collective sends them to every rank, which combines them (Chan, Golub and LeVeque 1979) and
+normalises with the result. In the backward pass each rank computes its shares of two sums, which
+are the gradients by scale and by offset. Their totals over the ranks also determine the gradient by
+the images (Ioffe and Szegedy 2015, section 3). `batch_norm_kernels` has a rank's computations.
 
-Each rank takes the statistics of its share; one collective brings all shares' to every rank, which
-combines them (Chan, Golub and LeVeque 1979) and normalises with them. Backward each rank has its
-share of two sums, which are the gradients by scale and offset; added up over the ranks, they make
-the gradient by the images (Ioffe and Szegedy 2015, section 3). `batch_norm_kernels` has what a rank
-computes.
-
-Local statistics are those of a rank's shard: the kernel does it all, and its registered gradient.
-The statistics that the operator returns are averages over the ranks, of which each has its share: a
-partial sum, which is added up where something reads it (see `tensoropt.graph.batch_norm`).
+Local statistics are those of a rank's shard. TensorFlow's kernel and its registered gradient do all
+work. The operator returns averages over the ranks: each rank returns its share as a partial sum,
+which is added up when an operator reads it (`tensoropt.graph.batch_norm`).
 """
 
 from __future__ import annotations
@@ -44,11 +42,10 @@ def fused_batch_norm(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """FusedBatchNorm in training.
+    """Lower FusedBatchNorm in training.
 
-    The variance that it returns has Bessel's correction by the whole batch's count, as the
-    kernel's has; a local one by the shard's. No gradient passes the returned statistics: the
-    kernel's has none, either.
+    As in TensorFlow's kernel, the returned variance has Bessel's correction, by the count of the
+    whole batch (for local statistics, of the shard), and the returned statistics have no gradient.
     """
     channel = 1 if str(operator.attributes["data_format"]).startswith("NC") else -1
     of_channel = derivation.outputs[0][channel]
@@ -66,28 +63,28 @@ def fused_batch_norm(
     images, scales, offsets = inputs[:3]
     layer = _Layer(world, operator, axes, prod(shape) // shape[channel], channel)
     kernels = layer.kernels(images[0])
-    own = [kernels.statistics(tf.stop_gradient(x)) for x in images]
-    means, variances = layer.combined(own)
-    given = zip(images, scales, offsets, means, variances, strict=True)
-    ys = [kernels.normalised(*each) for each in given]
+    of_shards = [kernels.statistics(tf.stop_gradient(x)) for x in images]
+    means, variances = layer.combined(of_shards)
+    per_rank = zip(images, scales, offsets, means, variances, strict=True)
+    ys = [kernels.normalised(*operands) for operands in per_rank]
 
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
-        given = [*images, *scales, *offsets, *upstream]
-        made = layer.gradients(kernels, upstream, images, scales, means, variances)
+        operands = [*images, *scales, *offsets, *upstream]
+        gradients = layer.gradients(kernels, upstream, images, scales, means, variances)
 
         def second(*upstream_of_gradients: tf.Tensor) -> list[Any]:
-            return layer.second_gradients(given, upstream_of_gradients)
+            return layer.second_gradients(operands, upstream_of_gradients)
 
-        return differentiated_as(made, given, second)
+        return differentiated_as(gradients, operands, second)
 
     outputs = differentiated_as(ys, [*images, *scales, *offsets], gradient)
     return [outputs, *_returned(operator, inputs, means, variances, layer.count)]
 
 
 def _by_local_statistics(operator: Operator, inputs: Shards, pieces: int) -> Shards:
-    """Each rank's shard by its own statistics, which are returned divided by their number."""
+    """Normalise each rank's shard by its own statistics; return these divided by their number."""
     kernel = getattr(tf.raw_ops, operator.type)
-    made = [
+    results = [
         kernel(
             x=x,
             scale=scale,
@@ -100,20 +97,20 @@ def _by_local_statistics(operator: Operator, inputs: Shards, pieces: int) -> Sha
         )
         for x, scale, offset, mean, variance in zip(*inputs, strict=True)
     ]
-    ys, *statistics = ([of_rank[n] for of_rank in made] for n in range(len(operator.outputs)))
+    ys, *statistics = ([of_rank[n] for of_rank in results] for n in range(len(operator.outputs)))
     shares = [[value / pieces for value in values] for values in statistics[:4]]
     return [ys, *shares, *statistics[4:]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
-    """One normalisation that is split.
+    """A normalisation whose images are split over ranks.
 
     Attributes:
         world: the ranks emitted here.
-        operator: the script's.
-        axes: of the mesh, over which its statistics are combined.
-        count: of the whole batch's values in a channel.
+        operator: the script's operator.
+        axes: the mesh axes over which statistics are combined.
+        count: the number of values in a channel of the whole batch.
         channel: the dimension of the channels.
     """
 
@@ -125,7 +122,7 @@ class _Layer:
 
     @property
     def epsilon(self) -> float:
-        """Is added to variances."""
+        """The number that is added to variances."""
         return float(str(self.operator.attributes["epsilon"]))
 
     def kernels(self, x: tf.Tensor) -> Kernels:
@@ -139,14 +136,18 @@ class _Layer:
             says=self.world.is_first_of_machine,
         )
 
-    def combined(self, own: list[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Means and variances of the whole batch on every rank: the same bits, whatever kernels
-        ranks have, since what a script keeps of them is one value for all."""
+    def combined(self, of_ranks: list[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Return means and variances of the whole batch on every rank, from each shard's.
+
+        They have the same bits on all ranks, whatever kernels the ranks have, since variables that
+        store them must be equal on all ranks.
+        """
         source = Layout((self.axes, (), ()))
         step = ReshardStep("allgather", self.axes, source, Layout.replicated(3), from_dim=0)
         means, variances = [], []
-        for every in self.world.reshard(own, (step,), f"{self.operator.name}/statistics"):
-            of_shards, within = tf.unstack(every, axis=1)
+        label = f"{self.operator.name}/statistics"
+        for gathered in self.world.reshard(of_ranks, (step,), label):
+            of_shards, within = tf.unstack(gathered, axis=1)
             mean = tf.reduce_mean(of_shards, 0)
             between = tf.reduce_mean(tf.math.squared_difference(of_shards, mean), 0)
             means.append(mean)
@@ -162,56 +163,56 @@ class _Layer:
         means: Sequence[tf.Tensor],
         variances: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
-        """By the images, then each rank's share of those by scales, then of those by offsets."""
-        known = list(zip(images, scales, means, variances, strict=True))
-        own = [kernels.sums(dy, *each) for dy, each in zip(upstream, known, strict=True)]
+        """Return gradients by images, and ranks' shares of gradients by scales, then by offsets."""
+        operands = list(zip(images, scales, means, variances, strict=True))
+        shares = [kernels.sums(dy, *xs) for dy, xs in zip(upstream, operands, strict=True)]
         label = f"{self.operator.name}/gradient"
-        totals = allreduce(self.world, [sums for sums, _ in own], self.axes, "sum", label)
+        totals = allreduce(self.world, [sums for sums, _ in shares], self.axes, "sum", label)
         by_images = [
-            kernels.gradient(given, *each, total)
-            for (_, given), each, total in zip(own, known, totals, strict=True)
+            kernels.gradient(passed, *xs, total)
+            for (_, passed), xs, total in zip(shares, operands, totals, strict=True)
         ]
-        by_scales, by_offsets = zip(*(tf.unstack(sums) for sums, _ in own), strict=True)
+        by_scales, by_offsets = zip(*(tf.unstack(sums) for sums, _ in shares), strict=True)
         return [*by_images, *by_scales, *by_offsets]
 
     def second_gradients(
-        self, given: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor]
+        self, operands: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor]
     ) -> list[Any]:
-        """Gradients of `gradients`, by TensorFlow from the normalisation in plain operators.
+        """Differentiate `gradients`. TensorFlow does, from the normalisation in plain operators.
 
         Args:
-            given: images, scales, offsets and the gradients that arrived, on all ranks.
-            upstream: gradients by what `gradients` made of them.
+            operands: images, scales, offsets and the gradients that arrived, on all ranks.
+            upstream: the gradients by the results of `gradients`.
         """
-        again = [tf.identity(each) for each in given]
-        width = len(given) // 4
+        copies = [tf.identity(each) for each in operands]
+        width = len(operands) // 4
         images, scales, offsets, arrived = (
-            again[place * width : (place + 1) * width] for place in range(4)
+            copies[kind * width : (kind + 1) * width] for kind in range(4)
         )
         outputs = self._spelled_out(images, scales, offsets)
         sources = [*images, *scales, *offsets]
         first = unrecorded_gradients(outputs, sources, grad_ys=arrived)
-        return list(unrecorded_gradients(first, again, grad_ys=list(upstream)))
+        return list(unrecorded_gradients(first, copies, grad_ys=list(upstream)))
 
     def _spelled_out(
         self, images: list[tf.Tensor], scales: list[tf.Tensor], offsets: list[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """The normalisation, differentiable as often as one likes."""
+        """Normalise by plain operators, which can be differentiated any number of times."""
         means = self._averages(images, "mean")
         centred = [x - m for x, m in zip(images, means, strict=True)]
         variances = self._averages([tf.square(x) for x in centred], "variance")
-        found = []
+        ys = []
         for x, variance, scale, offset in zip(centred, variances, scales, offsets, strict=True):
-            wide = variance.shape
+            shape = variance.shape
             factor = tf.math.rsqrt(variance + self.epsilon)
-            found.append(x * (factor * tf.reshape(scale, wide)) + tf.reshape(offset, wide))
-        return found
+            ys.append(x * (factor * tf.reshape(scale, shape)) + tf.reshape(offset, shape))
+        return ys
 
     def _averages(self, shards: list[tf.Tensor], label: str) -> list[tf.Tensor]:
-        """Mean over everything but the channels, kept as dimensions of 1."""
+        """Average over all dimensions but the channels; they stay as dimensions of 1."""
         rank = len(shards[0].shape)
-        others = [d for d in range(rank) if d != self.channel % rank]
-        sums = [tf.reduce_sum(shard, others, keepdims=True) for shard in shards]
+        dims = [d for d in range(rank) if d != self.channel % rank]
+        sums = [tf.reduce_sum(shard, dims, keepdims=True) for shard in shards]
         name = f"{self.operator.name}/{label}"
         sums = total(self.world, sums, self.axes, name, gradient_is_partial=True)
         return [value / self.count for value in sums]
@@ -228,7 +229,7 @@ def _returned(
     variances: list[tf.Tensor],
     count: int,
 ) -> Shards:
-    """Running mean and variance, then what the kernel reserves for its own gradient."""
+    """Return running mean and variance, then the outputs that the kernel's gradient reads."""
     factor = _averaging_factor(operator)
     corrected = [v * (count / max(count - 1, 1)) for v in variances]
     running = [means, corrected]
@@ -237,6 +238,6 @@ def _returned(
             [(1 - factor) * old + factor * new for old, new in zip(olds, news, strict=True)]
             for olds, news in zip(inputs[3:5], running, strict=True)
         ]
-    found = [*running, means, variances]
+    outputs = [*running, means, variances]
     reserved = [[tf.zeros([0], v.dtype) for v in variances] for _ in operator.outputs[5:]]
-    return [*([tf.stop_gradient(v) for v in each] for each in found), *reserved]
+    return [*([tf.stop_gradient(v) for v in of_ranks] for of_ranks in outputs), *reserved]

@@ -1,6 +1,6 @@
 """A rank's part of a split batch normalisation: by operators in C++, or by TensorFlow's.
 
-Both compute the same, up to rounding. A rank uses either.
+Both compute the same results, up to rounding. Each rank may use either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Kernels(Protocol):
     """The kernels of one layer on one rank. Statistics are float32, variances are uncorrected."""
 
     def statistics(self, x: tf.Tensor) -> tf.Tensor:
-        """[1, 2, channels]: mean and variance of a shard. No gradient passes."""
+        """Return mean and variance of a shard, [1, 2, channels]. They have no gradient."""
 
     def normalised(
         self,
@@ -29,37 +29,40 @@ class Kernels(Protocol):
         mean: tf.Tensor,
         variance: tf.Tensor,
     ) -> tf.Tensor:
-        """A shard by mean and variance of all shards."""
+        """Normalise a shard by mean and variance of all shards."""
 
     def sums(
         self, dy: tf.Tensor, x: tf.Tensor, scale: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """[2, channels], a shard's gradients by scale and by offset; and what `gradient` takes."""
+        """Return a shard's gradients by scale and by offset, [2, channels], and ``passed``.
+
+        ``passed`` is an operand of `gradient`.
+        """
 
     def gradient(
         self,
-        given: tf.Tensor,
+        passed: tf.Tensor,
         x: tf.Tensor,
         scale: tf.Tensor,
         mean: tf.Tensor,
         variance: tf.Tensor,
         sums: tf.Tensor,
     ) -> tf.Tensor:
-        """By ``x``, from what `sums` has given and from all shards' sums."""
+        """Return the gradient by ``x``, from ``passed`` and the totals of all shards' `sums`."""
 
 
 def kernels_for(
     x: tf.Tensor, data_format: str, epsilon: float, count: int, pieces: int, *, says: bool
 ) -> Kernels:
-    """The kernels of a layer.
+    """Return the kernels of a layer.
 
     Args:
-        x: a shard of what is normalised.
-        data_format: of it, such as "NHWC".
-        epsilon: is added to variances.
-        count: of the whole batch's values in a channel.
-        pieces: number of shards.
-        says: whether this process tells why it has no operators in C++.
+        x: a shard of the images.
+        data_format: the format of the images, such as "NHWC".
+        epsilon: the number that is added to variances.
+        count: the number of values in a channel of the whole batch.
+        pieces: the number of shards.
+        says: whether to write to the standard error why there are no operators in C++.
     """
     if x.dtype == tf.float32 and data_format.endswith("C"):
         operators = batch_norm_operators(says=says)
@@ -70,7 +73,7 @@ def kernels_for(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Native:
-    """One pass over the shard for each; see ``batch_norm.cc``."""
+    """The operators in C++, each of which passes over the shard once; see ``batch_norm.cc``."""
 
     operators: Any
     epsilon: float
@@ -95,14 +98,14 @@ class _Native:
         self, dy: tf.Tensor, x: tf.Tensor, scale: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         del scale
-        made = self.operators.tensor_opt_batch_norm_sums(
+        sums = self.operators.tensor_opt_batch_norm_sums(
             dy=dy, x=x, mean=mean, variance=variance, epsilon=self.epsilon
         )
-        return made, dy
+        return sums, dy
 
     def gradient(
         self,
-        given: tf.Tensor,
+        passed: tf.Tensor,
         x: tf.Tensor,
         scale: tf.Tensor,
         mean: tf.Tensor,
@@ -110,7 +113,7 @@ class _Native:
         sums: tf.Tensor,
     ) -> tf.Tensor:
         return self.operators.tensor_opt_batch_norm_gradient(
-            dy=given,
+            dy=passed,
             x=x,
             scale=scale,
             mean=mean,
@@ -123,8 +126,11 @@ class _Native:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TensorFlow:
-    """The fused kernels: they normalise for the statistics' sake, and take statistics for
-    constants in the gradient, which a second normalisation corrects."""
+    """TensorFlow's fused kernels.
+
+    To compute statistics, they also normalise. Their gradient takes the statistics for constants;
+    a second normalisation corrects that.
+    """
 
     data_format: str
     epsilon: float
@@ -135,11 +141,11 @@ class _TensorFlow:
         count = self.count // self.pieces
         channel = 1 if self.data_format.startswith("NC") else -1
         unused = tf.ones([x.shape[channel]], tf.float32)
-        made = tf.raw_ops.FusedBatchNormV3(
+        outputs = tf.raw_ops.FusedBatchNormV3(
             x=x, scale=unused, offset=unused, mean=[], variance=[], **self._attributes
         )
-        variance = made.batch_variance * (max(count - 1, 1) / count)
-        return tf.stack([made.batch_mean, variance])[tf.newaxis]
+        variance = outputs.batch_variance * (max(count - 1, 1) / count)
+        return tf.stack([outputs.batch_mean, variance])[tf.newaxis]
 
     def normalised(
         self,
@@ -162,7 +168,7 @@ class _TensorFlow:
     def sums(
         self, dy: tf.Tensor, x: tf.Tensor, scale: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        made = tf.raw_ops.FusedBatchNormGradV3(
+        gradients = tf.raw_ops.FusedBatchNormGradV3(
             y_backprop=dy,
             x=x,
             scale=scale,
@@ -172,11 +178,12 @@ class _TensorFlow:
             is_training=False,
             **self._attributes,
         )
-        return tf.stack([made.scale_backprop, made.offset_backprop]), made.x_backprop
+        by_parameters = tf.stack([gradients.scale_backprop, gradients.offset_backprop])
+        return by_parameters, gradients.x_backprop
 
     def gradient(
         self,
-        given: tf.Tensor,
+        passed: tf.Tensor,
         x: tf.Tensor,
         scale: tf.Tensor,
         mean: tf.Tensor,
@@ -184,7 +191,7 @@ class _TensorFlow:
         sums: tf.Tensor,
     ) -> tf.Tensor:
         both = tf.math.rsqrt(variance + self.epsilon) * scale / -self.count * sums
-        return given + self.normalised(x, both[0], both[1], mean, variance)
+        return passed + self.normalised(x, both[0], both[1], mean, variance)
 
     @property
     def _attributes(self) -> dict[str, Any]:

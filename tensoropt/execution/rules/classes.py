@@ -1,7 +1,7 @@
-"""Softmax and cross entropies split over the classes: scores are never gathered.
+"""Rules of softmax and cross entropies that are split over classes. Scores are never gathered.
 
 Every rank has some classes of each row. The row's largest score and its sum of exponentials are
-reduced over the ranks; the rest is elementwise.
+reduced over the ranks; all other operations are elementwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ __all__ = ["cross_entropy", "log_softmax", "softmax", "sparse_cross_entropy"]
 
 
 def _along_rows(result: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]) -> Rule:
-    """The rule of a function of a score less its row's maximum, its exponential and their sum."""
+    """Return the rule of an operator that is elementwise after the reductions of rows.
+
+    Args:
+        result: computes the output from the scores less their row's maximum, the exponentials of
+            these, and the row's sum of exponentials.
+    """
 
     def rule(
         world: World,
@@ -50,7 +55,10 @@ def cross_entropy(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """Loss: sum over classes of label * (log(sum of exponentials) - score); and its gradient."""
+    """Lower SoftmaxCrossEntropyWithLogits, which returns the loss and its gradient.
+
+    The loss is the sum over classes of label * (log(sum of exponentials) - score).
+    """
     axes = axes_of(derivation, configuration, "c")
     features, labels = inputs
     return _cross_entropy(world, features, labels, axes, operator.name)
@@ -63,15 +71,16 @@ def sparse_cross_entropy(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """As `cross_entropy`; a rank marks the labels that fall into its own classes."""
+    """Lower the sparse cross entropy as `cross_entropy`, with ones for a rank's own classes."""
     axes = axes_of(derivation, configuration, "c")
     features, numbers = inputs
     labels = []
     for position, (shard, number) in enumerate(zip(features, numbers, strict=True)):
         classes = int(shard.shape[-1])
         first = world.mesh.piece(world.ranks[position], axes) * classes
-        own = number - tf.cast(first, number.dtype)
-        labels.append(tf.one_hot(own, classes, dtype=shard.dtype))  # no class of its own: zeros
+        local = number - tf.cast(first, number.dtype)
+        # A row whose class is on another rank becomes zeros.
+        labels.append(tf.one_hot(local, classes, dtype=shard.dtype))
     return _cross_entropy(world, features, labels, axes, operator.name)
 
 
@@ -85,7 +94,7 @@ def _cross_entropy(
     shifted, exponentials = _shifted(world, features, axes, label)
     sums = _row_sums(world, exponentials, axes, label, gradient_is_partial=False)
     losses = []
-    # Every rank computes the same loss: its gradient is replicated, and so are the sums'.
+    # Every rank computes the same loss. So the gradients of the loss and of sums are replicated.
     marked = [tf.reduce_sum(y * x, -1) for y, x in zip(labels, shifted, strict=True)]
     weights = [
         tf.reduce_sum(y + tf.zeros_like(x), -1) for y, x in zip(labels, shifted, strict=True)
@@ -103,7 +112,7 @@ def _cross_entropy(
 def _shifted(
     world: World, scores: list[tf.Tensor], axes: tuple[int, ...], label: str
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Scores less their row's maximum, and the exponentials of these."""
+    """Return the scores less their row's maximum, and the exponentials of these differences."""
     local = [tf.reduce_max(shard, -1, keepdims=True) for shard in scores]
     largest = allreduce(world, local, axes, "max", f"{label}/max")
     shifted = [shard - m for shard, m in zip(scores, largest, strict=True)]

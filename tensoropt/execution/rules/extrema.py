@@ -1,4 +1,4 @@
-"""Max, Min and Prod split along what they reduce: their kernels' gradients are not local."""
+"""Rules of Max, Min and Prod split along reduced dimensions: their gradients are not local."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _reduction_arguments(operator: Operator) -> dict[str, Any]:
 
 
 def extremum(reduce: Callable[..., tf.Tensor], reducer: str) -> Rule:
-    """Max and Min: their gradient shares the upstream among ties, which may lie on other ranks."""
+    """Return the rule of Max or Min. Tied elements, also on other ranks, share the gradient."""
 
     def rule(
         world: World,
@@ -71,7 +71,7 @@ def product(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """A local product's gradient lacks the factors of the other ranks."""
+    """Lower Prod: the gradient of a local product is multiplied by the products of other ranks."""
     axes = reduced_axes(derivation, configuration)
     arguments = _reduction_arguments(operator)
 
@@ -89,18 +89,18 @@ def product(
 def _products_of_others(
     world: World, products: list[tf.Tensor], axes: tuple[int, ...], label: str
 ) -> list[tf.Tensor]:
-    """On each rank the product of the group's other ranks' values (no division: zeros occur)."""
+    """Return on each rank the product of the other ranks' values. Zeros rule out a division."""
     stacked = [tf.expand_dims(product, 0) for product in products]
     rank = len(products[0].shape)
     source = Layout((axes, *((),) * rank))
     step = ReshardStep("allgather", axes, source, Layout.replicated(rank + 1), from_dim=0)
-    everyone = world.reshard(stacked, (step,), f"{label}/factors")
-    others = []
-    for position, values in enumerate(everyone):
-        own = world.mesh.piece(world.ranks[position], axes)
-        parts = [values[k] for k in range(world.mesh.pieces(axes)) if k != own]
-        others.append(functools.reduce(tf.multiply, parts))
-    return others
+    gathered = world.reshard(stacked, (step,), f"{label}/factors")
+    results = []
+    for position, values in enumerate(gathered):
+        piece = world.mesh.piece(world.ranks[position], axes)
+        factors = [values[k] for k in range(world.mesh.pieces(axes)) if k != piece]
+        results.append(functools.reduce(tf.multiply, factors))
+    return results
 
 
 def _as_list(tensors: Any) -> list[tf.Tensor]:

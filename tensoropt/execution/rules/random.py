@@ -1,8 +1,8 @@
-"""Random operators: each device draws its shard, with the values of one whole draw.
+"""Random operators: each device draws its shard, with the values of a draw of the whole tensor.
 
 A kernel fills the tensor group by group, in row-major order, and a group's counter follows from its
-number. The stateless kernels take a counter, so they start anywhere; the stateful ones draw what
-a stateless one does with ``key = [seed]`` and ``counter = [blocks drawn before, seed2]``.
+number. A stateless kernel takes a counter, so it can start at any group. A stateful operator draws
+the values of a stateless one with ``key = [seed]`` and ``counter = [blocks drawn before, seed2]``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tensoropt.tdl.ops.random import SEEDED, STATEFUL
 __all__ = ["Stream", "draw_piece", "draw_region", "stream_of"]
 
 _PHILOX = 1
-_REJECTING_BLOCKS = 64  # per element: a truncated normal rejects what falls outside
-_SMALL = 1 << 16  # elements that may be drawn at once and cut, rather than in many operators
+_REJECTING_BLOCKS = 64  # per element of a truncated normal, which rejects values outside its range
+_SMALL = 1 << 16  # elements that are drawn at once and cut; more are drawn by several operators
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,14 +49,14 @@ def stream_of(
     seeds: tuple[int, int] = (0, 0),
     drawn: tf.Tensor | None = None,
 ) -> Stream:
-    """The stream of a random operator on one device.
+    """Return the stream of a random operator on one device.
 
     Args:
         op_type: one of `tensoropt.tdl.ops.random.DRAWN`.
-        dtype: of its output.
-        inputs: of the operator, the shape first.
-        seeds: of a stateful operator.
-        drawn: number of blocks that a stateful operator has drawn before.
+        dtype: the dtype of the operator's output.
+        inputs: the operator's inputs; the shape is the first.
+        seeds: the seeds of a stateful operator.
+        drawn: the number of blocks that a stateful operator has drawn before.
     """
     bounds: Sequence[tf.Tensor] = ()
     algorithm: tf.Tensor | int = _PHILOX
@@ -86,15 +86,15 @@ def stream_of(
 
 
 def draw_whole(stream: Stream, shape: Sequence[int] | tf.Tensor) -> tf.Tensor:
-    """The whole tensor."""
+    """Draw the whole tensor."""
     return stream.kernel(shape, stream.counter)
 
 
 def draw_region(stream: Stream, shape: Sequence[int], region: Sequence[slice]) -> tf.Tensor:
-    """One region of the tensor of that shape.
+    """Draw a region of a tensor of some shape.
 
-    A contiguous region is drawn as it is. For other regions whole rows are drawn, a block of them
-    at a time, and cut. A block has at most as many elements as the region, or `_SMALL`.
+    A contiguous region is drawn as it is. For other regions, blocks of whole rows are drawn one
+    after the other, and cut. A block has at most as many elements as the region, or `_SMALL`.
     """
     starts = [part.start for part in region]
     sizes = [part.stop - part.start for part in region]
@@ -108,9 +108,9 @@ def draw_region(stream: Stream, shape: Sequence[int], region: Sequence[slice]) -
 def draw_piece(
     stream: Stream, shape: tf.Tensor, layout: Layout, mesh: Mesh, rank: int
 ) -> tf.Tensor:
-    """A device's piece of a tensor whose shape is known only in a run.
+    """Draw a device's piece of a tensor whose shape is known only in a run.
 
-    A contiguous piece is drawn as it is, another one is cut from the whole tensor.
+    A contiguous piece is drawn as it is; other pieces are cut from the whole tensor.
     """
     pieces = [mesh.pieces(axes) for axes in layout.dims]
     if all(count == 1 for count in pieces):
@@ -128,7 +128,7 @@ def draw_piece(
 
 
 class _Cutter:
-    """Draws regions block by block, each after the one before it, so that no two exist at once."""
+    """Draws regions block by block. Each block waits for the previous one, to save memory."""
 
     def __init__(self, stream: Stream, most: int) -> None:
         self._stream = stream
@@ -138,12 +138,12 @@ class _Cutter:
     def region(
         self, shape: Sequence[int], starts: Sequence[int], sizes: Sequence[int], first: int
     ) -> tf.Tensor:
-        """A region of the tensor of that shape whose elements start at number ``first``."""
+        """Draw a region of a tensor whose elements have numbers from ``first`` on."""
         row = prod(shape[1:])
         if list(sizes[1:]) == list(shape[1:]):
             flat = self._run(first + starts[0] * row, sizes[0] * row)
             return tf.reshape(flat, sizes)
-        if row > self._most:  # then there are fewer rows than devices
+        if row > self._most:  # There are fewer rows than devices.
             rows = [
                 self.region(shape[1:], starts[1:], sizes[1:], first + (starts[0] + n) * row)
                 for n in range(sizes[0])
@@ -161,7 +161,7 @@ class _Cutter:
         return tf.concat(blocks, 0) if len(blocks) > 1 else blocks[0]
 
     def _run(self, first: int, count: int) -> tf.Tensor:
-        """``count`` elements from number ``first`` on."""
+        """Draw ``count`` elements from number ``first`` on."""
         stream = self._stream
         group, offset = divmod(first, stream.group)
         flat = stream.kernel([count + offset], _advanced(stream.counter, group * stream.blocks))
@@ -169,7 +169,7 @@ class _Cutter:
 
 
 def _advanced(counter: tf.Tensor, blocks: int | tf.Tensor) -> tf.Tensor:
-    """The counter so many blocks on, carrying from its low number into the high one."""
+    """Advance a counter by some blocks, with a carry from its low number to its high one."""
     if isinstance(blocks, int) and not blocks:
         return counter
     more = tf.constant(np.uint64(blocks)) if isinstance(blocks, int) else tf.cast(blocks, tf.uint64)

@@ -1,7 +1,7 @@
-"""Tables split by rows: each rank looks up, and updates, the rows that it stores.
+"""Rules of tables split by rows: each rank looks up, and updates, the rows that it stores.
 
-A row number outside the whole table stays one on every rank, so that the kernel's own check finds
-it: nothing is looked up as zeros that one device would refuse.
+A row number outside the whole table stays outside on every rank, so that the kernel's own check
+finds it. One device would refuse it, so no rank may look it up as zeros.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def gather(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """Rows that a rank has, zeros for those of others: a partial sum over the ranks.
+    """Look up the rows that a rank stores, and zeros for other rows: a partial sum over the ranks.
 
-    The table may come as a variable's handle, which no copy of it is read through.
+    The table may be a variable's handle. Then its rows are looked up without a copy of the table.
     """
     if -1 in derivation.input_shapes[0]:
         raise SizeError(f"{operator.name!r} looks up rows of a table whose size is open.")
@@ -43,28 +43,28 @@ def gather(
     )
     axis, batch_dims = _axis_and_batch(operator)
     rows = derivation.input_shapes[0][axis]
-    found = []
+    results = []
     for rank, table, number in zip(world.ranks, tables, numbers, strict=True):
-        own, mine = rows_of_own(number, world.mesh, rank, axes, rows)
+        local, is_local = rows_of_own(number, world.mesh, rank, axes, rows)
         outside = tf.logical_or(number < 0, number >= rows)
-        place = tf.where(mine, own, tf.where(outside, number, tf.zeros_like(own)))
+        place = tf.where(is_local, local, tf.where(outside, number, tf.zeros_like(local)))
 
         def look_up(
             table: tf.Tensor,
             place: tf.Tensor = place if axes else number,
-            mine: tf.Tensor | None = mine if axes else None,
+            is_local: tf.Tensor | None = is_local if axes else None,
         ) -> tf.Tensor:
             shard = _local(operator, table, place, axis, batch_dims, shape)
-            if mine is None:
+            if is_local is None:
                 return shard
-            return tf.where(_mask(mine, axis, batch_dims, len(shape)), shard, 0)
+            return tf.where(_mask(is_local, axis, batch_dims, len(shape)), shard, 0)
 
         if looks_up_rows(operator, 0):
             whole = (rows, *shape[1:])
-            found.append(tf.custom_gradient(_with_slices(look_up, number, whole))(table))
+            results.append(tf.custom_gradient(_with_slices(look_up, number, whole))(table))
         else:
-            found.append(look_up(table))
-    return [found]
+            results.append(look_up(table))
+    return [results]
 
 
 def _axis_and_batch(operator: Operator) -> tuple[int, int]:
@@ -96,17 +96,21 @@ def _local(
     return shard
 
 
-def _mask(mine: tf.Tensor, axis: int, batch_dims: int, rank: int) -> tf.Tensor:
-    """Shaped as the output: the numbers' own dimensions in place of the table's axis."""
-    shape = tf.shape(mine)
+def _mask(is_local: tf.Tensor, axis: int, batch_dims: int, rank: int) -> tf.Tensor:
+    """Reshape a mask of row numbers to fit the output of a lookup.
+
+    In the output, the dimensions of row numbers are in the place of the table's axis.
+    """
+    shape = tf.shape(is_local)
     between, after = [1] * (axis - batch_dims), [1] * (rank - axis - 1)
-    return tf.reshape(mine, tf.concat([shape[:batch_dims], between, shape[batch_dims:], after], 0))
+    extents = tf.concat([shape[:batch_dims], between, shape[batch_dims:], after], 0)
+    return tf.reshape(is_local, extents)
 
 
 def _with_slices(
     look_up: Callable[[tf.Tensor], tf.Tensor], numbers: tf.Tensor, whole: tuple[int, ...]
 ) -> Callable[[tf.Tensor], Any]:
-    """A lookup whose gradient has all rows under their numbers in the whole table."""
+    """Return a lookup whose gradient is slices with row numbers of the whole table."""
 
     def function(table: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> tf.IndexedSlices:
@@ -122,14 +126,14 @@ def _with_slices(
 
 
 def own_slices(slices: int, numbers: int) -> Callable[..., Shards]:
-    """For an update of rows: the operands with which the kernel updates a rank's own.
+    """Return a function that selects the operands of an update of rows for a rank's own rows.
 
-    The kernel then runs as on one device, on a shard of the variable: it touches the rows that
-    the script's would touch.
+    With them the kernel runs as on one device, on a shard of the variable: it changes the rows that
+    the script's operator would change.
 
     Args:
-        slices: number of the input that has the slices.
-        numbers: and of the one that has their row numbers.
+        slices: the number of the input that has the slices.
+        numbers: the number of the input that has their row numbers.
     """
 
     def operands(
@@ -142,21 +146,21 @@ def own_slices(slices: int, numbers: int) -> Callable[..., Shards]:
         del operator
         axes = axes_of(derivation, configuration, "row")
         rows = derivation.input_shapes[0][0]
-        given = [list(shards) for shards in inputs]
+        selected = [list(shards) for shards in inputs]
         for position, rank in enumerate(world.ranks):
             number = inputs[numbers][position]
-            own, mine = rows_of_own(number, world.mesh, rank, axes, rows)
+            local, is_local = rows_of_own(number, world.mesh, rank, axes, rows)
             outside = tf.logical_or(number < 0, number >= rows)
-            kept = tf.logical_or(mine, outside)
-            places = tf.where(outside, number, own)
+            kept = tf.logical_or(is_local, outside)
+            places = tf.where(outside, number, local)
             if number.shape.rank == 0:
                 places, kept = places[tf.newaxis], kept[tf.newaxis]
-            given[numbers][position] = tf.boolean_mask(places, kept)
-            if len(derivation.input_shapes[slices]):  # one number goes to every row as it is
+            selected[numbers][position] = tf.boolean_mask(places, kept)
+            if len(derivation.input_shapes[slices]):  # A scalar is the same for every row.
                 rows_given = inputs[slices][position]
                 if number.shape.rank == 0:
                     rows_given = rows_given[tf.newaxis]
-                given[slices][position] = tf.boolean_mask(rows_given, kept)
-        return given
+                selected[slices][position] = tf.boolean_mask(rows_given, kept)
+        return selected
 
     return operands

@@ -1,9 +1,10 @@
-"""Convolutions and pooling split over space: halos are exchanged, then the kernel runs unpadded.
+"""Rules of convolutions and pooling split over space: exchange halos, then run without padding.
 
-A window that lies over the end of a device's shard reads its neighbours'. So each split dimension
-is exchanged, one after the other (then the corners come along), and the other dimensions are
-padded as the operator asks; the kernel finds all that its windows read and pads nothing itself.
-The gradient goes back the same way: a halo's is added to its owner's.
+A window that crosses the end of a device's shard reads the neighbours' shards. Therefore ranks
+exchange halos along each split dimension, one dimension after the other (so corners are exchanged,
+too). The other dimensions are padded as the operator asks. Then the kernel has all elements that
+its windows read, and runs without padding. Backward, the gradient of a halo is sent to the rank
+that owns it, and added there.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _windows_of(
     label: str,
     fill: float = 0,
 ) -> list[tf.Tensor]:
-    """The elements that the windows of each rank's part of the output read, with padding."""
+    """Return the elements, with padding, that the windows of each rank's outputs read."""
     for dimension in dimensions:
         if not _axes(dimension, configuration):
             dim, before = dimension.dim, dimension.before
@@ -66,7 +67,7 @@ def _exchanges(
     transposed: bool,
     fill: float = 0,
 ) -> list[Exchange]:
-    """The exchanges after which each rank has all that its windows read, by split dimension."""
+    """The exchanges, one per split dimension, that bring each rank the inputs of its windows."""
     split = [(d, _axes(d, configuration)) for d in dimensions]
     steps = [d.exchange(mesh, axes, transposed, fill) for d, axes in split if axes]
     return [step for step in steps if step is not None]
@@ -75,7 +76,7 @@ def _exchanges(
 def _exchanged(
     world: World, shards: list[tf.Tensor], steps: list[Exchange], label: str
 ) -> list[tf.Tensor]:
-    """The exchanges one after another; a gradient comes back through them as shares."""
+    """Exchange halos step by step. Backward, the adjoint steps add up shares of the gradient."""
     if not steps:
         return shards
     if not shards[0].dtype.is_floating:
@@ -93,7 +94,10 @@ def convolution(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """Conv2D, Conv3D and DepthwiseConv2dNative, padded with zeros; Dilation2D, a maximum."""
+    """Lower Conv2D, Conv3D, DepthwiseConv2dNative and Dilation2D.
+
+    Padding is zero; for Dilation2D, which computes a maximum, it is the lowest value.
+    """
     dimensions = windowed_dimensions(operator, derivation)
     fill = _lowest(inputs[0][0].dtype) if operator.type == "Dilation2D" else 0
     data = _windows_of(world, inputs[0], dimensions, configuration, operator.name, fill)
@@ -117,7 +121,7 @@ def _pool(fill_of: Callable[[tf.DType], float]) -> Rule:
 
 
 def _lowest(dtype: tf.DType) -> float:
-    """The least value of a dtype, which padding for a maximum takes."""
+    """The least value of a dtype: the padding for a maximum."""
     return float("-inf") if dtype.is_floating else int(dtype.min)
 
 
@@ -132,7 +136,7 @@ def average_pool(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """AvgPool and AvgPool3D: a mean is of the elements inside the whole, padding is none."""
+    """Lower AvgPool and AvgPool3D. Means are taken over elements of the tensor, without padding."""
     dimensions = windowed_dimensions(operator, derivation)
     (averages,) = _sum_pool(world, operator, derivation, configuration, inputs)
     scaled = []
@@ -149,10 +153,10 @@ def average_pool(
 def _of_real_elements(
     dimension: WindowedDimension, axes: tuple[int, ...], mesh: Mesh, rank: int, ndim: int
 ) -> Any:
-    """Per window on a rank, its span over how much of it lies inside the whole."""
+    """For each window on a rank, its span divided by the extent of it that is not padding."""
     count = dimension.small // mesh.pieces(axes)
-    own = mesh.piece(rank, axes) * count + np.arange(count)
-    first = own * dimension.stride - dimension.before
+    windows = mesh.piece(rank, axes) * count + np.arange(count)
+    first = windows * dimension.stride - dimension.before
     inside = np.minimum(first + dimension.span, dimension.large) - np.maximum(first, 0)
     shape = [count if d == dimension.dim else 1 for d in range(ndim)]
     return (dimension.span / inside).reshape(shape)
@@ -165,26 +169,27 @@ def transposed_convolution(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """Conv2DBackpropInput and its like, as a script's own operators.
+    """Lower Conv2DBackpropInput and similar operators of a script.
 
-    Here the small tensor is read, in windows of the numbers of windows that lie over a shard of
-    the large one. The kernel makes all that they write, of which a shard is cut out.
+    They read the small tensor, and their windows write to the large one. A rank gets the elements
+    of all windows that write to its shard. The kernel computes the outputs of these windows, from
+    which the shard is cut.
     """
     dimensions = windowed_dimensions(operator, derivation)
     steps = _exchanges(world.mesh, dimensions, configuration, True)
     gradients = _exchanged(world, inputs[2], steps, operator.name)
-    made = []
+    shards = []
     for position, rank in enumerate(world.ranks):
-        given, filters = gradients[position], inputs[1][position]
+        small, filters = gradients[position], inputs[1][position]
         local = list(derivation.output_shapes[0])
-        read = given.shape.as_list()
+        read = small.shape.as_list()
         local[0] = read[0]
         local[channel_dim(operator, len(local))] = filters.shape.as_list()[-2]
         for dimension in dimensions:
             local[dimension.dim] = dimension.reach(read[dimension.dim])
-        whole = _run(operator, tf.constant(local, inputs[0][0].dtype), filters, given)
-        made.append(_cut(whole, dimensions, configuration, world.mesh, rank))
-    return [made]
+        whole = _run(operator, tf.constant(local, inputs[0][0].dtype), filters, small)
+        shards.append(_cut(whole, dimensions, configuration, world.mesh, rank))
+    return [shards]
 
 
 def _cut(
@@ -194,29 +199,29 @@ def _cut(
     mesh: Mesh,
     rank: int,
 ) -> tf.Tensor:
-    """A rank's shard of what its windows write; what none of them writes is zero.
+    """Cut a rank's shard from the outputs of its windows; elements that no window writes are zero.
 
-    All dimensions at once: their gradients, each as large as what windows write, are there at the
-    same time.
+    One slice cuts all dimensions. If each had its own, the gradients of all slices, each as large
+    as the outputs of the windows, would be in memory at the same time.
     """
     shape = whole.shape.as_list()
     begin, size, paddings = [0] * len(shape), list(shape), [[0, 0] for _ in shape]
     for dimension in dimensions:
         axes = _axes(dimension, configuration)
-        dim, place, shards = dimension.dim, mesh.piece(rank, axes), mesh.pieces(axes)
+        dim, piece, shards = dimension.dim, mesh.piece(rank, axes), mesh.pieces(axes)
         extent = dimension.large // shards
-        first = dimension.written(shards)[0][place] if axes else 0
-        lead = place * extent - (first * dimension.stride - dimension.before)
+        first = dimension.written(shards)[0][piece] if axes else 0
+        lead = piece * extent - (first * dimension.stride - dimension.before)
         begin[dim] = min(max(lead, 0), shape[dim])
         size[dim] = max(0, min(lead + extent, shape[dim])) - begin[dim]
         before = max(0, -lead)
         paddings[dim] = [before, extent - before - size[dim]]
-    found = whole if size == shape else tf.slice(whole, begin, size)
-    return tf.pad(found, paddings) if any(map(any, paddings)) else found
+    shard = whole if size == shape else tf.slice(whole, begin, size)
+    return tf.pad(shard, paddings) if any(map(any, paddings)) else shard
 
 
 def _run(operator: Operator, *inputs: tf.Tensor) -> tf.Tensor:
-    """The operator's kernel, without padding."""
+    """Emit the operator's kernel, without padding."""
     attributes: dict[str, Any] = {
         name: _plain(operator.attributes[name]) for name in _KEPT if name in operator.attributes
     }

@@ -1,4 +1,4 @@
-"""Collectives inside an operator, and what every rule is given."""
+"""The signature of rules, and the collectives inside of operators."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tensoropt.tdl import Derivation
 __all__ = ["Rule", "Shards", "allreduce", "axes_of", "reduced_axes", "total"]
 
 Shards = list[list[tf.Tensor]]
-"""Per input or output, its shard on every rank of the world."""
+"""For each input or output, its shard on every rank of the world."""
 
 Rule = Callable[[World, Operator, Derivation, Configuration, Shards], Shards]
 
 
 def reduced_axes(derivation: Derivation, configuration: Configuration) -> tuple[int, ...]:
-    """The axes that split a reduction index."""
+    """The mesh axes that split a reduced index."""
     return tuple(
         axis
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
@@ -33,14 +33,14 @@ def reduced_axes(derivation: Derivation, configuration: Configuration) -> tuple[
 
 
 def axes_of(derivation: Derivation, configuration: Configuration, name: str) -> tuple[int, ...]:
-    """The axes that split the index of that name."""
+    """The mesh axes that split the index of a name."""
     return configuration.splits[derivation.index(name)]
 
 
 def allreduce(
     world: World, shards: Sequence[tf.Tensor], axes: tuple[int, ...], reducer: str, label: str
 ) -> list[tf.Tensor]:
-    """The reduction over ``axes``, on every rank; no gradient passes."""
+    """Reduce shards over ``axes``, on every rank, without a gradient."""
     return world.reshard(
         [tf.stop_gradient(p) for p in shards], (_step(shards, axes, reducer),), label
     )
@@ -54,15 +54,15 @@ def total(
     *,
     gradient_is_partial: bool,
 ) -> list[tf.Tensor]:
-    """The sum over ``axes``, on every rank, differentiable.
+    """Sum shards over ``axes``, on every rank, with a gradient.
 
     Args:
         world: the ranks emitted here.
-        shards: each rank's summand.
-        axes: over which to sum.
+        shards: each rank's term of the sum.
+        axes: the mesh axes over which to sum.
         label: names the operations.
-        gradient_is_partial: whether what uses the sum is split over these axes, so that each rank
-            has its share of the gradient; otherwise all compute the same and each has it whole.
+        gradient_is_partial: whether operators that read the sum are split over these axes, so that
+            each rank has a share of the gradient. Otherwise each rank has the whole gradient.
     """
     step = _step(shards, axes, "sum")
     backward = (step,) if gradient_is_partial else ()

@@ -61,5 +61,5 @@ def test_gradients_of_rows_are_added_where_they_belong() -> None:
 
 
 def test_what_cannot_be_computed_again_is_an_error() -> None:
-    with pytest.raises(GraphError, match="RandomUniform; make that before the function"):
+    with pytest.raises(GraphError, match="RandomUniform; compute that before the function"):
         _trained_with_first_options(_script(some))
