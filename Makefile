@@ -9,7 +9,7 @@ HOROVOD_STAMP := $(VENV)/.horovod
 # pip would compile every file of every package; Python compiles those that are imported, which are few.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
 COMPILE_KERNELS = $(BIN)/python -m tensoropt.planner.kernels
-TYPED := tensoropt collectives examples benchmarks reproduction tools tests/oracles
+TYPED := tensoropt collectives examples benchmarks reproduction tools tests/machines tests/oracles
 PYTEST := $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 900
 
 # Horovod 0.28.1, the newest, compiles with TensorFlow 2.18 at most.
