@@ -11,6 +11,7 @@ import numpy as np
 
 from collectives.buffers import Array, dimension
 from collectives.errors import GroupError
+from collectives.facts import JobFacts, RankFacts, usable_cores
 from collectives.operations import messages
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
@@ -24,7 +25,7 @@ from collectives.transport.in_process import InProcessTransport
 from collectives.transport.launch import detect
 from collectives.windows import MemberWindows
 
-__all__ = ["Group", "world"]
+__all__ = ["Group", "job_facts", "world"]
 
 
 class Group:
@@ -240,6 +241,7 @@ class Group:
 
 
 _world: Group | None = None
+_facts: JobFacts | None = None
 _world_lock = threading.Lock()
 
 
@@ -254,7 +256,7 @@ def world() -> Group:
     Raises:
         TransportError: if MPI is needed and cannot be used.
     """
-    global _world
+    global _world, _facts
     with _world_lock:
         if _world is None:
             launch = detect()
@@ -264,4 +266,19 @@ def world() -> Group:
                 from collectives.transport.mpi import connect
 
                 _world = Group(connect(launch))
+            everyone = _world.allgather_object(usable_cores())
+            _facts = JobFacts(
+                tuple(
+                    RankFacts(host, frozenset(cores))
+                    for host, cores in zip(_world.hosts, everyone, strict=True)
+                )
+            )
         return _world
+
+
+def job_facts() -> JobFacts:
+    """Return the facts of all processes of the job, which they exchange when `world` makes their
+    group."""
+    world()
+    assert _facts is not None, "`world` sets the facts with the group"
+    return _facts

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.buffers import Array
-from collectives.group import Group
-from collectives.native.transport import core_share
+from collectives.group import Group, job_facts
 
 __all__ = ["Timing", "clocked", "shared_seconds", "timing"]
 
@@ -61,7 +60,8 @@ def shared_seconds(worked: npt.ArrayLike, everyone: Group) -> npt.NDArray[np.flo
         For each collective the mean over ranks of its processor seconds, divided by the number of
         cores that a rank has, or by one where a rank has more.
     """
-    own = np.asarray(worked, np.float64) / min(1.0, core_share())
+    cores = float(job_facts().core_share(everyone.ranks[everyone.rank]))
+    own = np.asarray(worked, np.float64) / min(1.0, cores)
     mean: npt.NDArray[np.float64] = everyone.allreduce(own, "sum") / everyone.size
     return mean
 

@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from collectives.errors import NativeError
-from collectives.group import Group
+from collectives.group import Group, job_facts
 from collectives.native.build import library, operators
-from collectives.native.transport import SWITCH, core_share, spin_seconds
+from collectives.native.transport import SWITCH, spin_seconds
 from collectives.native.window import BYPASS_BELOW, shared_rooms
 from collectives.watchdog import Wait, watchdog
 
@@ -49,12 +49,12 @@ class Mail:
         self._places = {rank: place for place, rank in enumerate(local)}
         self._made: list[Wait] = []
         self._memory = memory  # for as long as the process may use it
-        self.overlaps = core_share() >= 2  # as of `NativeTransport`
+        self.overlaps = job_facts().overlaps
         self._room = min(group.allgather_object(room))
         self._mail = self._library.collectives_mail_open(
             ctypes.addressof(ctypes.c_char.from_buffer(memory)),
             *(group.local_rank(), len(local), room, file),
-            *(spin_seconds(), BYPASS_BELOW),
+            *(spin_seconds(group), BYPASS_BELOW),
         )
         watchdog().add(self._running)
 

@@ -357,12 +357,14 @@ extern "C" {
 
 // Makes a window in zeroed memory that all ranks have mapped; returns its number. `processes` has the
 // processes of the `ranks` ranks if they may read each other's memory, otherwise `ranks` is 0. Ranks
-// read at least `least_read` bytes that way.
+// read at least `least_read` bytes that way. All ranks pass the same values, except for `rank`,
+// `spin_seconds` and `bypass_below`.
 int collectives_open(char* base, int rank, int64_t chunk_bytes, double spin_seconds,
-                     const int* processes, int ranks, int64_t least_read, double bypass_below) {
+                     bool shares_cores, const int* processes, int ranks, int64_t least_read,
+                     double bypass_below) {
   return collectives::Communication::Get().Add(std::make_unique<collectives::Window>(
-      base, rank, chunk_bytes, spin_seconds, std::vector<pid_t>(processes, processes + ranks),
-      least_read, bypass_below));
+      base, rank, chunk_bytes, spin_seconds, shares_cores,
+      std::vector<pid_t>(processes, processes + ranks), least_read, bypass_below));
 }
 
 // Allows ranks with the same parent process to read this process's memory, which Linux's Yama

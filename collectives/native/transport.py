@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from collectives.buffers import dimension
 from collectives.errors import CollectiveError, NativeError, TransportError
-from collectives.group import Group, world
+from collectives.group import Group, job_facts
 from collectives.native.build import library, operators
 from collectives.native.window import BYPASS_BELOW, shared_memory
 from collectives.operations.calls import Watch
@@ -28,10 +28,9 @@ from collectives.operations.kinds.exchange import Exchange, ExchangeSum
 from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective
 from collectives.reduction import wire
-from collectives.transport.launch import available_cores
 from collectives.watchdog import Wait, watchdog
 
-__all__ = ["SWITCH", "NativeTransport", "core_share", "knows", "native_transport", "spin_seconds"]
+__all__ = ["SWITCH", "NativeTransport", "knows", "native_transport", "spin_seconds"]
 
 SWITCH = "COLLECTIVES_NATIVE"
 """Environment variable: 0 for collectives in Python; 1 or unset for collectives in C++ where they
@@ -85,14 +84,14 @@ class NativeTransport:
         self._made: list[tuple[Watch, str, tuple[int, ...]]] = []  # with record and ranks
         self._memory = memory  # for as long as the process may use it
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        # A rank with one core computes no faster beside a collective, and would have more tensors
-        # at once than planned.
-        self.overlaps = core_share() >= 2
+        facts = job_facts()
+        self.overlaps = facts.overlaps
         self._window = self._library.collectives_open(
             base,
             group.local_rank(),
             chunk_bytes,
-            spin_seconds(),
+            spin_seconds(group),
+            facts.shares_cores(local),
             (ctypes.c_int * len(processes))(*processes),
             len(processes),
             LEAST_READ,
@@ -213,14 +212,9 @@ class NativeTransport:
         self._made[call][0].after(started, ended, worked)
 
 
-def core_share() -> float:
-    """Cores of this machine for each rank of the job on it, be they in one group or in several."""
-    return available_cores() / world().local_size()
-
-
-def spin_seconds() -> float:
-    """So long a rank that waits stays awake."""
-    return _SPIN_SECONDS if core_share() >= 1 else 0.0
+def spin_seconds(group: Group) -> float:
+    """Return the time for which this rank of a group spins before it sleeps."""
+    return _SPIN_SECONDS if job_facts().has_core(group.ranks[group.rank]) else 0.0
 
 
 def knows(collective: Collective, dtype: tf.DType) -> bool:
@@ -375,7 +369,7 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
         ctypes.c_void_p,
         ctypes.c_int,
         ctypes.c_int64,
-        ctypes.c_double,
+        *(ctypes.c_double, ctypes.c_bool),
         *(ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int64, ctypes.c_double),
     ]
     found.collectives_reads.argtypes = [

@@ -122,22 +122,25 @@ struct Group {
 class Window {
  public:
   // `processes` has the processes of all ranks if they may read each other's memory, otherwise it is
-  // empty. Ranks read at least `least_read` bytes that way. Writes into chunks bypass the caches while
-  // they are slower than `bypass_below` bytes a second.
-  Window(char* base, int rank, int64_t chunk_bytes, double spin_seconds,
+  // empty. Ranks read at least `least_read` bytes that way. `shares_cores` says whether one of the
+  // ranks has less than a core. Ranks that disagree on these values would wait for each other. Each
+  // rank has its own `spin_seconds`; 0 lets it sleep at once. Writes into chunks bypass the caches
+  // while they are slower than `bypass_below` bytes a second.
+  Window(char* base, int rank, int64_t chunk_bytes, double spin_seconds, bool shares_cores,
          std::vector<pid_t> processes, int64_t least_read, double bypass_below)
       : header_(reinterpret_cast<Header*>(base)),
         chunks_(base + sizeof(Header)),
         rank_(rank),
         chunk_bytes_(chunk_bytes),
         spin_seconds_(spin_seconds),
+        shares_cores_(shares_cores),
         processes_(std::move(processes)),
         least_read_(least_read),
         bypass_(bypass_below) {}
 
   int64_t chunk_bytes() const { return chunk_bytes_; }
   Bypass& bypass() { return bypass_; }  // for this rank's chunks
-  bool shares_cores() const { return spin_seconds_ == 0; }  // a waiting rank sleeps at once
+  bool shares_cores() const { return shares_cores_; }
 
   char* Buffer(const Group& group, int member, int64_t chunk) const {
     return chunks_ + (group.members[member] * kBuffers + chunk % kBuffers) * chunk_bytes_;
@@ -206,6 +209,7 @@ class Window {
   int rank_;
   int64_t chunk_bytes_;
   double spin_seconds_;
+  bool shares_cores_;
   std::vector<pid_t> processes_;
   int64_t least_read_;
   Bypass bypass_;

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from collectives import Group
 from collectives.bandwidth import shared_seconds
-from collectives.native.transport import core_share
+from collectives.group import job_facts
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
 from tensoropt.execution.world.mpi_world import Call, MPIWorld
@@ -66,7 +66,7 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
     else:  # the rank that arrives last waits for no other rank
         calls = (everyone[:, :, 1] - everyone[:, :, 0]).min(0)
     worked = [np.nan if call.worked is None else call.worked for call in timeline]
-    if group.allreduce(np.array([core_share()]), "min")[0] < 1:
+    if job_facts().shares_cores(group.ranks):
         spent = shared_seconds(worked, group)
         calls = np.where(np.isnan(spent), calls, spent)
     slowest = group.allreduce(np.array([seconds]), "max")[0]
