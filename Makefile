@@ -11,6 +11,9 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 COMPILE_KERNELS = $(BIN)/python -m tensoropt.planner.kernels
 TYPED := tensoropt collectives examples benchmarks reproduction tools tests/machines tests/oracles
 PYTEST := $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 900
+# Proofs repeat tests with more seeds, models and sizes.
+TESTS_OF_pytest := not proof
+TESTS_OF_proofs := proof
 
 # Horovod 0.28.1, the newest, compiles with TensorFlow 2.18 at most.
 HOROVOD := horovod==0.28.1
@@ -24,12 +27,13 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Where Python may not keep what it compiled, each process compiles TensorFlow again: 10 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup horovod demo test kernels pytest lint style types format clean
+.PHONY: help setup horovod demo test proofs kernels pytest lint style types format clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    train the example network on 4 ranks"
-	@echo "make test    ruff, import-linter, mypy and every test"
+	@echo "make test    ruff, import-linter, mypy and every test that is no long proof"
+	@echo "make proofs  long proofs: what make test checks, with more seeds, models and sizes"
 	@echo "make lint    ruff, import-linter and mypy alone"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make setup   .venv alone (the others do it too)"
@@ -83,9 +87,9 @@ kernels: $(STAMP)
 	$(COMPILE_KERNELS)
 
 # No test at all (status 5) is a failure. A worker more than two cores have: one waits for ranks.
-pytest: kernels horovod
-	@if $(CAN_HAVE_HOROVOD); then $(PYTEST); else \
-		echo "$(NOT_TESTED)"; $(PYTEST) -m "not horovod" && echo "$(NOT_TESTED)"; fi
+pytest proofs: kernels horovod
+	@if $(CAN_HAVE_HOROVOD); then $(PYTEST) -m "$(TESTS_OF_$@)"; else echo "$(NOT_TESTED)"; \
+		$(PYTEST) -m "$(TESTS_OF_$@) and not horovod" && echo "$(NOT_TESTED)"; fi
 
 lint: style types
 
