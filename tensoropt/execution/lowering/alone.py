@@ -1,4 +1,4 @@
-"""One rank's part of an operator that ranks compute together, emitted to measure it."""
+"""One rank's part of an operator with a rule, emitted to measure its time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ __all__ = ["emitted_alone"]
 
 
 def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The shards of an operator's outputs on the first rank, if all ranks had the same inputs.
+    """Emit an operator on the first rank of a mesh, as if all ranks had the same inputs.
+
+    Args:
+        local: the operator and its configuration.
+        mesh: the devices.
+        inputs: the shards of the operator's inputs on the first rank.
+
+    Returns:
+        The shards of the operator's outputs.
 
     Raises:
         OptionError: if the operator has no rule, or its rule does more than add up and gather.
@@ -25,10 +33,10 @@ def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor])
     operator, derivation, configuration = local.operator, local.derivation, local.configuration
     rule = rule_of(operator, derivation, configuration, mesh)
     if rule is None:
-        raise OptionError(f"what is emitted in parts has a rule. Got {operator.type}.")
+        raise OptionError(f"an operator emitted on one rank has a rule. Got {operator.type}.")
     world = _AloneWorld(mesh)
-    made = rule(world, operator, derivation, configuration, [[shard] for shard in inputs])
-    return [shards[0] for shards in made]
+    outputs = rule(world, operator, derivation, configuration, [[shard] for shard in inputs])
+    return [shards[0] for shards in outputs]
 
 
 class _AloneWorld(SingleProcessWorld):
@@ -45,7 +53,8 @@ class _AloneWorld(SingleProcessWorld):
         for step in steps:
             if isinstance(step, Exchange) or step.kind not in ("allreduce", "allgather"):
                 raise OptionError(
-                    f"alone, a rank can only add up and gather. Got {step} for {label!r}."
+                    "a rule that is emitted on one rank only adds up and gathers. Got "
+                    f"{step} for {label!r}."
                 )
             if step.kind == "allgather":
                 count = self.mesh.pieces(step.axes)

@@ -1,4 +1,4 @@
-"""TensorFlow's attributes of an emitted operator: the script's, but for what is local."""
+"""TensorFlow's attributes of an emitted operator: the script's, with some local values."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ Attributes = dict[str, tf.compat.v1.AttrValue]
 def tensorflow_attributes(
     script: tf.Graph, operator: Operator, local: Mapping[int | str, object]
 ) -> Attributes:
-    """The attributes to create an operator's kernel with, by name.
+    """Return the attributes with which an operator's kernel is created, by name.
 
     Args:
         script: the script's graph.
-        operator: of that graph, or one that the importer added.
-        local: values that the kernel on a shard is given instead, as `local_form` has them.
+        operator: an operator of this graph, or one that the importer added.
+        local: the values of attributes that differ on a shard, see `local_form`.
 
     Raises:
-        GraphError: if a local value is of a kind that no attribute has here.
+        GraphError: if a local value is not a shape, a number or a list of numbers.
     """
     attributes = _synthetic(operator) if operator.synthetic else _of_script(script, operator)
     changed = operator.attributes.get(CHANGED, ())
     assert isinstance(changed, tuple), "names of attributes"
-    own = {name: operator.attributes[name] for name in changed if name in attributes}
-    for key, value in {**own, **local}.items():
+    changes = {name: operator.attributes[name] for name in changed if name in attributes}
+    for key, value in {**changes, **local}.items():
         if isinstance(key, str):
             attributes[key] = _local(value, attributes[key])
     return attributes
 
 
 def name_state(operation: tf.Operation, name: str, rank: int) -> None:
-    """Let state that an operator holds (a table, a queue) be the same in all programs of a rank.
+    """Name the state of an operator (a table, a queue), so that all programs of a rank share it.
 
-    TensorFlow calls it by the operator's name where it has none of its own, and each program has an
-    operator of another name. Variables have names already.
+    State without a name has the name of its operator in TensorFlow, and that differs between
+    programs. Variables have names already.
 
     Args:
-        operation: as emitted.
-        name: of the script's operator.
-        rank: that it is for; ranks that live in one process must not share it.
+        operation: the emitted operation.
+        name: the name of the script's operator.
+        rank: the rank. Ranks in one process must not share state.
     """
     if "shared_name" not in _names_of(operation.type) or operation.get_attr("shared_name"):
         return
@@ -99,7 +99,7 @@ def _synthetic(operator: Operator) -> Attributes:
 
 
 def _local(value: object, original: tf.compat.v1.AttrValue) -> tf.compat.v1.AttrValue:
-    """A plain value as TensorFlow's attribute, of the kind that the script's operator has."""
+    """Return a value as an attribute of TensorFlow, of the same type as the script's attribute."""
     attribute = tf.compat.v1.AttrValue()
     if original.WhichOneof("value") == "shape":
         attribute.shape.CopyFrom(tf.TensorShape(value).as_proto())
@@ -111,6 +111,6 @@ def _local(value: object, original: tf.compat.v1.AttrValue) -> tf.compat.v1.Attr
         attribute.list.i.extend(value)
     else:
         raise GraphError(
-            f"a local attribute is a shape, an integer or a list of them. Got {value!r}."
+            f"a local attribute is a shape, an integer or a list of integers. Got {value!r}."
         )
     return attribute

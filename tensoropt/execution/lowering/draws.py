@@ -1,9 +1,8 @@
-"""How far the random operators of a session have drawn.
+"""Counters of a session's random operators.
 
-A stateful random kernel of TensorFlow holds a counter, which every run moves on. Programs for
-different fetches would have kernels of their own, so the counter is kept here, outside of all of
-them, and fed: the values depend neither on which programs ran, nor on how they are split, nor on
-the plan.
+A stateful random kernel of TensorFlow has a counter, which every run advances. Programs for
+different fetches would have different kernels, so the counter is kept here and fed to the programs.
+Therefore drawn values depend neither on the programs that ran nor on the plan.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tensoropt.tdl.ops.random import STATEFUL
 
 __all__ = ["Draws", "ProgramDraws", "RandomOperator"]
 
-_RESERVED = 256  # by how many blocks per element a run moves the counter (ReserveRandomOutputs)
+_RESERVED = 256  # blocks per element by which a run advances the counter (ReserveRandomOutputs)
 _COUNTERS = 1 << 64
 
 
@@ -38,8 +37,8 @@ class RandomOperator:
     """A stateful random operator of a program.
 
     Attributes:
-        name: the script's name of it.
-        seeded: whether the script gave it seeds; else the job does.
+        name: the name of the script's operator.
+        seeded: whether the script gave the operator seeds; otherwise the job does.
     """
 
     name: str
@@ -50,8 +49,8 @@ class Draws:
     """The counters of a session's random operators.
 
     Args:
-        unseeded: those of operators without seeds, by name. They go on from one session to the
-            next, whose draws shall differ; a seeded operator starts again in every session.
+        unseeded: the counters of operators without seeds, by name. The next session goes on with
+            them, so that it draws other values. A seeded operator starts anew in every session.
 
     Attributes:
         unseeded: see above.
@@ -62,31 +61,35 @@ class Draws:
         self.unseeded: MutableMapping[str, int] = {} if unseeded is None else unseeded
 
     def counters(self, operators: tuple[RandomOperator, ...]) -> npt.NDArray[np.uint64]:
-        """Where each operator's next draw starts."""
+        """Return the counter at which each operator's next draw starts."""
         return np.array([self._kept(op).get(op.name, 0) for op in operators], np.uint64)
 
     def advance(self, drawn: Mapping[RandomOperator, int]) -> None:
-        """Note a run that drew so many elements of each operator's whole tensor."""
+        """Advance the counters after a run.
+
+        Args:
+            drawn: the number of elements of each operator's whole tensor.
+        """
         for operator, elements in drawn.items():
             kept = self._kept(operator)
-            moved = kept.get(operator.name, 0) + elements * _RESERVED
-            kept[operator.name] = moved % _COUNTERS
+            advanced = kept.get(operator.name, 0) + elements * _RESERVED
+            kept[operator.name] = advanced % _COUNTERS
 
     def _kept(self, operator: RandomOperator) -> MutableMapping[str, int]:
         return self._seeded if operator.seeded else self.unseeded
 
 
 class ProgramDraws:
-    """The random operators of one program. Its TensorFlow graph is the default in all calls.
+    """The random operators of one program. The program's graph is the default one in all calls.
 
     Args:
         graph: the part of the script's graph that the program needs.
-        seed: the job's.
+        seed: the job's seed.
 
     Attributes:
         operators: the stateful random operators.
-        counters: the placeholder of `Draws.counters`; None where there are none.
-        elements: how many elements each draws; a tensor where only the run tells.
+        counters: the placeholder of `Draws.counters`; None if there are no stateful operators.
+        elements: the number of elements that each operator draws; a tensor if only a run knows it.
     """
 
     def __init__(self, graph: Graph, seed: int) -> None:
@@ -104,42 +107,42 @@ class ProgramDraws:
     def draw(
         self, operator: Operator, inputs: Sequence[tf.Tensor], layout: Layout, mesh: Mesh, rank: int
     ) -> tf.Tensor:
-        """A device's shard of the tensor that a random operator draws.
+        """Draw a device's shard of a random operator's output.
 
         Args:
             operator: a described random operator.
-            inputs: its inputs on the device.
-            layout: of its output.
+            inputs: the operator's inputs on the device.
+            layout: the layout of the output.
             mesh: the devices.
-            rank: of the device.
+            rank: the rank of the device.
         """
         dtype, shape = operator.outputs[0].dtype, _known_shape(operator)
         if operator.type in STATEFUL:
             number = self._numbers[operator.script_name]
-            found = self.operators[number]
-            assert self.counters is not None, "there is one where an operator draws"
+            counted = self.operators[number]
+            assert self.counters is not None, "there is a counter for each stateful operator"
             if shape is None:
                 elements = tf.reduce_prod(tf.cast(inputs[0], tf.int64))
-                self.elements.setdefault(found, elements)
+                self.elements.setdefault(counted, elements)
             else:
-                self.elements[found] = prod(shape)
+                self.elements[counted] = prod(shape)
             seeds = (
-                _seeds(operator) if found.seeded else job_seeds(operator.script_name, self._seed)
+                _seeds(operator) if counted.seeded else job_seeds(operator.script_name, self._seed)
             )
             stream = stream_of(operator.type, dtype, inputs, seeds, self.counters[number])
         else:
             stream = stream_of(operator.type, dtype, inputs)
         if shape is None:
-            found = draw_piece(stream, inputs[0], layout, mesh, rank)
-            if operator.outputs[0].shape:  # () is also that of an unknown rank
+            piece = draw_piece(stream, inputs[0], layout, mesh, rank)
+            if operator.outputs[0].shape:  # () also stands for an unknown number of dimensions.
                 local = piece_shape(layout, operator.outputs[0].shape, mesh)
-                found.set_shape(static_shape(local))
-            return found
+                piece.set_shape(static_shape(local))
+            return piece
         region = layout.region(operator.outputs[0].shape, mesh, rank)
         return draw_region(stream, shape, whole_region(operator, region))
 
     def note(self, operator: Operator) -> None:
-        """Count what a stateful random operator draws in another process.
+        """Count the elements that a stateful random operator draws in another process.
 
         Raises:
             GraphError: if only a run decides the shape.
@@ -147,8 +150,8 @@ class ProgramDraws:
         shape = _known_shape(operator)
         if shape is None:
             raise GraphError(
-                "what a stage of a pipeline draws has a known shape, so that all ranks know how "
-                f"much it draws. Got {operator.script_name!r}, whose shape only a run tells."
+                "a random operator in a pipeline draws a known shape, so that all ranks can count "
+                f"the elements. Got {operator.script_name!r}, whose shape only a run decides."
             )
         self.elements[self.operators[self._numbers[operator.script_name]]] = prod(shape)
 
@@ -158,7 +161,7 @@ def _known_shape(operator: Operator) -> tuple[int, ...] | None:
     value = operator.input_specs[0].value
     if value is not None:
         return tuple(int(extent) for extent in value)
-    shape = operator.outputs[0].shape  # () is also that of an unknown rank
+    shape = operator.outputs[0].shape  # () also stands for an unknown number of dimensions.
     return shape if shape and -1 not in shape else None
 
 

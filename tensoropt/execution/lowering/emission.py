@@ -24,11 +24,11 @@ class Emission:
         variables: the variables, which all programs in the target graph share.
         options: how steps are computed.
         unset: names of variables that have no value before this program.
-        checked: names of the script's operators that fail on all ranks alike, see `Checks`.
+        checked: names of the script's operators that check values, see `Checks`.
         reads: finds the tensors that gradients of the script's operators read; called only where
             an operator is computed again.
-        sizes: the sizes at which reshardings of tensors with open dimensions are planned, see
-            `plans_at`.
+        sizes: known shapes at which reshardings of tensors with open extents are planned, by open
+            shape; see `plans_at`.
     """
 
     script: tf.Graph

@@ -20,13 +20,14 @@ __all__ = ["FedShards", "fed_shards"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FedShards:
-    """How a fed value gets to the ranks emitted here.
+    """The shards of a fed value on the ranks emitted here.
 
     Attributes:
-        name: the fed operator.
-        placeholders: one on each rank.
-        regions: of the value, one for each rank.
-        shared_axes: the mesh axes along which ranks have the same shard; the first rank's is taken.
+        name: the name of the fed operator.
+        placeholders: a placeholder for each rank's shard.
+        regions: the region of the value that each rank's shard is.
+        shared_axes: the mesh axes along which ranks have the same shard. The first rank along these
+            axes sends its shard to the other ranks.
         world: the ranks.
     """
 
@@ -43,29 +44,29 @@ def fed_shards(
     strategy: Strategy,
     world: World,
 ) -> dict[str, FedShards]:
-    """How each fed value gets to the ranks emitted here.
+    """Return the shards of fed values on the ranks emitted here, by fed operator.
 
     Args:
-        placeholders: by fed operator one on each rank.
+        placeholders: by fed operator, a placeholder for each rank.
         graph: the program's graph.
-        strategy: how the program is parallelized.
+        strategy: a configuration for each operator.
         world: the ranks.
     """
-    found = {}
+    fed = {}
     mesh, ranks = world.mesh, world.ranks
     for name, of_ranks in placeholders.items():
         layout = strategy.output_slot(TensorName(name, 0)).forward
         operator = graph[name]
         shape = operator.outputs[0].shape
-        own = (_region(layout, shape, mesh, rank) for rank in ranks)
-        regions = tuple(whole_region(operator, region) for region in own)
+        local = (_region(layout, shape, mesh, rank) for rank in ranks)
+        regions = tuple(whole_region(operator, region) for region in local)
         shared = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
-        found[name] = FedShards(operator.script_name, tuple(of_ranks), regions, shared, world)
-    return found
+        fed[name] = FedShards(operator.script_name, tuple(of_ranks), regions, shared, world)
+    return fed
 
 
 def _region(layout: Layout, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
-    """A device's part of a fed value; dimensions that only the feed decides are not split."""
+    """Return a device's region of a fed value. Dimensions that only the feed decides are whole."""
     known = layout.region(known_shape(shape), mesh, rank)
     pairs = zip(known, shape, strict=True)
     return tuple(slice(None) if extent < 0 else part for part, extent in pairs)

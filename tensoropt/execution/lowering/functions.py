@@ -1,7 +1,7 @@
 """Bodies of loops, conditionals and data pipelines, copied from the script's graph.
 
-TensorFlow's gradient of a loop rewrites the loop and its body. Operators of several ranks or
-programs in one graph therefore have bodies of their own, each copied under a new name.
+TensorFlow's gradient of a loop rewrites the loop and its body. Therefore each operator of each rank
+and program has a body of its own, copied under a new name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Attributes = MutableMapping[str, tf.compat.v1.AttrValue]
 
 
 def job_seeds(name: str, seed: int) -> tuple[int, int]:
-    """The seeds of an unseeded random operator, from its name and the job's seed."""
+    """Return seeds for an unseeded random operator, from its name and the job's seed."""
     digest = hashlib.sha256(name.encode()).digest()
     return seed, int.from_bytes(digest[:4], "big") >> 1
 
@@ -38,10 +38,10 @@ def seed_operator(attributes: Attributes, name: str, seed: int) -> None:
 
 
 def order_draws(script: tf.Graph, attributes: Attributes) -> None:
-    """Let the iterations of a loop that draws run one after another.
+    """Let the iterations of a loop with random operators run one after the other.
 
-    TensorFlow runs them side by side, so that a random operator, which has a state, would draw for
-    any of them first: other values on each rank, and in each run.
+    If TensorFlow ran them in parallel, any iteration might draw first, and a random operator has a
+    state. So the values would differ between ranks and between runs.
     """
     if "parallel_iterations" not in attributes:
         return
@@ -51,12 +51,12 @@ def order_draws(script: tf.Graph, attributes: Attributes) -> None:
 
 
 def _set(attributes: Attributes, key: str, value: int) -> None:
-    """Set an attribute in a dictionary, or in a protocol buffer's map, which takes no values."""
-    given = tf.compat.v1.AttrValue(i=value)
+    """Set an attribute in a dictionary, or in a protocol buffer's map, which forbids assignment."""
+    attribute = tf.compat.v1.AttrValue(i=value)
     if isinstance(attributes, dict):
-        attributes[key] = given
+        attributes[key] = attribute
     else:
-        attributes[key].CopyFrom(given)
+        attributes[key].CopyFrom(attribute)
 
 
 def copy_functions(
@@ -65,13 +65,13 @@ def copy_functions(
     attributes: Mapping[str, tf.compat.v1.AttrValue],
     seed: int,
 ) -> dict[str, tf.compat.v1.AttrValue]:
-    """An operator's attributes, with the functions they name copied under new names.
+    """Copy the functions that an operator calls, and return its attributes with the new names.
 
     Args:
         script: the script's graph.
-        target: graph to copy them into.
-        attributes: the operator's.
-        seed: the job's, for unseeded random operators in the functions.
+        target: the graph into which the functions are copied.
+        attributes: the operator's attributes.
+        seed: the job's seed, for unseeded random operators in the functions.
     """
     called = called_functions(attributes)
     if not called:
@@ -104,18 +104,19 @@ def copy_functions(
 def called_in_place(
     target: tf.Graph, name: str, inputs: Sequence[tf.Tensor], called: str
 ) -> tf.Operation:
-    """Emit a function's operators in place of a call, so that TensorFlow differentiates them.
+    """Emit a function's operators in place of a call, so that TensorFlow can differentiate them.
 
-    A loop among them waits for nothing, as TensorFlow adds inputs to it when it is differentiated.
+    The operators have no control dependencies, because a loop among them gets more inputs when
+    TensorFlow differentiates it.
 
     Args:
         target: the default graph, which has the function.
-        name: of the function.
-        inputs: for its arguments.
-        called: name for the result.
+        name: the name of the function.
+        inputs: the arguments of the function.
+        called: the name of the returned operation.
 
     Returns:
-        An operator with the function's outputs.
+        An operation with the function's outputs.
     """
     definition = function_closure(target, [name])[name]
     body, flat = function_def_to_graph.function_def_to_graph_def(definition)

@@ -1,8 +1,8 @@
-"""A step of several microbatches on the ranks: how its own operators lie, and what they compute.
+"""The operators that a step in microbatches adds: their layouts on the ranks, and their kernels.
 
-Each microbatch is laid out as the plan lays out the batch. Sums over microbatches stay on each rank
-until the last microbatch. So gradients of weights are summed over devices once a step, and weights
-are gathered once.
+Each microbatch has the layouts that the plan has for the batch. Every rank sums up its part over
+microbatches until the last one. So gradients of weights are summed over devices once a step, and
+weights are gathered once.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def in_microbatches(
     batch_placeholders: frozenset[str],
     microbatches: int,
 ) -> Strategy:
-    """The strategy of a step that is computed microbatch by microbatch; its graph is the step.
+    """Return the strategy of a step in microbatches. The strategy's graph is that step.
 
     Args:
-        strategy: of the step of the whole batch.
+        strategy: the strategy of the step of the whole batch.
         roots: operators that are run or fetched.
         batch_placeholders: placeholders whose first dimension is the batch.
-        microbatches: how many, at least 2.
+        microbatches: the number of microbatches, at least 2.
 
     Raises:
-        GraphError: if the step cannot be computed so, or its batch does not divide.
+        GraphError: if the step cannot be computed in microbatches, or its batch does not divide.
     """
     cut = cut_along_batch(strategy.graph, batch_placeholders, microbatches)
 
@@ -67,24 +67,27 @@ def in_microbatches(
         return input_slot(derivation, fitted(whole, derivation, strategy.mesh), number)
 
     graph = accumulated(cut, roots, slot)
-    makes_again = frozenset(cut.indices)
+    keep_as_planned = frozenset(cut.indices)
     if differentiates_gradients(strategy.graph):
-        makes_again = frozenset()
+        keep_as_planned = frozenset()
     return PinnedStrategy(
-        graph, strategy.mesh, strategy.configurations, batch_placeholders, makes_again
+        graph, strategy.mesh, strategy.configurations, batch_placeholders, keep_as_planned
     )
 
 
 class PinnedStrategy(Strategy):
-    """Operators are configured as those that they are copies of; the rest lies as what it is of.
+    """The strategy of a step in microbatches or of a stage.
+
+    A copy of a script's operator has the operator's configuration. An operator that the
+    transformation added has the layout of the tensor for which it stands.
 
     Args:
-        graph: of a step of several microbatches, or of a stage of one.
+        graph: the step in microbatches, or a stage of it.
         mesh: the devices.
-        configurations: of the script's operators.
-        batch_placeholders: the script's.
-        makes_again: names of the script's operators whose copies keep what is planned for the
-            backward pass; all others keep all.
+        configurations: the configurations of the script's operators.
+        batch_placeholders: the script's placeholders whose first dimension is the batch.
+        keep_as_planned: names of the script's operators whose copies keep for the backward pass
+            only the tensors that the plan says. All other operators keep all tensors.
     """
 
     def __init__(
@@ -93,11 +96,11 @@ class PinnedStrategy(Strategy):
         mesh: Mesh,
         configurations: Mapping[str, Configuration],
         batch_placeholders: frozenset[str],
-        makes_again: frozenset[str] = frozenset(),
+        keep_as_planned: frozenset[str] = frozenset(),
     ) -> None:
         planned = {
             operator.name: configurations[operator.script_name]
-            if operator.copy_of in makes_again
+            if operator.copy_of in keep_as_planned
             else replace(configurations[operator.script_name], kept="both")
             for operator in graph
             if operator.script_name in configurations
@@ -115,7 +118,7 @@ class PinnedStrategy(Strategy):
                 self._pin(operator)
 
     def _pin_received(self, operator: Operator, readers: Sequence[tuple[Operator, int]]) -> None:
-        """Lay out a received tensor as its first reader in the script wants it."""
+        """Lay out a received tensor in the slot of its first reader in the script."""
         slot = _replicated(operator)
         for reader, number in readers:
             if reader.gradient is None and reader.type not in TYPES_OF_MICROBATCHES:
@@ -144,8 +147,8 @@ class PinnedStrategy(Strategy):
         for number in range(len(operator.outputs)):
             first = operator.inputs[number * count]
             if operator.type == BOUNDARY:
-                reader, place = cast("tuple[str, int]", attributes["reader"])
-                slot = super().input_slot(self.graph[reader], place)
+                reader, input_number = cast("tuple[str, int]", attributes["reader"])
+                slot = super().input_slot(self.graph[reader], input_number)
                 dim = cast("int | None", attributes["dim"])
             elif operator.type == RESULT:
                 slot = self.output_slot(first)
@@ -158,8 +161,8 @@ class PinnedStrategy(Strategy):
                 slot = _dual(slot) if operator.type == SUM else slot
             slot = slot if dim is None else _whole_along(slot, dim)
             self._outputs[TensorName(operator.name, number)] = slot
-            for place in range(number * count, (number + 1) * count):
-                self._inputs[operator.name, place] = slot
+            for input_number in range(number * count, (number + 1) * count):
+                self._inputs[operator.name, input_number] = slot
 
 
 def _dual(slot: Slot) -> Slot:
@@ -172,7 +175,7 @@ def _replicated(operator: Operator) -> Slot:
 
 
 def _whole_along(slot: Slot, dim: int) -> Slot:
-    """The slot, with one dimension whole on every device."""
+    """Return a slot with one dimension whole on every device."""
     forward, gradient = (
         replace(layout, dims=(*layout.dims[:dim], (), *layout.dims[dim + 1 :]))
         for layout in (slot.forward, slot.gradient)
@@ -181,11 +184,11 @@ def _whole_along(slot: Slot, dim: int) -> Slot:
 
 
 def whole_region(operator: Operator, region: tuple[slice, ...]) -> tuple[slice, ...]:
-    """A region of a fed or drawn tensor, as a region of the whole batch.
+    """Return a region of a fed or drawn tensor as a region of the whole batch.
 
     Args:
-        operator: of the whole batch, or of a microbatch.
-        region: of its own output.
+        operator: the operator of the whole batch, or of a microbatch.
+        region: the region of the operator's output.
     """
     if MICROBATCH not in operator.attributes:
         return region
@@ -198,15 +201,15 @@ def whole_region(operator: Operator, region: tuple[slice, ...]) -> tuple[slice, 
 def microbatch_shards(
     operator: Operator, inputs: Sequence[list[tf.Tensor]]
 ) -> list[list[tf.Tensor]]:
-    """Per rank the outputs of an operator of `TYPES_OF_MICROBATCHES`.
+    """Emit an operator of `TYPES_OF_MICROBATCHES`. Return its outputs per rank.
 
     Args:
-        operator: of a step of several microbatches.
-        inputs: the shards of each of its inputs, one per rank.
+        operator: the operator.
+        inputs: the shards of each input, one per rank.
     """
-    made = _MADE[operator.type]
+    emit = _EMIT[operator.type]
     with tf.name_scope(operator.name):
-        return [made(operator, list(own)) for own in zip(*inputs, strict=True)]
+        return [emit(operator, list(of_rank)) for of_rank in zip(*inputs, strict=True)]
 
 
 def _boundary(operator: Operator, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -233,17 +236,17 @@ def _result(operator: Operator, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
     dims = cast("tuple[int | None, ...]", operator.attributes["dims"])
     scales = cast("tuple[float | None, ...]", operator.attributes["scales"])
     count = len(inputs) // len(operator.outputs)
-    found = []
+    results = []
     for number, (dim, scale) in enumerate(zip(dims, scales, strict=True)):
         parts = inputs[number * count : (number + 1) * count]
         if dim is not None:
-            found.append(tf.concat(parts, dim))
+            results.append(tf.concat(parts, dim))
         elif scale is None:
-            found.append(tf.identity(parts[0]))
+            results.append(tf.identity(parts[0]))
         else:
             total = tf.add_n(parts)
-            found.append(total if scale == 1 else total * tf.constant(scale, total.dtype))
-    return found
+            results.append(total if scale == 1 else total * tf.constant(scale, total.dtype))
+    return results
 
 
-_MADE = {BOUNDARY: _boundary, PART: _part, SUM: _sum, RESULT: _result}
+_EMIT = {BOUNDARY: _boundary, PART: _part, SUM: _sum, RESULT: _result}

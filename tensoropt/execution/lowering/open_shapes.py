@@ -1,8 +1,8 @@
-"""Emission with open extents, which only a run decides (-1 in a graph's shapes).
+"""Emission of tensors with open extents: -1 in a graph's shapes, which only a run decides.
 
-A program for all sizes contains no number that follows from one size. The run computes the shapes
-that the script computes, for whole tensors; the shape of a device's piece follows from them, since
-pieces are equal.
+A program for all sizes contains no number that follows from one size. A run computes the shapes of
+whole tensors, as the script does. The shape of a device's piece follows from them, since all pieces
+are equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 
 
 def checked_for_any_size(strategy: Strategy, graph: Graph, other: Strategy) -> Strategy:
-    """See `for_any_size`; checks the rules of operators, too."""
+    """Return a strategy for any size, as `for_any_size` does, after a check of operators' rules."""
     opened = for_any_size(strategy, graph, other)
     for operator in graph:
         rules.check_any_size(operator, opened)
@@ -41,22 +41,27 @@ def checked_for_any_size(strategy: Strategy, graph: Graph, other: Strategy) -> S
 
 
 def known_shapes(graph: Graph, at: Graph) -> dict[Shape, Shape]:
-    """For each shape with open extents the first that occurs in the graph at known sizes."""
-    found: dict[Shape, Shape] = {}
+    """Return for each shape with open extents a shape that occurs in the graph at known sizes.
+
+    Args:
+        graph: the graph with open extents.
+        at: the same graph at known sizes.
+    """
+    shapes: dict[Shape, Shape] = {}
     for operator in graph:
         for spec, known in zip(operator.outputs, at[operator.name].outputs, strict=True):
             if -1 in spec.shape:
-                found.setdefault(spec.shape, known.shape)
-    return found
+                shapes.setdefault(spec.shape, known.shape)
+    return shapes
 
 
 def plans_at(plan_steps: PlanSteps, sizes: Mapping[Shape, Shape], mesh: Mesh) -> PlanSteps:
-    """A planner of reshardings, also of tensors with open extents.
+    """Return a function that plans reshardings, also of tensors with open extents.
 
     Args:
         plan_steps: plans a resharding of a tensor of known shape.
-        sizes: by open shape a known one to plan with; without one, an open extent is taken as the
-            number of its pieces.
+        sizes: known shapes with which to plan, by open shape. If there is none, an open extent is
+            planned as the number of its pieces.
         mesh: the devices.
     """
 
@@ -66,7 +71,7 @@ def plans_at(plan_steps: PlanSteps, sizes: Mapping[Shape, Shape], mesh: Mesh) ->
         if -1 not in shape:
             return plan_steps(shape, dtype, source, target)
         known = sizes.get(tuple(shape), ())
-        # An extent that depends on values, not on sizes alone, is open at known sizes, too.
+        # An extent that depends on values is open even if all fed sizes are known.
         if -1 in known or not (source.fits(known, mesh) and target.fits(known, mesh)):
             dims = zip(shape, source.dims, target.dims, strict=True)
             known = tuple(
@@ -81,39 +86,40 @@ def plans_at(plan_steps: PlanSteps, sizes: Mapping[Shape, Shape], mesh: Mesh) ->
 
 
 def static_shape(shape: Sequence[int]) -> list[int | None]:
-    """A shape as TensorFlow has it."""
+    """Return a shape as TensorFlow writes it, with None for open extents."""
     return [None if extent < 0 else extent for extent in shape]
 
 
 def whole_shapes(
     operator: Operator, shards: Sequence[tf.Tensor], layouts: Sequence[Layout], mesh: Mesh
 ) -> list[tf.Tensor]:
-    """The outputs of Shape, ShapeN or Size of whole tensors, from a device's pieces of them.
+    """Emit Shape, ShapeN or Size of whole tensors, from a device's pieces.
 
     Args:
         operator: an operator of `tensoropt.parallel.any_size.SHAPE_TYPES`.
-        shards: a device's shard of each tensor that it reads.
+        shards: a device's shard of each tensor that the operator reads.
         layouts: the layouts of these tensors.
         mesh: the devices.
     """
     dtype = tf.as_dtype(operator.outputs[0].dtype)
-    found = []
+    results = []
     for shard, layout in zip(shards, layouts, strict=True):
         pieces = [mesh.pieces(axes) for axes in layout.dims]
         shape = tf.shape(shard, dtype)
         if any(count > 1 for count in pieces):
             shape = shape * tf.constant(pieces, dtype)
-        found.append(tf.reduce_prod(shape) if operator.type == "Size" else shape)
-    return found
+        results.append(tf.reduce_prod(shape) if operator.type == "Size" else shape)
+    return results
 
 
 def local_operand(whole: tf.Tensor, local: Sequence[int], layout: Layout, mesh: Mesh) -> tf.Tensor:
-    """An operand that is a shape, for a piece.
+    """Return an operand that is the shape of a tensor, for a piece of the tensor.
 
     Args:
-        whole: the operand for the whole tensor; -1 for an extent that follows from the others.
-        local: the piece's shape as far as it is known.
-        layout: of what the operator makes.
+        whole: the operand for the whole tensor; it may have -1 for one extent that follows from
+            the number of elements.
+        local: the piece's shape, with -1 for unknown extents.
+        layout: the layout of the operator's output.
         mesh: the devices.
     """
     extents = [

@@ -1,4 +1,4 @@
-"""Gradients of a script's recorded calls, by differentiating the emitted operators."""
+"""Gradients of a script's recorded calls: TensorFlow differentiates the emitted operators."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["RankGradients"]
 
 
 class RankGradients:
-    """Differentiates a program as it is emitted, once for all gradients of a call.
+    """Differentiates a program while it is emitted, once for all gradients of a recorded call.
 
     Args:
         context: the program.
-        sums: collects the gradients of variables.
+        sums: collects the gradients by variables.
         before_call: called before each call's gradients are made.
     """
 
@@ -47,23 +47,23 @@ class RankGradients:
         self._sparse = sparse_tensors(context.graph)
         self._updates_wait = context.updates_wait
         self._now_sparse: frozenset[TensorName] = frozenset()
-        self._made: dict[tuple[int, TensorName], list[Any]] = {}
+        self._gradients: dict[tuple[int, TensorName], list[Any]] = {}  # by call and x
 
     def is_now_sparse(self, tensor: TensorName) -> bool:
         """Whether the script's gradient of a tensor in the current call is sparse."""
         return tensor in self._now_sparse
 
     def shards(self, operator: Operator) -> list[tf.Tensor]:
-        """The shards of a gradient, or of its rows or their numbers, one per rank.
+        """Return the shards of a gradient (or of its rows, or their numbers), one per rank.
 
         Raises:
-            GraphError: if there is no gradient on the ranks, where the script has one.
+            GraphError: if the script has this gradient but the ranks have none.
         """
         tag = operator.gradient
         assert tag is not None, "a recorded gradient"
-        if (tag.call, tag.x) not in self._made:
+        if (tag.call, tag.x) not in self._gradients:
             self._differentiate(tag)
-        gradients = self._made[(tag.call, tag.x)]
+        gradients = self._gradients[(tag.call, tag.x)]
         dtype = operator.outputs[0].dtype
         return [_part(gradient, tag.part, dtype, operator.name) for gradient in gradients]
 
@@ -106,23 +106,26 @@ class RankGradients:
             )
         width = len(self._world.ranks)
         for number, x in enumerate(xs):
-            found = [
+            of_ranks = [
                 summed_as_one(gradient)
                 for gradient in gradients[number * width : (number + 1) * width]
             ]
-            found = _added(found, reduced.get(x, ()))
+            of_ranks = _added(of_ranks, reduced.get(x, ()))
             if self._graph[x.operator].type in (BOUNDARY, TRANSFER):
                 # The script's gradient may leave out some of the paths to this tensor.
-                found = [
+                of_ranks = [
                     tf.zeros_like(shard) if gradient is None else gradient
-                    for gradient, shard in zip(found, shards(x), strict=True)
+                    for gradient, shard in zip(of_ranks, shards(x), strict=True)
                 ]
             if x in self._now_sparse:
-                found = self._whole_slices(x, found)
-            self._made[(tag.call, x)] = found
+                of_ranks = self._whole_slices(x, of_ranks)
+            self._gradients[(tag.call, x)] = of_ranks
 
     def _upstream(self, y: TensorName, grad_y: TensorName | None) -> list[tf.Tensor]:
-        """The gradient arriving at y, in its producer's gradient layout: ones, or the script's."""
+        """Return the gradient that arrives at y, in the gradient layout of y's producer.
+
+        It is the script's ``grad_y``, or ones.
+        """
         shards = self._emitted.shards(y)
         target = self._strategy.output_slot(y).gradient
         if grad_y is None:
@@ -135,20 +138,20 @@ class RankGradients:
         return self._world.reshard(upstream, steps, f"{y.operator}/upstream")
 
     def _whole_slices(self, x: TensorName, gradients: list[Any]) -> list[Any]:
-        """A sparse gradient in its slot: all slices on every rank, columns in the layout of x."""
-        made = self._strategy.output_slot(x).gradient
-        target = Layout(((), *made.dims[1:]))
+        """Reshard a sparse gradient: all slices on every rank, their columns in the layout of x."""
+        source = self._strategy.output_slot(x).gradient
+        target = Layout(((), *source.dims[1:]))
         shape, label = self._graph.spec(x).shape, f"{x.operator}/slices"
         if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
-            if not made.partial:
+            if not source.partial:
                 return gradients
             move = functools.partial(moved_slices, self._world)
-            edge = SlicesEdge(self._world, shape, made, target, self._plan_steps, label, move)
+            edge = SlicesEdge(self._world, shape, source, target, self._plan_steps, label, move)
             return edge.collected(gradients)
         if any(gradient is None for gradient in gradients):
             return gradients
-        # The gradient of a rule may be dense although the script's is sparse.
-        steps = self._plan_steps(shape, gradients[0].dtype.name, made, target)
+        # A rule may give a dense gradient although the script's is sparse.
+        steps = self._plan_steps(shape, gradients[0].dtype.name, source, target)
         wholes = self._world.reshard(gradients, steps, label)
         return [tf.IndexedSlices(whole, tf.range(tf.shape(whole)[0])) for whole in wholes]
 
@@ -157,11 +160,11 @@ def _flat(groups: Iterable[list[tf.Tensor]]) -> list[tf.Tensor]:
     return [tensor for group in groups for tensor in group]
 
 
-def _added(found: list[Any], more: Sequence[list[tf.Tensor]]) -> list[Any]:
-    """The sums of gradients, one per rank."""
+def _added(gradients: list[Any], more: Sequence[list[tf.Tensor]]) -> list[Any]:
+    """Add gradients of ranks, one per rank, to others of the same tensor."""
     if not more:
-        return found
-    parts = [*([] if all(gradient is None for gradient in found) else [found]), *more]
+        return gradients
+    parts = [*([] if all(gradient is None for gradient in gradients) else [gradients]), *more]
     if len(parts) == 1:
         return parts[0]
     columns = zip(*parts, strict=True)

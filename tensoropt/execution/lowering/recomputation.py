@@ -1,10 +1,10 @@
 """Recomputation: the backward pass computes tensors again that the forward pass does not save.
 
-An operator whose gradient reads such a tensor gets a gradient function of its own: it recomputes
-the tensor, by resharding a saved tensor or by running operators again, and then calls the
-registered gradient with the result. Control dependencies on the gradient that arrives let this
-start in the backward pass only; the forward pass's tensor is freed after its last reader there.
-Every rank recomputes the same tensors in the same order, so collectives keep theirs.
+If the gradient of an operator reads such a tensor, the operator gets another gradient function. It
+recomputes the tensor, by resharding a saved tensor or by running operators again, and then calls
+the registered gradient function. Control dependencies on the arriving gradient let this start only
+in the backward pass, so the forward pass frees the tensor after its last reader. Every rank
+recomputes the same tensors in the same order, so collectives keep their order.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Recomputation:
         self._moved: dict[tuple[TensorName, Layout], list[tf.Tensor]] = {}
 
     def next_call(self) -> None:
-        """Forget recomputed tensors: the gradients of the next call compute them once more."""
+        """Forget recomputed tensors. The gradients of the next call compute them once more."""
         self._computed.clear()
         self._moved.clear()
 
@@ -81,13 +81,13 @@ class Recomputation:
         """While the context lasts, operations of an operator's type get its gradient function.
 
         Args:
-            operator: an operator that `concerns` it.
+            operator: an operator for which `concerns` is true.
             position: the position of the rank on which the operation is created.
             replaced: numbers of inputs that are replaced for the kernel on a shard.
         """
 
         def function(operation: tf.Operation, *upstream: Any) -> Any:
-            after = [given for given in upstream if given is not None]
+            after = [arrived for arrived in upstream if arrived is not None]
             with (
                 self._target.control_dependencies(after),
                 tf.name_scope(f"{operator.name}/recomputed"),
@@ -107,22 +107,25 @@ class Recomputation:
             yield
 
     def lowered(self, operator: Operator, inputs: Shards) -> Shards:
-        """The outputs of an operator with a custom lowering, per rank; its gradient runs it again.
+        """Emit an operator with a rule, whose gradient runs the rule again.
 
         Args:
-            operator: an operator that `concerns` it.
+            operator: an operator for which `concerns` is true.
             inputs: the shards of each input.
+
+        Returns:
+            The outputs per rank.
         """
         width = len(self._world.ranks)
 
-        def function(*given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
-            made = self._compute(operator, _grouped(given, width))
-            outputs = [shard for of_rank in made for shard in of_rank]
+        def function(*flat: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
+            per_rank = self._compute(operator, _grouped(flat, width))
+            outputs = [shard for of_rank in per_rank for shard in of_rank]
 
             def gradient(*upstream: Any) -> list[Any]:
-                after = [given for given in upstream if given is not None]
+                after = [arrived for arrived in upstream if arrived is not None]
                 with self._target.control_dependencies(after):
-                    return self._differentiated(operator, list(given), upstream)
+                    return self._differentiated(operator, list(flat), upstream)
 
             return outputs, gradient
 
@@ -132,19 +135,20 @@ class Recomputation:
         return [flat[position * count : (position + 1) * count] for position in range(width)]
 
     def _differentiated(
-        self, operator: Operator, given: list[tf.Tensor], upstream: Sequence[Any]
+        self, operator: Operator, flat_inputs: list[tf.Tensor], upstream: Sequence[Any]
     ) -> list[Any]:
+        """Run an operator's rule again, and return the gradients by the inputs of all ranks."""
         width = len(self._world.ranks)
-        again = [
+        read = [
             self._input(operator, number) if self._keeping.read_again(operator, number) else shards
-            for number, shards in enumerate(_grouped(given, width))
+            for number, shards in enumerate(_grouped(flat_inputs, width))
         ]
-        # Gradients are taken of copies: other operators may read the tensors themselves.
-        inputs = [[tf.identity(shard) for shard in shards] for shards in again]
+        # Differentiate by copies, since other operators may read the tensors themselves.
+        inputs = [[tf.identity(shard) for shard in shards] for shards in read]
         outputs = [shard for of_rank in self._compute(operator, inputs) for shard in of_rank]
         arrived = [(y, dy) for y, dy in zip(outputs, upstream, strict=True) if dy is not None]
         flat = [shard for shards in inputs for shard in shards]
-        found: list[Any] = [None] * len(flat)
+        by_inputs: list[Any] = [None] * len(flat)
         differentiable = [number for number, shard in enumerate(flat) if _has_gradient(shard.dtype)]
         gradients = unrecorded_gradients(
             [y for y, _ in arrived],
@@ -153,8 +157,8 @@ class Recomputation:
             gate_gradients=self._updates_wait,
         )
         for number, gradient in zip(differentiable, gradients, strict=True):
-            found[number] = gradient
-        return found
+            by_inputs[number] = gradient
+        return by_inputs
 
     def _recomputed_inputs(self, operator: Operator) -> list[int]:
         read = self._reads.inputs.get(operator.script_name, ())
@@ -173,31 +177,33 @@ class Recomputation:
     def _outputs(self, operator: Operator) -> dict[int, list[tf.Tensor]]:
         """The outputs that an operator's own gradient reads, recomputed or resharded back."""
         if self._keeping.remade(operator.name):
-            made = self._recomputed(operator)
-            return {n: [of_rank[n] for of_rank in made] for n in self._recomputed_outputs(operator)}
+            outputs = self._recomputed(operator)
+            return {
+                n: [of_rank[n] for of_rank in outputs] for n in self._recomputed_outputs(operator)
+            }
         return {
             n: self._resharded_back(TensorName(operator.name, n))
             for n in self._recomputed_outputs(operator)
         }
 
     def _input(self, operator: Operator, number: int) -> list[tf.Tensor]:
-        """The shards of an input as the backward pass has them, one per rank."""
+        """Return the shards of an input in the backward pass, one per rank."""
         if not self._keeping.read_again(operator, number):
             return self._inputs.shards(operator, number)
         tensor = operator.inputs[number]
-        made = self._made(tensor)
+        shards = self._at_producer(tensor)
         if not self._keeping.moved(operator, number):
-            return made
+            return shards
         source = self._strategy.output_slot(tensor).forward
         target = self._strategy.input_slot(operator, number).forward
-        return self._resharded(tensor, made, source, target)
+        return self._resharded(tensor, shards, source, target)
 
-    def _made(self, tensor: TensorName) -> list[tf.Tensor]:
-        """The shards of a tensor where it is made, saved or recomputed."""
+    def _at_producer(self, tensor: TensorName) -> list[tf.Tensor]:
+        """The shards of a tensor in its producer's layout, saved or recomputed."""
         if not self._keeping.remade(tensor.operator):
             return self._emitted.shards(tensor)
-        made = self._recomputed(self._graph[tensor.operator])
-        return [of_rank[tensor.index] for of_rank in made]
+        outputs = self._recomputed(self._graph[tensor.operator])
+        return [of_rank[tensor.index] for of_rank in outputs]
 
     def _recomputed(self, operator: Operator) -> Shards:
         if operator.name not in self._computed:
@@ -206,10 +212,10 @@ class Recomputation:
         return self._computed[operator.name]
 
     def _resharded_back(self, tensor: TensorName) -> list[tf.Tensor]:
-        """A tensor as it was made, from the copy that is saved in another layout."""
-        found = self._keeping.returned_from(tensor)
-        assert found is not None, "asked for where it is"
-        operator, number = found
+        """Reshard a tensor to its producer's layout, from the copy that a reader saved."""
+        saved_at = self._keeping.returned_from(tensor)
+        assert saved_at is not None, "a tensor that is saved at a reader"
+        operator, number = saved_at
         copy = self._inputs.shards(operator, number)
         source = self._strategy.input_slot(operator, number).forward
         return self._resharded(tensor, copy, source, self._strategy.output_slot(tensor).forward)
@@ -227,7 +233,7 @@ class Recomputation:
 
 
 class _Substituted:
-    """An operation to a gradient function, with other inputs and outputs."""
+    """Stands for an operation in a gradient function, with other inputs and outputs."""
 
     def __init__(
         self, operation: tf.Operation, inputs: list[tf.Tensor], outputs: list[tf.Tensor]
@@ -241,7 +247,7 @@ class _Substituted:
 
 
 def _has_gradient(dtype: tf.DType) -> bool:
-    """A variable's handle has one, too: of a lookup that reads no copy of the table."""
+    """Whether tensors of a dtype have gradients. Handles have: by lookups of a variable's rows."""
     return bool(dtype.is_floating or dtype.is_complex or dtype == tf.resource)
 
 

@@ -51,7 +51,7 @@ from tensoropt.tdl.ops.random import DRAWN
 __all__ = ["StageEmitter", "reads_variable"]
 
 _create_op = inspect.unwrap(tf.Graph.create_op)
-"""TensorFlow's method without its check for a removed argument, which takes half of the time."""
+"""TensorFlow's method without the check for a removed argument, which takes half of its time."""
 
 
 class StageEmitter:
@@ -63,7 +63,7 @@ class StageEmitter:
         world: the ranks of the stage that are emitted here.
         plan_steps: plans a resharding between these ranks.
         draws: the random operators of the program.
-        checks: the operators of the program that fail on all ranks alike.
+        checks: the operators of the program that check values.
 
     Attributes:
         graph: the stage's part of the script's graph, with shapes bound.
@@ -104,22 +104,22 @@ class StageEmitter:
         self._checks = checks
 
     def receive(self, operator: Operator, shards: list[tf.Tensor]) -> None:
-        """Record the shards of a tensor that another stage has made."""
+        """Record the shards of a tensor that another stage has computed."""
         self._emitted.record(operator, [[shard] for shard in shards])
 
     def note_sent(self, name: str, operations: Sequence[tf.Operation]) -> None:
         """Note the operations that send an operator's output to another stage.
 
-        Gradients that are emitted later wait for them.
+        Gradients that are emitted later wait for these operations.
         """
         self._emitted.sent.setdefault(name, []).extend(operations)
 
-    def made(self, tensor: TensorName) -> list[tf.Tensor]:
+    def shards(self, tensor: TensorName) -> list[tf.Tensor]:
         """The shards of a tensor in its producer's layout, one per rank."""
         return self._emitted.shards(tensor)
 
     def emit_one(self, operator: Operator) -> None:
-        """Emit an operator, after all that it reads."""
+        """Emit an operator. The operators that it reads are emitted already."""
         with self._target.gradient_override_map(GRADIENTS):
             self._emit_one(operator)
 
@@ -140,7 +140,7 @@ class StageEmitter:
             self._emit_operator(operator)
 
     def fed(self) -> dict[str, FedShards]:
-        """How fed values get to the ranks, by fed operator."""
+        """The shards of fed values, by fed operator."""
         return fed_shards(self._placeholders, self.graph, self._strategy, self._world)
 
     def operations(self, name: str) -> list[tf.Operation]:
@@ -148,7 +148,7 @@ class StageEmitter:
         return self._emitted.operations(name)
 
     def logical(self, tensor: TensorName, after: Sequence[tf.Operation] = ()) -> tf.Tensor:
-        """The whole, true tensor, as this process's first rank holds it after resharding.
+        """Return the whole tensor on this process's first rank.
 
         Args:
             tensor: the fetched tensor.
@@ -198,9 +198,9 @@ class StageEmitter:
         recomputes = self._recomputation.concerns(operator)
         if self._rule(operator, inputs) is not None:
             before = self._emitted.before_on_all(operator)
-            made = self._recomputation.lowered if recomputes else self._computed
+            lower = self._recomputation.lowered if recomputes else self._computed
             with tf.name_scope(operator.name), self._target.control_dependencies(before):
-                outputs = made(operator, inputs)
+                outputs = lower(operator, inputs)
             self._emitted.record(operator, outputs)
             return
         self._emit_kernels(operator, inputs, recomputes)
@@ -219,21 +219,21 @@ class StageEmitter:
         create = self._kernel(operator)
         outputs, operations = [], []
         for position, rank in enumerate(self._world.ranks):
-            own = [shards[position] for shards in inputs]
+            local = [shards[position] for shards in inputs]
             with contextlib.ExitStack() as stack:
                 stack.enter_context(
                     self._target.control_dependencies(self._emitted.before(operator, position))
                 )
                 if operator_type(operator.type).writes_files and rank != 0:
                     # Its inputs are awaited here, too: all ranks take part in moving them.
-                    operation = tf.group(*own)
+                    operation = tf.group(*local)
                 else:
                     if recomputes:
                         replaced = frozenset(self._replaced_operands(operator))
                         stack.enter_context(
                             self._recomputation.gradient(operator, position, replaced)
                         )
-                    operation = create(own)
+                    operation = create(local)
                     name_state(operation, operator.name, rank)
             self._set_shapes(operator, operation)
             outputs.append(self._rescaled(operator, list(operation.outputs)))
@@ -241,17 +241,17 @@ class StageEmitter:
         self._emitted.record(operator, outputs, operations)
 
     def _emit_shape(self, operator: Operator) -> None:
-        """Emit the shapes of whole tensors, of which a device has one shard each."""
+        """Emit an operator that returns shapes: those of whole tensors, not of shards."""
         layouts = [self._strategy.output_slot(tensor).forward for tensor in operator.inputs]
         shards = [self._emitted.shards(tensor) for tensor in operator.inputs]
         outputs = []
         for position in range(len(self._world.ranks)):
-            own = [of_ranks[position] for of_ranks in shards]
+            local = [of_ranks[position] for of_ranks in shards]
             with (
                 tf.name_scope(operator.name),
                 self._target.control_dependencies(self._emitted.before(operator, position)),
             ):
-                outputs.append(whole_shapes(operator, own, layouts, self._world.mesh))
+                outputs.append(whole_shapes(operator, local, layouts, self._world.mesh))
         self._emitted.record(operator, outputs)
 
     def _rule(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> rules.Rule | None:
@@ -267,8 +267,8 @@ class StageEmitter:
         if rule is not None:
             configuration = self._strategy.configurations[operator.name]
             derivation = self._strategy.derivations[operator.name]
-            made = rule(self._world, operator, derivation, configuration, inputs)
-            return [list(shards) for shards in zip(*made, strict=True)]
+            results = rule(self._world, operator, derivation, configuration, inputs)
+            return [list(shards) for shards in zip(*results, strict=True)]
         inputs = self._with_replaced(operator, inputs)
         create = self._kernel(operator)
         outputs = []
@@ -302,10 +302,10 @@ class StageEmitter:
             layout = self._strategy.output_slot(TensorName(operator.name, number)).forward
             local = static_shape(piece_shape(layout, shape, self._world.mesh))
             pairs = zip(tensor.shape.as_list(), local, strict=True)
-            tensor.set_shape([own if inferred is None else None for inferred, own in pairs])
+            tensor.set_shape([known if inferred is None else None for inferred, known in pairs])
 
     def _rescaled(self, operator: Operator, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        """The outputs; those of a kernel that divides by its local extent (Mean) are scaled."""
+        """Scale the outputs of a kernel that divides by its local extent (Mean)."""
         derivation = self._strategy.derivations[operator.name]
         configuration = self._strategy.configurations[operator.name]
         scale = rescaling(derivation, configuration, self._world.mesh)
@@ -323,15 +323,15 @@ class StageEmitter:
         dtypes = [tf.as_dtype(spec.dtype) for spec in operator.outputs]
 
         def create(inputs: Sequence[tf.Tensor]) -> tf.Operation:
-            own = copy_functions(self._script, self._target, attributes, self._seed)
+            copied = copy_functions(self._script, self._target, attributes, self._seed)
             if operator.type == "PartitionedCall":
-                return called_in_place(self._target, own["f"].func.name, inputs, operator.name)
+                return called_in_place(self._target, copied["f"].func.name, inputs, operator.name)
             return _create_op(
                 self._target,
                 operator.type,
                 list(inputs),
                 dtypes=dtypes,
-                attrs=own,
+                attrs=copied,
                 name=operator.name,
             )
 
@@ -340,7 +340,7 @@ class StageEmitter:
     def _with_replaced(
         self, operator: Operator, inputs: list[list[tf.Tensor]]
     ) -> list[list[tf.Tensor]]:
-        """The inputs, where operands that describe the whole tensor describe the shard instead."""
+        """Replace operands that describe the whole tensor by operands that describe the shard."""
         inputs = list(inputs)
         for number, value in self._replaced_operands(operator).items():
             if isinstance(value, tuple) and -1 in value:
@@ -350,8 +350,8 @@ class StageEmitter:
                     for whole in inputs[number]
                 ]
                 continue
-            own = tf.constant(value, inputs[number][0].dtype)
-            inputs[number] = [own] * len(self._world.ranks)
+            operand = tf.constant(value, inputs[number][0].dtype)
+            inputs[number] = [operand] * len(self._world.ranks)
         return inputs
 
     def _replaced_operands(self, operator: Operator) -> dict[int, object]:
@@ -370,6 +370,6 @@ class StageEmitter:
 
 
 def reads_variable(operator: Operator) -> bool:
-    """Whether an operator reads a variable at no set time: any value during the run will do."""
+    """Whether an operator reads a variable at any time of the run."""
     read = operator.type == "ReadVariableOp" and not operator.control_inputs
     return operator.is_variable or read

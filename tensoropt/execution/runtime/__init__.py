@@ -1,1 +1,1 @@
-"""Programs and their sessions: what is emitted, kept, run and dropped."""
+"""Programs and their sessions: emit, keep, run and drop programs; values of variables."""

@@ -1,7 +1,7 @@
-"""A step's program on one rank, emitted without running it, and described as plain data.
+"""Dry runs: a step's program on one rank, emitted but not run, and described as plain data.
 
-`tensoropt.cost.peak.program_peak` predicts the step's memory from that data. No other rank is
-needed, as nothing is moved.
+`tensoropt.cost.peak.program_peak` predicts the step's memory from this data. A dry run needs no
+other rank, since no collective runs.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
 
-_SMALL = 64  # elements of a constant that is a kernel's parameter: an axis, a shape, offsets
+_SMALL = 64  # the most elements of a constant that is a kernel's parameter: an axis, a shape
 _SCALARS = {"Split": "num_split", "Unpack": "axis"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScriptStep:
-    """One step of a script, whatever the strategy.
+    """One step of a script, for any strategy.
 
     Attributes:
         script: the script's graph.
         roots: names of the operators that the step runs.
         shapes: the shapes of fed tensors, by placeholder operator.
-        options: how the step is computed. Their configuration is that of later sessions, too: the
-            first session of a process sizes the threads of all, and a dry run may open it.
-        microbatches: the number of parts of the batch for which gradients are computed.
-        native: whether collectives are operators in C++, as within a machine; else they are calls
-            of Python.
-        graph: the script's graph for these roots and shapes, as `import_graph` gives it; if it is
-            not at hand, each dry run imports it.
+        options: how the step is computed. Later sessions must have the same configuration: the
+            first session of a process sets the numbers of threads, and a dry run may open it.
+        microbatches: the number of microbatches.
+        native: whether collectives are operators in C++, as they are within a machine; otherwise
+            they are calls of Python.
+        graph: the result of `import_graph` for these roots and shapes; if None, each dry run
+            imports the graph.
     """
 
     script: tf.Graph
@@ -78,7 +78,7 @@ class ScriptStep:
 def dry_run(
     step: ScriptStep, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
 ) -> DeviceProgram:
-    """The program of a step on the first rank of a mesh.
+    """Emit the program of a step on the first rank of a mesh, and describe it.
 
     Args:
         step: the step.
@@ -97,38 +97,38 @@ def dry_run_stage(
     stage: int,
     pipeline: Callable[[StageWorlds], Pipeline],
 ) -> DeviceProgram:
-    """The program of a step on the first rank of a pipeline's stage.
+    """Emit the program of a step on the first rank of a pipeline's stage, and describe it.
 
     Args:
         step: the step, in the pipeline's number of microbatches.
-        meshes: one of each stage.
+        meshes: the mesh of each stage.
         stage: the number of the stage.
-        pipeline: makes the pipeline on its worlds.
+        pipeline: returns the pipeline, given the worlds of its stages.
     """
     firsts = [sum(mesh.size for mesh in meshes[:number]) for number in range(len(meshes))]
-    own = _DryRunWorld(meshes[stage], firsts[stage], native=step.native)
+    of_stage = _DryRunWorld(meshes[stage], firsts[stage], native=step.native)
     worlds = [
-        own if number == stage else World(mesh, (), first)
+        of_stage if number == stage else World(mesh, (), first)
         for number, (mesh, first) in enumerate(zip(meshes, firsts, strict=True))
     ]
     everyone = _DryRunWorld(Mesh.of(sum(mesh.size for mesh in meshes)), position=firsts[stage])
-    return _emitted(step, pipeline(StageWorlds(tuple(worlds), everyone)), own)
+    return _emitted(step, pipeline(StageWorlds(tuple(worlds), everyone)), of_stage)
 
 
 def _emitted(step: ScriptStep, pipeline: Pipeline, world: _DryRunWorld) -> DeviceProgram:
-    """The program of a step on a rank of a pipeline."""
+    """Emit the program of a step on the rank of a world, and describe it."""
     executor = Executor(step.script, pipeline, step.options, Agreement(None), imported=step.graph)
     try:
         program = executor.program((), step.roots, step.shapes)
-        found = describe(program.operations, world.moved, world.mesh)
-        return replace(found, kept_bytes=_kept_bytes(executor, executor.initializers(program)))
+        described = describe(program.operations, world.moved, world.mesh)
+        return replace(described, kept_bytes=_kept_bytes(executor, executor.initializers(program)))
     finally:
         executor.close()
-        gc.collect(0)  # the emitter's circles, which may be many before anything else is collected
+        gc.collect(0)  # The emitter's reference cycles hold much memory.
 
 
 class _DryRunWorld(MPIWorld):
-    """One rank of a mesh, alone: it emits its program, which is never run.
+    """One rank of a mesh. It emits its program, which is never run, without other ranks.
 
     Args:
         mesh: the devices.
@@ -137,8 +137,8 @@ class _DryRunWorld(MPIWorld):
         native: see `ScriptStep`.
 
     Attributes:
-        moved: by name of each operation in the place of a collective the collective's type, and
-            the steps of a resharding that it takes.
+        moved: for each operation that stands for a collective, by name, the type of the collective
+            and the steps of a resharding that the collective takes.
     """
 
     def __init__(self, mesh: Mesh, first: int = 0, position: int = 0, native: bool = False) -> None:
@@ -157,12 +157,12 @@ class _DryRunWorld(MPIWorld):
     ) -> list[tf.Tensor]:
         """See `World.reshard`."""
         moved = list(shards)
-        for some in [(step,) for step in steps] if self._native else [tuple(steps)]:
-            moved = self._resharded(moved, some, label)
-            if all(step.is_local for step in some):
+        for at_once in [(step,) for step in steps] if self._native else [tuple(steps)]:
+            moved = self._resharded(moved, at_once, label)
+            if all(step.is_local for step in at_once):
                 continue
-            known = self._native and knows(collective(some[0]), moved[0].dtype)
-            self.moved[moved[0].op.name] = (MOVE if known else HOST_CALL, some)
+            known = self._native and knows(collective(at_once[0]), moved[0].dtype)
+            self.moved[moved[0].op.name] = (MOVE if known else HOST_CALL, at_once)
         return moved
 
     def joins(self, sums: Sequence[ReshardStep], dtype: tf.DType) -> bool:
@@ -182,15 +182,15 @@ class _DryRunWorld(MPIWorld):
 def _stand_in(
     collective: Collective, group: Group, tensors: Sequence[tf.Tensor], record: str, watch: Watch
 ) -> list[tf.Tensor]:
-    """An operation in the place of a collective on several tensors; it is never run."""
+    """Emit an operation that stands for a collective on several tensors. It is never run."""
     del collective, group, record, watch
     dtypes = [tensor.dtype for tensor in tensors]
-    made: list[tf.Tensor] = tf.numpy_function(
+    results: list[tf.Tensor] = tf.numpy_function(
         lambda *_: None, list(tensors), dtypes, name="reshard"
     )
-    for tensor, result in zip(tensors, made, strict=True):
+    for tensor, result in zip(tensors, results, strict=True):
         result.set_shape(tensor.shape)
-    return made
+    return results
 
 
 def describe(
@@ -199,13 +199,13 @@ def describe(
     mesh: Mesh,
     rank: int = 0,
 ) -> DeviceProgram:
-    """The part of an emitted graph that some operations need.
+    """Describe the part of an emitted graph that some operations need.
 
     Args:
-        targets: operations that are run.
+        targets: the operations to run.
         moved: see `_DryRunWorld`.
         mesh: all devices.
-        rank: the rank that the graph is for.
+        rank: the rank for which the graph was emitted.
     """
     needed = _needed(targets)
     numbers = {operation.name: number for number, operation in enumerate(needed)}
@@ -234,10 +234,11 @@ def describe(
 
 
 def _kept_bytes(executor: Executor, initializers: Sequence[str]) -> int:
-    """The bytes of the constants from which variables get their first values.
+    """Return the bytes of the constants from which variables get their first values.
 
-    On a mesh the script's constants are counted, large ones in the shards that the first rank
-    reads; that is right within some bytes. For a stage, the initializers are emitted and counted.
+    On a mesh, these are the script's constants; of a large constant, the shard that the first rank
+    reads. The result is right within some bytes. For a stage, the initializers are emitted, and
+    their constants are counted.
     """
     if not initializers:
         return 0
@@ -262,32 +263,31 @@ def _kept_bytes(executor: Executor, initializers: Sequence[str]) -> int:
 
 def _constant_bytes(targets: Sequence[tf.Operation]) -> int:
     """The bytes of a program's constants."""
-    constants = [each.get_attr("value") for each in _needed(targets) if each.type == "Const"]
+    constants = [op.get_attr("value") for op in _needed(targets) if op.type == "Const"]
     return _different_bytes(map(tf.make_ndarray, constants))
 
 
 def _different_bytes(values: Iterable[np.ndarray[Any, Any]]) -> int:
-    """The bytes of constants; TensorFlow keeps equal constants once."""
+    """The bytes of constants. TensorFlow keeps equal constants once."""
     different = {(value.dtype, value.shape, value.tobytes()): value.nbytes for value in values}
     return sum(different.values())
 
 
 def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:
     """The targets and all operations that they need, in the order of data."""
-    found: set[str] = set()
+    needed: set[str] = set()
     waiting = list(targets)
     while waiting:
         operation = waiting.pop()
-        if operation.name in found:
+        if operation.name in needed:
             continue
-        found.add(operation.name)
+        needed.add(operation.name)
         waiting += [tensor.op for tensor in operation.inputs]
         waiting += operation.control_inputs
-    if not targets:  # a stage without variables has no first values
+    if not targets:  # A stage without variables has no initial values.
         return []
-    graph = targets[0].graph
-    made = [operation for operation in graph.get_operations() if operation.name in found]
-    return in_order_of_data(made)
+    operations = targets[0].graph.get_operations()
+    return in_order_of_data([op for op in operations if op.name in needed])
 
 
 def _specs(operation: tf.Operation, read: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
@@ -297,27 +297,26 @@ def _specs(operation: tf.Operation, read: tuple[TensorSpec, ...]) -> tuple[Tenso
         return (TensorSpec(tuple(shape.as_list()), operation.get_attr("dtype").name),)
     specs = []
     for tensor in operation.outputs:
-        shape = tensor.shape
-        found: tuple[int, ...]
-        if shape.rank is None:
-            found = (0,)  # what oneDNN's batch normalisation keeps for another device
+        known: tuple[int, ...]
+        if tensor.shape.rank is None:
+            known = (0,)  # oneDNN's batch normalisation keeps this output for other devices.
         else:
-            # As many rows as the longest input: a lookup gets rows for other ranks, too.
+            # An open extent has the rows of the longest input: a lookup also serves other ranks.
             longest = max((spec.shape[0] for spec in read if spec.shape), default=1)
-            found = tuple(longest if size is None else size for size in shape.as_list())
-        specs.append(TensorSpec(found, tensor.dtype.base_dtype.name))
+            known = tuple(longest if size is None else size for size in tensor.shape.as_list())
+        specs.append(TensorSpec(known, tensor.dtype.base_dtype.name))
     return tuple(specs)
 
 
 def _operands(operation: tf.Operation) -> dict[int, tuple[int, ...]]:
-    """The values of small constants that the operation reads, flat; its axis as number -1."""
-    found: dict[int, tuple[int, ...]] = {}
+    """The flat values of small constants that an operation reads, by input; an axis as input -1."""
+    operands: dict[int, tuple[int, ...]] = {}
     if operation.type == "Unpack":
-        found[-1] = (operation.get_attr("axis"),)
+        operands[-1] = (operation.get_attr("axis"),)
     for number, tensor in enumerate(operation.inputs):
         if tensor.op.type != "Const" or not tensor.dtype.is_integer:
             continue
         if (tensor.shape.num_elements() or 0) <= _SMALL:
             value = tf.make_ndarray(tensor.op.get_attr("value"))
-            found[number] = tuple(int(element) for element in value.reshape(-1))
-    return found
+            operands[number] = tuple(int(element) for element in value.reshape(-1))
+    return operands

@@ -1,4 +1,4 @@
-"""A part of the script's graph as it is emitted, and what a session holds for it."""
+"""An emitted part of the script's graph."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _STATE_OF_A_RUN = frozenset({"StackV2", "TensorArrayV3"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmittedGraph:
-    """A part of the script's graph as it is emitted, for all fetches that need no more of it.
+    """An emitted part of the script's graph. Several programs may fetch from it.
 
     Attributes:
         graph: see `Program`.
-        roots: the operators that it was emitted for.
-        shapes: of fed tensors, None for an extent of any size.
-        emitter: emitted it.
+        roots: the operators for which it was emitted.
+        shapes: the shapes of fed tensors, with None for an extent of any size.
+        emitter: the emitter of its operators.
         sequence: its collectives, in order.
-        holds_state: whether the session has other state for it than variables.
+        holds_state: whether its operators have state in the session other than variables.
     """
 
     graph: Graph
@@ -42,17 +42,17 @@ class EmittedGraph:
     holds_state: bool
 
     def has(self, roots: frozenset[str]) -> bool:
-        """Whether some operators are all in it, and need all that it was emitted for."""
+        """Whether some operators can be fetched: it has them, and they include its roots."""
         return roots >= self.roots and all(map(self.emitter.knows, roots))
 
 
 def holds_state(script: tf.Graph, operator: Operator) -> bool:
-    """Whether an operator's state is in the session: a table's, or how far its kernel has drawn."""
+    """Whether an operator has state in the session: a table, or the counter of a random kernel."""
     if operator.is_variable or operator.synthetic or operator.type in _STATE_OF_A_RUN:
         return False
     if "seed2" in operator.attributes and operator.type not in STATEFUL:
         return True
-    if not has_operation(script, operator.name):  # the placeholder of an output
+    if not has_operation(script, operator.name):  # It is the placeholder of a fed output.
         return False
     called = called_functions(script.get_operation_by_name(operator.name).node_def.attr)
     bodies = function_closure(script, called).values()

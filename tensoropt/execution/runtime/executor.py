@@ -32,13 +32,13 @@ from tensoropt.tensorflow_private import ops
 __all__ = ["Executor", "Program"]
 
 _SAME_FEEDS = (
-    "Feed the whole global batch on every rank, not its share: each takes its own slice of it. "
-    "Seed what draws or shuffles it alike, and leave out no step on one rank alone."
+    "Feed the whole global batch on every rank, not the rank's share: each rank takes its slice of "
+    "the batch. Draw and shuffle batches with the same seed, and run the same steps on all ranks."
 )
 _SAME_ARGUMENTS = (
     "Give every rank the whole batch, not its share, drawn and shuffled alike: make data sets "
     "after tensoropt.parallelize, set seeds (shuffle(seed=...), keras.utils.set_random_seed), and "
-    "where a data set draws random numbers in several workers take workers=1."
+    "take workers=1 if a data set draws random numbers in several workers."
 )
 
 
@@ -49,14 +49,14 @@ class Executor:
         script: the script's graph; it may grow between runs.
         pipeline: the ranks of the stages; a mesh is a pipeline of one stage.
         options: how steps are computed.
-        agreement: asks all ranks before each run.
-        trace: records when operators run.
-        imported: the script's graph for the first program, if it is at hand.
+        agreement: compares the calls of all ranks before each run.
+        trace: records the times at which operators run.
+        imported: the script's graph for the first program, if it is imported already.
 
     Attributes:
         script: see above.
         world: the ranks of the first stage that this process emits.
-        stage: the stage that this process emits; None where it emits all stages.
+        stage: the stage that this process emits; None if it emits all stages.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Executor:
         self._programs = self._no_programs(imported)
 
     def _new_session(self, room_bytes: int = 0) -> RankSession:
-        """A session with an empty graph; later ones have the room of the first one."""
+        """Return a session with an empty graph. Later sessions share the room of the first one."""
         config, is_stateful = self._options.config, self.world.is_stateful
         return RankSession(tf.Graph(), config, is_stateful, room_bytes)
 
     def _no_programs(self, imported: Graph | None = None) -> Programs:
-        """The programs of the session's graph, none so far."""
+        """Return an empty table of programs for the session's graph."""
         return Programs(
             self.script,
             self._options,
@@ -126,15 +126,15 @@ class Executor:
             tensors: names of fetched tensors, ``operator:index``.
             operations: names of fetched operators.
             feeds: per placeholder operator the global value, already of its dtype.
-            draws: how far the session's random operators have drawn; by default this executor's.
-            call: the script's call, if it is neither a session's run nor `run`.
+            draws: the counters of the session's random operators; by default this executor's.
+            call: the script's call, unless it is a session's run or `tensoropt.run`.
 
         Returns:
             The logical value of each fetched tensor, the same on every rank.
 
         Raises:
-            RankMismatchError: if the ranks do not all make this call, or do not all fail in it.
-            tf.errors.OpError: on every rank, if a check of the script fails on one.
+            RankMismatchError: if some ranks make another call, or only some ranks fail.
+            tf.errors.OpError: on every rank, if a check of the script fails on one rank.
             FeedError: if a placeholder that the fetches need is not fed.
         """
         draws = self._draws if draws is None else draws
@@ -147,19 +147,19 @@ class Executor:
             program = self.program(tensors, operations, shapes)
         if not program.is_ready:
             self._initialise(program, draws)
-        feeds = self._processes.fed(feeds, self._options.batch_placeholders)
+        feeds = self._processes.same_feeds(feeds, self._options.batch_placeholders)
         try:
             values, drawn = program.run(feeds, draws, self._trace)
         except Exception as error:
             self._agree_on_failure(program, error)
             raise
         draws.advance(drawn)
-        return self._processes.everywhere("the values of this run", values, program.owners)
+        return self._processes.broadcast("the values of this run", values, program.owners)
 
     def _agree_on_call(
         self, tensors: Sequence[str], operations: Sequence[str], feeds: Mapping[str, Any], call: str
     ) -> None:
-        """Agree on a call of `run`."""
+        """Check that all ranks make the same call of `run`."""
         run = f"run({', '.join([*operations, *tensors]) or 'nothing'})"
         word = "argument" if call else "feed_dict of"
         fed = self._fed_values.lines(feeds, word) if self._agreement.compares else []
@@ -169,13 +169,13 @@ class Executor:
             self._agreement.check(run, fed, _SAME_FEEDS)
 
     def _agree_on_failure(self, program: Program, error: Exception) -> None:
-        """Agree on a run that has failed here.
+        """Check that a run that failed on this rank failed alike on all ranks.
 
         Raises:
-            tf.errors.OpError: the script's own error, if a check or a Python function has failed.
+            tf.errors.OpError: the script's own error, if a check or a Python function failed.
             RankMismatchError: if other ranks had another error, or none.
         """
-        if self.world.guard is not None:  # it agrees on the failure itself
+        if self.world.guard is not None:  # The guard compares failures itself.
             return
         if program.checks.ended(error):
             reasons = self._agreement.failed_in_checks(error, program.checks.reason(error))
@@ -194,7 +194,7 @@ class Executor:
         session.close()
         ops.dismantle_graph(session.graph)
         del session
-        gc.collect()  # the cycles of emitters
+        gc.collect()  # Emitters have reference cycles.
         self._processes.equalise_names("the variables of stages")
 
     def program(
@@ -203,33 +203,33 @@ class Executor:
         operations: Sequence[str],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> Program:
-        """The program of fetches and shapes of fed tensors, emitted at its first use."""
+        """Return the program of fetches and shapes of fed tensors; emit it at its first use."""
         return self._programs.program(tensors, operations, shapes)
 
     def strategy(self, graph: Graph) -> Strategy:
-        """How the ranks of the first stage divide the operators of a graph."""
+        """Return a strategy that divides all operators of a graph over the first stage's ranks."""
         return self._strategies.strategy(graph)
 
     def values(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The whole value of every variable that has one, by operator name, on every rank."""
+        """Return the whole values of initialised variables, by operator name, on all ranks."""
         return self._variables.values()
 
     def assign(self, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Give variables their whole values, by operator name; each rank keeps its shard."""
+        """Assign whole values to variables, by operator name. Each rank keeps its shards."""
         self._variables.assign(values)
 
     def save(
         self,
         saved: Sequence[SavedTensor],
-        beside: Mapping[str, np.ndarray[Any, Any]],
+        values: Mapping[str, np.ndarray[Any, Any]],
         prefix: str,
         draws: Draws | None = None,
     ) -> None:
-        """Write a checkpoint, each rank its part; see `Checkpoints.save`.
+        """Write a checkpoint; each rank writes a part. See `Checkpoints.save`.
 
         Args:
-            saved: variables; those without a value are initialised.
-            beside: whole values of other tensors, by name in the checkpoint.
+            saved: the variables to save. Those without a value are initialised.
+            values: whole values of tensors that are no variables, by name in the checkpoint.
             prefix: the checkpoint's name, an absolute path.
             draws: see `run`.
         """
@@ -237,14 +237,14 @@ class Executor:
         self._variables.create(names)
         draws = self._draws if draws is None else draws
         self._run_first(self._variables.initializers(names), draws)
-        self._variables.save(saved, beside, prefix)
+        self._variables.save(saved, values, prefix)
 
     def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
-        """Read a checkpoint, each rank its shards; see `Checkpoints.restore`."""
+        """Read a checkpoint; each rank reads its shards. See `Checkpoints.restore`."""
         self._variables.restore(saved, prefix)
 
     def check_replicas(self) -> None:
-        """Compare the variables that several ranks hold. Every rank calls, after the same run.
+        """Compare the variables that several ranks hold. All ranks call this, after the same run.
 
         Raises:
             RankMismatchError: on every rank, if a variable differs.
@@ -256,9 +256,9 @@ class Executor:
         self._session.close()
 
     def initializers(self, program: Program) -> list[str]:
-        """The initializers to run before a program, by their names in the script.
+        """Return the initializers to run before a program, by their names in the script.
 
-        From then on their variables count as initialised.
+        Their variables count as initialised from then on.
         """
         needed = [op.name for op in program.graph if op.is_variable]
         mutating = {op.name for op in program.graph if op.mutates}
@@ -267,14 +267,14 @@ class Executor:
     def _initialise(self, program: Program, draws: Draws) -> None:
         """Run the initializers of a program's variables that have no value yet.
 
-        The script's counters of random draws do not advance: a script that runs the initializers
-        later itself draws the same values.
+        The counters of random operators do not advance. So the script draws the same values if it
+        runs the initializers itself later.
         """
         self._run_first(self.initializers(program), draws)
         program.is_ready = True
 
     def _run_first(self, initializers: Sequence[str], draws: Draws) -> None:
-        """Run initializers, if there are any, after the initializers that they need."""
+        """Run initializers, after the initializers on which they depend."""
         if initializers:
             first = self.program((), initializers, {})
             self._initialise(first, draws)

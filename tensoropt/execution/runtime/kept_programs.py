@@ -13,16 +13,17 @@ from tensoropt.parallel.any_size import SizeError
 
 __all__ = ["AnySize", "KeptPrograms"]
 
-_FEW_SHAPES, _MOST_SHAPES = 4, 32  # sets of shapes that are always kept, and kept if small
-_MOST_OPERATORS = 100_000  # in all programs and ranks, beyond _FEW_SHAPES: about a gigabyte
+_FEW_SHAPES = 4  # Programs for this number of sets of shapes are kept whatever their size.
+_MOST_SHAPES = 32  # the most sets of shapes for which programs are kept
+_MOST_OPERATORS = 100_000  # in the programs of all ranks, beyond _FEW_SHAPES: about a gigabyte
 
 
 class AnySize(NamedTuple):
-    """Two runs of different sizes, from which it follows whether a program holds for all sizes.
+    """Two runs of different sizes. Comparing them tells whether a program holds for all sizes.
 
     Attributes:
         shapes: the shapes of fed tensors in one run.
-        other: the graph that was emitted for a run of another size.
+        other: the graph that was emitted for the run of another size.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -53,7 +54,7 @@ class KeptPrograms:
         operations: Sequence[str],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> Program | None:
-        """The program of fetches for these shapes or all sizes; None before its first use."""
+        """Return the kept program of fetches for these shapes or for all sizes, or None."""
         program = self._programs.get(_key(tensors, operations, shapes))
         if program is None:
             opened = self._open_dims.opened(shapes)
@@ -67,7 +68,7 @@ class KeptPrograms:
         emitted: EmittedGraph,
         program: Program,
     ) -> None:
-        """Take in the program of some fetches of an emitted graph."""
+        """Keep the program of some fetches of an emitted graph."""
         self._programs[_key(tensors, operations, emitted.shapes)] = program
 
     def emitted_for(
@@ -76,9 +77,9 @@ class KeptPrograms:
         shapes: Mapping[str, tuple[int, ...]],
         emit: Callable[[Mapping[str, Extents], AnySize | None], EmittedGraph],
     ) -> EmittedGraph:
-        """The emitted graph of some operators, for these shapes.
+        """Return the emitted graph of some operators for some shapes; emit it if there is none.
 
-        The second size of open dimensions gets a graph for all sizes, if one holds.
+        The second size of open dimensions gets a graph for all sizes, if there can be one.
 
         Args:
             roots: names of the operators that are run or fetched.
@@ -86,15 +87,15 @@ class KeptPrograms:
             emit: emits the graph for shapes; for any size if its second argument is given. It
                 raises `SizeError` or `LayoutError` if the graph would not hold for all sizes.
         """
-        having = [emitted for emitted in self.emitted if emitted.has(frozenset(roots))]
+        candidates = [emitted for emitted in self.emitted if emitted.has(frozenset(roots))]
         opened = self._open_dims.opened(shapes)
-        emitted = next((each for each in having if each.shapes in (shapes, opened)), None)
+        emitted = next((each for each in candidates if each.shapes in (shapes, opened)), None)
         if emitted is None:
-            other = next((each for each in having if self._is_at_one_size(each, opened)), None)
+            other = next((each for each in candidates if self._is_at_one_size(each, opened)), None)
             if other is not None and self._open_dims.may_differ(roots, shapes):
                 try:
                     emitted = emit(opened, AnySize(shapes, other))
-                except (SizeError, LayoutError):  # then each size has a program of its own
+                except (SizeError, LayoutError):  # Each size gets a program of its own.
                     self._open_dims.hold(roots, shapes)
             if emitted is None:
                 emitted = emit(shapes, None)
@@ -102,13 +103,15 @@ class KeptPrograms:
         return emitted
 
     def _is_at_one_size(self, emitted: EmittedGraph, opened: Mapping[str, Extents]) -> bool:
-        """Whether a graph for one size of open dimensions has run. The size of the plan may never
-        occur in a run."""
+        """Whether a graph for one size of open dimensions has run.
+
+        A graph that has not run may have the size of the plan, which no run need have.
+        """
         ran = any(each.has_run for each in self._programs.values() if each.graph is emitted.graph)
         return ran and self._open_dims.opened(emitted.shapes) == opened
 
     def are_full(self, ranks: int) -> bool:
-        """Whether another program would be one too many; the same on all ranks.
+        """Whether all programs must be dropped before another is emitted. All ranks answer alike.
 
         Operations cannot be removed from a TensorFlow graph. The script's fetches bound the number
         of programs for the same shapes; nothing bounds the number of shapes.

@@ -1,4 +1,4 @@
-"""The dimensions of fed tensors whose size may change from run to run of one program."""
+"""The dimensions of fed tensors whose sizes may differ between runs of one program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensoropt.graph.from_tensorflow import FED_OUTPUT
 
 __all__ = ["OpenDims"]
 
-_LEAST = 4  # smaller extents may be broadcast, and extents of other sizes not
+_LEAST = 4  # An extent of 1 is broadcast and others are not, so programs at small ones may differ.
 
 
 class OpenDims:
@@ -41,7 +41,7 @@ class OpenDims:
         }
 
     def may_differ(self, roots: Collection[str], shapes: Mapping[str, Extents]) -> bool:
-        """Whether a program of some operators for all sizes may be made at these."""
+        """Whether a program for all sizes may be emitted from a run with these shapes."""
         if self._key(roots, shapes) in self._held:
             return False
         return all(

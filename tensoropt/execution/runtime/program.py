@@ -1,4 +1,4 @@
-"""A program: what one set of fetches runs, in one call of TensorFlow."""
+"""A program: the operations that one set of fetches runs, in one call of TensorFlow."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class Program:
-    """The operations to run for one set of fetches, at one set of shapes of fed tensors.
+    """The operations to run for one set of fetches and one set of shapes of fed tensors.
 
     Attributes:
         session: runs the program.
         graph: the part of the script's graph that the fetches need.
-        fed: how fed values get to the ranks, by stage and fed operator, or a microbatch of one.
-        tensors: the fetched tensors that this process has, whole.
+        fed: the shards of fed values, by stage and fed operator (or a microbatch of it).
+        tensors: the fetched tensors that this process has; they are whole.
         operations: the fetched operations, on all ranks emitted here.
         collectives: the static order of collectives.
         draws: its random operators.
-        checks: its operators that fail on all ranks alike.
-        owners: by fetched tensor the rank that has it, where not every rank has it.
+        checks: its operators that check values.
+        owners: for each fetched tensor that only one rank has, this rank.
         is_ready: whether all its variables have values.
     """
 
@@ -59,7 +59,7 @@ class Program:
 
     @property
     def has_run(self) -> bool:
-        """Whether it has run at all."""
+        """Whether the program has run at least once."""
         return self._runs > 0
 
     def run(
@@ -68,31 +68,31 @@ class Program:
         draws: Draws,
         trace: StepTrace | None = None,
     ) -> tuple[dict[str, Any], dict[RandomOperator, int]]:
-        """Run it once.
+        """Run the program once.
 
         Args:
-            feeds: per fed operator the global value.
-            draws: the counters from which its random operators start; they are not advanced.
-            trace: records when operators run, in the runs that it wants.
+            feeds: the global value of each fed operator.
+            draws: the counters at which random operators start. This call does not advance them.
+            trace: records the times at which operators run, in the runs that it wants.
 
         Returns:
-            The fetched values, and how many elements each random operator drew.
+            The fetched values, and the number of elements that each random operator drew.
 
         Raises:
             GraphError: if TensorFlow has not run all operations.
         """
-        own = self.draws
         if self._callable is None:
             self._assigned = frozenset(
                 name for name, fed in self.fed.items() if any(map(is_assigned, fed.placeholders))
             )
         values = self._shards(feeds)
-        if own.counters is not None:
-            values.append(draws.counters(own.operators))
-        counted = {op: n for op, n in own.elements.items() if isinstance(n, tf.Tensor)}
-        drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}
+        if self.draws.counters is not None:
+            values.append(draws.counters(self.draws.operators))
+        elements = self.draws.elements.items()
+        counted = {op: n for op, n in elements if isinstance(n, tf.Tensor)}
+        drawn = {op: n for op, n in elements if isinstance(n, int)}
         if not self.tensors and not self.operations:
-            return {}, drawn  # TensorFlow runs nothing
+            return {}, drawn  # TensorFlow refuses to run nothing.
         if self._callable is None:
             self._callable = self._made_callable(list(counted.values()))
         self._runs += 1
@@ -107,22 +107,25 @@ class Program:
         self._check_done(fetched.pop())
         # A callable's arrays may be a variable's own memory, which the next step changes.
         fetched = [np.copy(x) if isinstance(x, np.ndarray) else x for x in fetched]
-        found = dict(zip(self.tensors, fetched, strict=False))
-        counts = map(int, fetched[len(found) :])
-        return found, drawn | dict(zip(counted, counts, strict=True))
+        count = len(self.tensors)
+        results = dict(zip(self.tensors, fetched[:count], strict=True))
+        return results, drawn | dict(zip(counted, map(int, fetched[count:]), strict=True))
 
     def _check_done(self, done: Any) -> None:
-        """TensorFlow gives empty arrays, and no error, where operators wait for each other."""
+        """Raise unless all operations ran.
+
+        If operators wait for each other, TensorFlow returns empty arrays, without an error.
+        """
         if np.size(done) != 1:
             names = ", ".join([*(op.name for op in self.operations), *self.tensors])
             raise GraphError(
-                "all operators that a run asks for run. Got a run in which some operators of "
-                f"{names} wait for each other in a circle, after TensorFlow has merged some. "
-                "Report it; meanwhile TF_ENABLE_ONEDNN_OPTS=0 in the environment merges none."
+                "operators that TensorFlow merges do not wait for each other. Got a run in which "
+                f"some operators of {names} wait for each other in a circle. Please report this; "
+                "with TF_ENABLE_ONEDNN_OPTS=0 in the environment TensorFlow merges no operators."
             )
 
     def _shards(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The values of all placeholders; values that are not split come from the first rank."""
+        """Return the values of all placeholders. Values that are not split are the first rank's."""
         cut = {
             name: [
                 np.asarray(feeds[fed.name][r], feeds[fed.name].dtype, order="C")
@@ -137,8 +140,8 @@ class Program:
             shared = iter(world.share([shard for name in names for shard in cut[name]], axes))
             for name in names:
                 cut[name] = [next(shared) for _ in cut[name]]
-        # A callable takes an array's memory as it is: a variable would keep the script's, or
-        # another rank's, and updates would write to it.
+        # A callable uses an array's memory as it is. A variable would keep the memory of the
+        # script's array, or of another rank's, and updates would write to it.
         return [
             np.array(shard, order="C") if name in self._assigned else shard
             for name, shards in cut.items()
@@ -146,8 +149,14 @@ class Program:
         ]
 
     def _made_callable(self, counts: Sequence[tf.Tensor], is_traced: bool = False) -> Any:
-        """A function that runs the program. ``Session.run`` would parse feeds and fetches anew in
-        every run."""
+        """Return a function that runs the program.
+
+        ``Session.run`` would parse feeds and fetches anew in every run.
+
+        Args:
+            counts: tensors to fetch after the program's tensors.
+            is_traced: whether TensorFlow records a full trace.
+        """
         fed = [placeholder for each in self.fed.values() for placeholder in each.placeholders]
         fed += [] if self.draws.counters is None else [self.draws.counters]
         options = session_module.config_pb2.CallableOptions()
@@ -155,9 +164,9 @@ class Program:
         options.fetch.extend(tensor.name for tensor in self.tensors.values())
         options.fetch.extend(tensor.name for tensor in counts)
         options.target.extend(operation.name for operation in self.operations)
-        made = [tensor.op for tensor in (*self.tensors.values(), *counts)]
+        fetched = [tensor.op for tensor in (*self.tensors.values(), *counts)]
         graph = self.session.opened.graph
-        with graph.as_default(), graph.control_dependencies([*made, *self.operations]):
+        with graph.as_default(), graph.control_dependencies([*fetched, *self.operations]):
             options.fetch.append(tf.constant(True, name="done").name)
         if is_traced:
             options.run_options.trace_level = tf.compat.v1.RunOptions.FULL_TRACE

@@ -49,10 +49,10 @@ class Programs:
         session: runs the programs.
         variables: the variables in the session's graph.
         open_dims: the dimensions of fed tensors that may have any size.
-        imported: the script's graph for the first program, if it is at hand.
+        imported: the script's graph for the first program, if it is imported already.
 
     Attributes:
-        kept: the programs so far.
+        kept: the programs that are emitted so far.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Programs:
 
     @property
     def are_full(self) -> bool:
-        """Whether another program would be one too many; the same on all ranks."""
+        """Whether all programs must be dropped before another one. All ranks answer alike."""
         return self.kept.are_full(max(len(stage.world.ranks) for stage in self._pipeline.stages))
 
     def program(
@@ -87,7 +87,7 @@ class Programs:
         operations: Sequence[str],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> Program:
-        """The program of fetches and shapes of fed tensors, emitted at its first use.
+        """Return the program of fetches and shapes of fed tensors; emit it at its first use.
 
         Raises:
             FeedError: if a placeholder that the fetches need is not fed.
@@ -116,7 +116,7 @@ class Programs:
         Args:
             roots: names of the operators to run or fetch.
             shapes: the shapes of fed tensors.
-            any_size: given where extents are open.
+            any_size: given if extents are open.
 
         Raises:
             SizeError, LayoutError: if the emitted operators would not hold for all sizes.
@@ -154,14 +154,14 @@ class Programs:
     def _emitter(
         self, part: ScriptPart, roots: Sequence[str], any_size: AnySize | None
     ) -> ProgramEmitter:
-        """The emitter of a part of the script."""
+        """Return an emitter for a part of the script."""
         graph, sizes = part.graph, {}
         if any_size is None:
             divided = self._strategies.divide(graph, roots)
         else:
             fed = output_shapes(self._script, graph, roots, any_size.shapes)
             graph_at_sizes = sized(graph, fed)
-            (other,) = any_size.other.emitter.strategies  # several stages have no open dimensions
+            (other,) = any_size.other.emitter.strategies  # Only one stage has open dimensions.
             strategy = self._strategies.strategy(graph_at_sizes)
             divided = DividedStep.of_one(checked_for_any_size(strategy, graph, other))
             sizes = known_shapes(graph, graph_at_sizes)
@@ -187,17 +187,17 @@ class Programs:
         roots: Sequence[str],
         before: int,
     ) -> None:
-        """Change the emitted operations.
+        """Add control dependencies to the emitted operations.
 
         Args:
-            emitter: emitted them.
-            sequence: the collectives among them.
+            emitter: the emitter of the operations.
+            sequence: the collectives among the operations.
             roots: names of the operators to run or fetch.
-            before: the number of operations that the graph had before.
+            before: the number of operations in the graph before the emission.
         """
         run = [op for name in roots for op in emitter.operations(name)]
-        # A loop gets inputs when it is differentiated, so an operator that is to wait for an
-        # earlier one may be read by the loop.
+        # A loop gets more inputs when it is differentiated. So the loop may read an operator that
+        # was created later and that waits for earlier ones.
         operations = in_order_of_data(self._session.graph.get_operations()[before:])
         let_updates_wait(operations, run)
         keep_bias_gradients_apart(operations)
@@ -216,7 +216,7 @@ class Programs:
         tensors: Mapping[str, TensorName],
         operations: Sequence[str],
     ) -> Program:
-        """The program of some fetches of an emitted graph."""
+        """Return the program of some fetches of an emitted graph."""
         emitter = emitted.emitter
         with self._session.graph.as_default(), emitted.sequence.fork() as sequence:
             run = [op for name in operations for op in emitter.operations(name)]
@@ -231,7 +231,7 @@ class Programs:
         fetched = {name: tensor for name, tensor in whole.items() if tensor is not None}
         owners = {name: emitter.owner(source) for name, source in tensors.items()}
         self._processes.check_collectives(sequence.records)
-        # Operations that send to other stages, and wait for them, may have no readers here.
+        # Operations that send to other stages, or wait for them, may have no readers here.
         ends = sequence.last if emitter.sends else ()
         return Program(
             self._session,
@@ -247,7 +247,7 @@ class Programs:
 
 
 def _source(name: str, shapes: Mapping[str, tuple[int, ...]]) -> TensorName:
-    """The tensor of a name; the placeholder in its place where it is fed."""
+    """Return the tensor of a name; if the tensor is fed, the placeholder that replaces it."""
     tensor = TensorName.parse(name)
     fed = f"{tensor.operator}/fed_{tensor.index}"
     return TensorName(fed, 0) if fed in shapes else tensor

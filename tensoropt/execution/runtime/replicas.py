@@ -1,8 +1,8 @@
 """The check that ranks which store the same part of a variable have the same values.
 
-Each rank computes replicated values for itself, and they stay equal because all ranks compute
-alike. A difference (a kernel whose results depend on its threads, a Python function that draws for
-itself) would go on unseen, and every rank would train another model.
+Each rank computes replicated values itself, and they stay equal because all ranks compute alike. If
+a rank computed differently (a kernel whose results depend on its threads, a Python function that
+draws random numbers itself), every rank would train another model, without an error.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tensoropt.execution.world.world import World
 __all__ = ["CHECK_VARIABLE", "Replicas"]
 
 CHECK_VARIABLE = "TENSOROPT_CHECK_REPLICAS_EVERY"
-"""Environment variable: after how many steps ranks compare; 0 for never."""
+"""Environment variable: the number of steps between two checks; 0 for no checks."""
 
 _DIGEST_BYTES = 8
-_READ_BYTES = 1 << 26  # of variables are read in one run of the session
+_READ_BYTES = 1 << 26  # the most bytes of variables that one run of the session reads
 
 
 class Replicas:
@@ -50,12 +50,12 @@ class Replicas:
         dtypes: dict[str, tf.DType],
         session: tf.compat.v1.Session,
     ) -> None:
-        """Compare the values that more than one rank holds, bit for bit. Every rank calls.
+        """Compare values that more than one rank holds, bit for bit. All ranks call this.
 
         Args:
-            variables: the shards.
-            dtypes: by operator name the dtype of each variable to compare; all have values.
-            session: has the values.
+            variables: the shards of the variables.
+            dtypes: the dtype of each variable to compare, by operator name. All have values.
+            session: the session with the values.
 
         Raises:
             RankMismatchError: on every rank, naming the first variable that differs.
@@ -72,14 +72,14 @@ class Replicas:
         for position, number, value in self._values(names, session):
             digests[position, number] = np.frombuffer(_digest(value), np.uint8)
         with about("the check that replicas are equal"):
-            everyone = self._world.gathered(digests)
+            of_all = self._world.gathered(digests)
         for number, name in enumerate(names):
-            self._compare(name, [row.tobytes() for row in everyone[:, number]], layouts[name].axes)
+            self._compare(name, [row.tobytes() for row in of_all[:, number]], layouts[name].axes)
 
     def _values(
         self, names: Sequence[str], session: tf.compat.v1.Session
     ) -> Iterator[tuple[int, int, Any]]:
-        """Position of the rank, number of the variable and value of each shard of this process."""
+        """Yield the shards of this process: rank's position, variable's number, and value."""
         reads = [
             (position, number, read)
             for number, name in enumerate(names)
@@ -91,28 +91,27 @@ class Replicas:
                 _, _, read = reads[count]
                 size += (read.shape.num_elements() or 0) * read.dtype.size
                 count += 1
-            some, reads = reads[:count], reads[count:]
-            values = session.run([read for _, _, read in some])
-            for (position, number, _), value in zip(some, values, strict=True):
+            at_once, reads = reads[:count], reads[count:]
+            values = session.run([read for _, _, read in at_once])
+            for (position, number, _), value in zip(at_once, values, strict=True):
                 yield position, number, value
 
     def _compare(self, name: str, digests: Sequence[bytes], axes: Sequence[int]) -> None:
         mesh = self._world.mesh
         for piece in range(mesh.pieces(axes)):
             ranks = [rank for rank in range(mesh.size) if mesh.piece(rank, axes) == piece]
-            said = [digests[rank] for rank in ranks]
-            usual = max(said, key=said.count)
+            of_ranks = [digests[rank] for rank in ranks]
+            usual = max(of_ranks, key=of_ranks.count)
             odd = [rank for rank in ranks if digests[rank] != usual]
             if odd:
                 first = self._world.first
-                these = listed(first + rank for rank in odd)
-                those = listed(first + rank for rank in ranks if rank not in odd)
+                differing = listed(first + rank for rank in odd)
+                agreeing = listed(first + rank for rank in ranks if rank not in odd)
                 raise RankMismatchError(
-                    "ranks that hold the same part of a variable have the same values of it. Got "
-                    f"others of {name!r} on {these} than on {those}. Find what each rank "
-                    "does in its own way (a Python function that draws or reads for itself, a "
-                    "kernel whose results depend on threads or the processor), and have it done "
-                    "alike; "
+                    "ranks that hold the same part of a variable have the same values. Got "
+                    f"different values of {name!r} on {differing} than on {agreeing}. Find the "
+                    "operator that ranks compute differently (a Python function that draws or "
+                    "reads data itself, a kernel whose results depend on threads or the machine); "
                     f"{CHECK_VARIABLE}=0 turns the check off."
                 )
 

@@ -1,4 +1,4 @@
-"""Questions of an executor to a script's TensorFlow graph."""
+"""Look-ups in a script's TensorFlow graph: names, variables and their initializers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], tf
 
 def initializers_of(script: tf.Graph) -> dict[str, str]:
     """The name of the initializer of each variable, by the variable's operator."""
-    found: dict[str, str] = {}
+    initializers: dict[str, str] = {}
     for collection in (
         tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
         tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
@@ -30,5 +30,5 @@ def initializers_of(script: tf.Graph) -> dict[str, str]:
             handle = variable.handle if hasattr(variable, "handle") else variable.op.outputs[0]
             initializer = variable.initializer
             if initializer is not None:
-                found[handle.op.name] = initializer.name
-    return found
+                initializers[handle.op.name] = initializer.name
+    return initializers

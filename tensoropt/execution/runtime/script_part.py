@@ -25,10 +25,10 @@ class ScriptPart:
     """The part of a script that a run needs.
 
     Attributes:
-        graph: its operators, after the plan's substitutions.
-        unset: names of the variables to which it gives their first value.
-        checked: names of its operators that fail on all ranks alike, see `Checks`.
-        reads: finds the tensors that gradients of its operators read.
+        graph: the operators, after the plan's substitutions.
+        unset: names of the variables that have no value before this part initialises them.
+        checked: names of the operators that check values, see `Checks`.
+        reads: finds the tensors that the gradients of the operators read.
     """
 
     graph: Graph
@@ -45,10 +45,11 @@ def part_of_script(
     batch_norm: BatchNorm,
     imported: Graph | None = None,
 ) -> ScriptPart:
-    """The part of a script that some roots need.
+    """Return the part of a script that some roots need.
 
-    A variable that the part does not set has a value before the program runs, so the answer to
-    "is it initialised?" is known. Ranks order reads and changes of variables alike.
+    All variables that the part does not initialise have a value before the program runs. So an
+    operator that asks whether a variable is initialised becomes a constant. All ranks have the same
+    order of reads and changes of variables.
 
     Args:
         script: the script's graph.
@@ -56,7 +57,7 @@ def part_of_script(
         shapes: the shapes of fed tensors.
         rewrites: the plan's substitutions, in their order.
         batch_norm: whether batch normalisation takes statistics of the batch or of a shard of it.
-        imported: the script's graph for these roots and shapes, if it is at hand.
+        imported: the script's graph for these roots and shapes, if it is imported already.
     """
     graph = imported or import_graph(script, roots, shapes)
     initializers = initializers_of(script)
@@ -65,7 +66,7 @@ def part_of_script(
     )
     if any(op.type in INITIALISED_TYPES for op in graph):
         graph = import_graph(script, roots, shapes, unset)
-    written = graph
+    unrewritten = graph
     graph = rewritten(graph, rewrites, roots)
     graph = with_batch_norm(reads_first(graph, unset), batch_norm)
     graph = statistics_last(graph)
@@ -73,7 +74,7 @@ def part_of_script(
     graph = changes_last(graph) if checked else graph
 
     def reads() -> BackwardReads:
-        found = backward_reads(script, written)
-        return reads_of(graph, found) if rewrites else found
+        original = backward_reads(script, unrewritten)
+        return reads_of(graph, original) if rewrites else original
 
     return ScriptPart(graph, unset, checked, reads)

@@ -1,7 +1,8 @@
 """Timelines of a rank's steps in Chrome's trace format: computation and communication side by side.
 
-Open the files of all ranks together in chrome://tracing or https://ui.perfetto.dev: clocks are the
-machine's, so ranks of one machine line up. The format is Google's "Trace Event Format".
+Open the files of all ranks together in chrome://tracing or https://ui.perfetto.dev. Times are those
+of the machine's clock, so ranks of one machine line up. The format is Google's "Trace Event
+Format".
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ __all__ = ["Overlap", "StepTrace", "overlap"]
 v1 = tf.compat.v1
 
 FIRST, LAST = 3, 5
-"""Which runs of a program are traced, counted from one: the first ones make buffers and plans."""
+"""The first and the last traced run of a program, counted from one. Runs before it warm up."""
 MOST_PROGRAMS = 8
-"""That are traced: every fetch and every batch size has one."""
-# "name = Type(inputs)", where something is allocated after "[memory] ".
+"""The most programs that are traced. Each set of fetches and each batch size has a program."""
+# "name = Type(inputs)"; after "[memory] " if the operator allocates memory.
 _LABEL = re.compile(r"(^|\] )(?P<name>\S+) = (?P<type>\w+)\(")
 _PASS = re.compile(r"^(?P<back>gradients[^/]*/|again/)?microbatch_(?P<number>\d+)/(?!sum_)")
-"""How operators are called of a microbatch's forward pass, or of its way back."""
+"""The names of operators in the forward pass, or the backward pass, of a microbatch."""
 _HOST_CALL = re.compile(r"(^|/)(reshard|send|receive)(_\d+)?$")
 
 Interval = tuple[int, int]
@@ -34,7 +35,7 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """An operator as it ran: nanoseconds of the machine's clock."""
+    """An operator that ran, with start and end in nanoseconds of the machine's clock."""
 
     name: str
     type: str
@@ -50,13 +51,13 @@ class _Operator:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How a step's time divides, in milliseconds.
+    """The division of a step's time, in milliseconds.
 
     Attributes:
-        step_ms: from the first operator's start to the last one's end.
-        computation_ms: in which some operator computes.
-        communication_ms: in which some collective runs or waits for other ranks.
-        hidden_ms: in which both happen.
+        step_ms: the time from the first operator's start to the last one's end.
+        computation_ms: the time in which some operator computes.
+        communication_ms: the time in which some collective runs or waits for other ranks.
+        hidden_ms: the time in which both happen.
     """
 
     step_ms: float
@@ -69,8 +70,8 @@ class StepTrace:
     """Traces some runs of every program of this rank into one file.
 
     Args:
-        folder: where ``rankN.json`` is written; made if it is not there.
-        rank: of this process.
+        folder: the folder for ``rankN.json``. It is created if needed.
+        rank: the rank of this process.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -87,20 +88,20 @@ class StepTrace:
         return FIRST <= run <= LAST and self._programs <= MOST_PROGRAMS
 
     def add(self, metadata: Any, label: str) -> None:
-        """Take in what TensorFlow noted of one run, and write the file.
+        """Add TensorFlow's trace of one run, and write the file.
 
         Args:
             metadata: a RunMetadata of a run with full traces.
-            label: what was run.
+            label: the names of the fetches.
         """
         operators = list(_operators(metadata.step_stats))
         if not operators:
             return
-        found = overlap(
+        times = overlap(
             [(op.start, op.end) for op in operators if not op.communicates],
             [(op.start, op.end) for op in operators if op.communicates],
         )
-        self._steps.append({"run": label, **{n: getattr(found, n) for n in found.__slots__}})
+        self._steps.append({"run": label, **{n: getattr(times, n) for n in times.__slots__}})
         self._events += _events(operators, self._rank) + _passes(operators, self._rank)
         process = {"ph": "M", "name": "process_name", "pid": self._rank}
         named = {**process, "args": {"name": f"rank {self._rank}"}}
@@ -113,10 +114,10 @@ class StepTrace:
 
 
 def overlap(computation: Iterable[Interval], communication: Iterable[Interval]) -> Overlap:
-    """How much of a step's communication happens while it computes.
+    """Return the times of computation and communication, and of their overlap.
 
     Args:
-        computation, communication: start and end of operators, nanoseconds.
+        computation, communication: start and end of operators in nanoseconds.
     """
     computing, communicating = _union(computation), _union(communication)
     both = [*computing, *communicating]
@@ -130,7 +131,7 @@ def overlap(computation: Iterable[Interval], communication: Iterable[Interval]) 
 
 
 def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same points in time, in intervals that do not touch."""
+    """Join intervals that overlap or touch."""
     joined: list[Interval] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:
@@ -145,7 +146,7 @@ def _length(intervals: Iterable[Interval]) -> int:
 
 
 def _operators(step_stats: Any) -> Iterable[_Operator]:
-    """The operators that ran, without those that only begin and end a run."""
+    """Yield the operators that ran, except constants and those that only begin or end a run."""
     for device in step_stats.dev_stats:
         for node in device.node_stats:
             label = _LABEL.search(node.timeline_label)
@@ -157,12 +158,12 @@ def _operators(step_stats: Any) -> Iterable[_Operator]:
 
 
 def _events(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
-    """Chrome's complete events; what runs at the same time lies in lines of its own."""
+    """Return complete events of Chrome's format. Operators that overlap are in different lines."""
     events: list[dict[str, Any]] = []
     for is_communication, line in ((False, "computation"), (True, "communication")):
-        lanes: list[int] = []  # when each is free again
-        own = [op for op in operators if op.communicates == is_communication]
-        for op in sorted(own, key=lambda op: op.start):
+        lanes: list[int] = []  # the time at which each is free again
+        in_line = [op for op in operators if op.communicates == is_communication]
+        for op in sorted(in_line, key=lambda op: op.start):
             lane = next((n for n, free in enumerate(lanes) if free <= op.start), len(lanes))
             lanes[lane : lane + 1] = [op.end]
             events.append(
@@ -181,22 +182,22 @@ def _events(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
 
 
 def _passes(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
-    """The passes of microbatches, from the first operator of each to its last.
+    """Return events for the passes of microbatches, from a pass's first operator to its last.
 
-    A backward pass begins where the forward pass of its microbatch has ended. Operators of it that
-    run earlier, such as gradients of constants, do not count.
+    A backward pass begins when the forward pass of its microbatch has ended. Its operators that run
+    earlier, for example gradients of constants, do not count.
     """
-    found: dict[tuple[str, str], Interval] = {}
+    passes: dict[tuple[str, str], Interval] = {}
     for op in operators:
         named = _PASS.search(op.name)
         if named is not None and not op.communicates:
             key = "backward" if named["back"] else "forward", named["number"]
-            start, end = found.get(key, (op.start, op.end))
-            found[key] = min(start, op.start), max(end, op.end)
-    for (way, number), (start, end) in found.items():
-        if way == "backward":
-            _, turned = found.get(("forward", number), (start, start))
-            found[way, number] = max(start, turned), max(end, turned)
+            start, end = passes.get(key, (op.start, op.end))
+            passes[key] = min(start, op.start), max(end, op.end)
+    for (direction, number), (start, end) in passes.items():
+        if direction == "backward":
+            _, forward_end = passes.get(("forward", number), (start, start))
+            passes[direction, number] = max(start, forward_end), max(end, forward_end)
     return [
         {
             "ph": "X",
@@ -207,5 +208,5 @@ def _passes(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
             "ts": start / 1e3,
             "dur": (end - start) / 1e3,
         }
-        for key, (start, end) in sorted(found.items(), key=lambda item: item[1])
+        for key, (start, end) in sorted(passes.items(), key=lambda item: item[1])
     ]

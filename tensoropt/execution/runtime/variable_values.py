@@ -1,4 +1,4 @@
-"""The values of a script's variables: read and assigned as wholes, saved, restored and compared."""
+"""The values of a script's variables: read, assigned, saved, restored and compared."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class VariableValues:
         script: the script's graph; it may grow between runs.
         strategies: the strategies of the stages.
         processes: the processes that emit the stages.
-        session: has the values.
+        session: the session with the values.
 
     Attributes:
         store: the shards of the variables.
@@ -69,9 +69,9 @@ class VariableValues:
         self._use(session)
 
     def initializers(self, needed: Sequence[str], assigned: Collection[str] = ()) -> list[str]:
-        """The initializers to run before variables are used, by operator name.
+        """Return the initializers to run before variables are used, by operator name.
 
-        From then on the variables count as initialised.
+        The variables count as initialised from then on.
 
         Args:
             needed: names of the variables.
@@ -89,7 +89,7 @@ class VariableValues:
         ]
 
     def create(self, names: Sequence[str]) -> None:
-        """Create variables that are not there yet, without values."""
+        """Create the variables that do not exist yet, without values."""
         if all(name in self.store for name in names):
             return
         graph = import_graph(self._script, names)
@@ -102,20 +102,20 @@ class VariableValues:
                         self.store.get(self._script, graph[name], strategy, world)
 
     def values(self) -> dict[str, Array]:
-        """The whole value of every variable that has one, by operator name, on every rank."""
+        """Return the whole values of initialised variables, by operator name, on all ranks."""
         names = sorted(name for name in self._initialised if name in self.store)
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if names:
             wholes = self._wholes(names)
-            if wholes:  # TensorFlow runs no empty graph
-                found = self._session.opened.run(wholes)
+            if wholes:  # TensorFlow refuses to run nothing.
+                values = self._session.opened.run(wholes)
             owners = {name: self.store.worlds[name].first for name in names}
-            found = self._processes.everywhere("variables", found, owners)
+            values = self._processes.broadcast("variables", values, owners)
         self._processes.equalise_names("the reads of stages")
-        return found
+        return values
 
     def _wholes(self, names: Sequence[str]) -> dict[str, tf.Tensor]:
-        """The whole values of variables, on the first rank of each one's stage."""
+        """Emit the whole values of variables. The first rank of a variable's stage gets it."""
         wholes = {}
         with self._session.graph.as_default(), CollectiveSequence():
             for name in filter(self.store.__getitem__, names):
@@ -128,7 +128,7 @@ class VariableValues:
         return wholes
 
     def assign(self, values: Mapping[str, Array]) -> None:
-        """Give variables their whole values, by operator name; each rank keeps its shard."""
+        """Assign whole values to variables, by operator name. Each rank keeps its shards."""
         names = [name for name in values if name in operator_names(self._script)]
         if names:
             self.create(names)
@@ -143,17 +143,17 @@ class VariableValues:
                         fed = tf.compat.v1.placeholder(dtype.base_dtype)
                         feed_dict[fed] = values[name][region]
                         assigned.append(write(shard, fed))
-            if assigned:  # TensorFlow runs no empty graph
+            if assigned:  # TensorFlow refuses to run nothing.
                 self._session.opened.run(assigned, feed_dict)
             self._initialised.update(names)
         self._processes.equalise_names("the changes of stages")
 
-    def save(self, saved: Sequence[SavedTensor], beside: Mapping[str, Array], prefix: str) -> None:
+    def save(self, saved: Sequence[SavedTensor], values: Mapping[str, Array], prefix: str) -> None:
         """Write a checkpoint of variables that have values; see `Checkpoints.save`."""
-        self._checkpoints.save(saved, beside, prefix, self.store)
+        self._checkpoints.save(saved, values, prefix, self.store)
 
     def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
-        """Read a checkpoint, each rank its shards; see `Checkpoints.restore`."""
+        """Read a checkpoint; each rank reads its shards. See `Checkpoints.restore`."""
         names = [tensor.variable for tensor in saved]
         self.create(names)
         self._checkpoints.restore(saved, prefix, self.store, self._initialised)
@@ -165,9 +165,9 @@ class VariableValues:
         Raises:
             RankMismatchError: on every rank, if a variable differs.
         """
-        valued = self._initialised.intersection(initializers_of(self._script))
+        names = self._initialised.intersection(initializers_of(self._script))
         dtypes = {
-            name: shape_and_type(self._script, name)[1] for name in valued if name in self.store
+            name: shape_and_type(self._script, name)[1] for name in names if name in self.store
         }
         worlds = self.store.worlds
         error = None

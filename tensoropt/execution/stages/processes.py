@@ -1,7 +1,7 @@
-"""Messages between processes that each build the graph of another stage.
+"""Messages between processes that each emit one stage of a pipeline.
 
-With them, scripts see equal values on all ranks. Where each process builds all stages (a mesh, or
-all ranks in one process), every rank has all values, and nothing is exchanged here.
+With these messages, scripts see equal values on all ranks. If each process emits all stages (a
+mesh, or all ranks in one process), every rank has all values, and no messages are sent here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class StageProcesses:
 
     Args:
         pipeline: the stages.
-        agreement: between all ranks.
+        agreement: the agreement between all ranks.
 
     Attributes:
         pipeline, agreement: see above.
-        stage: the stage that this process emits; None where it emits all stages.
+        stage: the stage that this process emits; None if it emits all stages.
     """
 
     def __init__(self, pipeline: Pipeline, agreement: Agreement) -> None:
@@ -38,10 +38,10 @@ class StageProcesses:
         self._everyone = pipeline.everyone
         self.stage = None if pipeline.everyone is None else pipeline.here
 
-    def fed(
+    def same_feeds(
         self, feeds: Mapping[str, Any], batch_placeholders: Collection[str]
     ) -> Mapping[str, Any]:
-        """The values to feed in all stages: the first rank's, except for batches."""
+        """Return the values to feed: batches of this rank, and the first rank's other values."""
         names = sorted(name for name in feeds if name not in batch_placeholders)
         if self._everyone is None or not names:
             return feeds
@@ -50,22 +50,22 @@ class StageProcesses:
         shared = self._everyone.share(values, axes)
         return {**feeds, **dict(zip(names, shared, strict=True))}
 
-    def everywhere(
+    def broadcast(
         self, call: str, values: dict[str, Any], owners: Mapping[str, int]
     ) -> dict[str, Any]:
-        """Values on every rank.
+        """Send values to all ranks, and return all values.
 
         Args:
-            call: the call that the values are for.
-            values: by name; at least those whose owners are in this process.
-            owners: for each value that not every rank has, the rank that has it.
+            call: the name of the call that needs the values.
+            values: values by name; at least those that this process has to send.
+            owners: for each value that only one rank has, this rank.
         """
         if self._everyone is None or not owners:
             return values
         rank = self._everyone.rank
         owned = {name: np.asarray(values[name]) for name in owners if owners[name] == rank}
         described = self.agreement.gather(call, {n: _described(x) for n, x in owned.items()})
-        found: dict[str, Any] = {}
+        everywhere: dict[str, Any] = {}
         for name, owner in owners.items():
             dtype, shape, texts = described[owner][name]
             if texts is not None:
@@ -75,27 +75,27 @@ class StageProcesses:
             else:
                 value = owned.get(name, np.empty(shape, tf.as_dtype(dtype).as_numpy_dtype))
                 value = np.asarray(self._everyone.group.broadcast(value, owner))
-            found[name] = value if shape or call == "variables" else value[()]
-        return found
+            everywhere[name] = value if shape or call == "variables" else value[()]
+        return everywhere
 
     def equalise_names(self, call: str) -> None:
-        """Bring TensorFlow's counters of names to the same values.
+        """Advance TensorFlow's counters of names to the same values on all ranks.
 
-        Processes of different stages build different operations, so their counters drift apart.
+        Processes of different stages emit different operations, so their counters differ.
 
         Args:
-            call: the call in which they were built.
+            call: the text for these operations, for error messages.
         """
         if self._everyone is not None:
             equalise_name_counters(self.agreement, call)
 
     def check_order(self, lines: Sequence[str]) -> None:
-        """Agree on the order of all stages' operators."""
+        """Check that all ranks have the same order of the operators of all stages."""
         if self._everyone is not None and self.agreement.compares:
             self.agreement.check("the order of a pipeline's step", lines)
 
     def check_collectives(self, records: Sequence[str]) -> None:
-        """Agree on the collectives of a program, which the ranks of a stage have in common."""
+        """Check that all ranks of a stage have the same collectives in a program."""
         call = "the collectives of this run"
         if self.stage is None:
             self.agreement.check(call, records)
@@ -103,10 +103,14 @@ class StageProcesses:
             self.agreement.check_parts(call, self.stage, records)
 
     def raise_everywhere(self, call: str, error: RankMismatchError | None) -> None:
-        """Raise an error that the ranks of some stage have found, on all ranks.
+        """Raise an error of one stage on all ranks. All ranks call this.
+
+        Args:
+            call: the name of the check that found the error.
+            error: the error of this rank's stage, or None.
 
         Raises:
-            RankMismatchError: the first stage's.
+            RankMismatchError: the error of the first stage that has one.
         """
         if self._everyone is None:
             if error is not None:
@@ -120,7 +124,7 @@ class StageProcesses:
 
 
 def _described(value: np.ndarray[Any, Any]) -> tuple[str, list[int], list[str] | None]:
-    """Type and shape of a value, and its elements where they are strings."""
+    """Return type and shape of a value, and its elements if they are strings."""
     texts = None
     if value.dtype.kind in "OSU":
         texts = [tf.compat.as_bytes(text).hex() for text in value.reshape(-1)]

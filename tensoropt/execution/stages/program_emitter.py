@@ -1,8 +1,9 @@
 """Emits a program: the operators of one or more stages, in one order.
 
-Each stage has a world, a strategy and an emitter of its own. A tensor that another stage reads goes
-from the ranks of its stage to the ranks of the other. A process that emits one of several stages
-goes through the order of all, and leaves out the operators of the other stages.
+Each stage has a world, a strategy and an emitter of its own. If another stage reads a tensor, the
+ranks of the tensor's stage send it to the ranks of the other stage. A process that emits one of
+several stages goes through the operators of all stages in their order, and leaves out those of
+other stages.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["ProgramEmitter"]
 
 
 class ProgramEmitter:
-    """Emits a program of one or more stages: the stages that are in this process.
+    """Emits the stages of a program that are in this process.
 
     Args:
         emission: the source and the target of the program.
@@ -41,12 +42,11 @@ class ProgramEmitter:
 
     Attributes:
         graph: the operators of all stages.
-        strategies: one of each stage.
+        strategies: the strategy of each stage.
         draws: the random operators.
-        checks: the operators that fail on all ranks alike.
-        always: operations that run whatever is fetched. No operator waits for an operator of
-            another stage from which it reads nothing, so in several stages changes of variables
-            are run by themselves.
+        checks: the operators that check values.
+        always: operations that run whatever is fetched: changes of variables, if there are several
+            stages. A fetch of one stage does not depend on changes in other stages.
         sends: whether stages in other processes receive tensors from this one.
     """
 
@@ -71,11 +71,11 @@ class ProgramEmitter:
             if ranks.world.ranks
         }
         self._transfers = Transfers(
-            step, self._stages, self.strategies, self._made, pipeline.everyone
+            step, self._stages, self.strategies, self._shards, pipeline.everyone
         )
 
     def lines(self) -> list[str]:
-        """The order of all operators and the transfers between stages, the same on all ranks."""
+        """Return the order of all operators and transfers as text. It is the same on all ranks."""
         stage_of = self._step.stage_of
         meshes = [f"stage {n} of {each.world.mesh}" for n, each in enumerate(self._stages)]
         operators = [f"stage {stage_of[op.name]}: {op.summary()}" for op in self.graph]
@@ -97,11 +97,11 @@ class ProgramEmitter:
                 self._emit_one(operator, late)
 
     def _emit_one(self, operator: Operator, late: Collection[str]) -> None:
-        """Emit an operator, and send it on to stages that read it.
+        """Emit an operator, and send its outputs to stages that read them.
 
         Args:
-            operator: an operator of some stage.
-            late: the operators after the checks. No output of theirs is sent before the checks.
+            operator: an operator of any stage.
+            late: the operators after the checks. Their outputs are sent after the checks, too.
         """
         name, stage = operator.name, self._step.stage_of[operator.name]
         emitter, strategy = self._emitters.get(stage), self.strategies[stage]
@@ -130,7 +130,7 @@ class ProgramEmitter:
         return name in self.graph or name in self._step.runs
 
     def operations(self, name: str) -> list[tf.Operation]:
-        """The emitted operations of an operator, on all ranks of its stages in this process."""
+        """The emitted operations of an operator, on all ranks of this process that have it."""
         return [
             operation
             for each in self._step.runs.get(name, (name,))
@@ -139,13 +139,13 @@ class ProgramEmitter:
         ]
 
     def owner(self, tensor: TensorName) -> int | None:
-        """The first rank of a tensor's stage; None where every rank gets the whole tensor."""
+        """The first rank of a tensor's stage; None if every rank gets the whole tensor."""
         if not self.sends:
             return None
         return self._stages[self._stage_of(tensor.operator)].world.first
 
     def logical(self, tensor: TensorName, after: Sequence[tf.Operation] = ()) -> tf.Tensor | None:
-        """A whole tensor on the first rank of its stage; None in processes of other stages.
+        """Return a whole tensor on the first rank of its stage; None in processes of other stages.
 
         See `StageEmitter.logical`.
         """
@@ -153,7 +153,7 @@ class ProgramEmitter:
         return None if emitter is None else emitter.logical(tensor, after)
 
     def fed(self) -> dict[str, FedShards]:
-        """How fed values get to the ranks, by stage and operator."""
+        """The shards of fed values, by stage and operator."""
         return {
             f"stage_{number}/{name}": shards
             for number, emitter in self._emitters.items()
@@ -161,20 +161,20 @@ class ProgramEmitter:
         }
 
     def _stage_of(self, name: str) -> int:
-        """The stage of an operator; the first one that has it, where several have."""
+        """The stage of an operator; the first one if several stages have the operator."""
         stage = self._step.stage_of[name]
         if stage != SHARED:
             return stage
         return next(n for n, strategy in enumerate(self.strategies) if name in strategy.graph)
 
-    def _made(self, stage: int, tensor: TensorName) -> list[tf.Tensor]:
-        return self._emitters[stage].made(tensor)
+    def _shards(self, stage: int, tensor: TensorName) -> list[tf.Tensor]:
+        return self._emitters[stage].shards(tensor)
 
 
 def _checks(emission: Emission, graph: Graph, pipeline: Pipeline) -> Checks:
-    """The operators of a program that fail on all ranks alike.
+    """The operators of a program that check values, on all ranks.
 
-    Several stages in one process need no agreement on failures: their run fails as a whole.
+    Several stages in one process need no common checks: if one fails, the whole run fails.
     """
     first, everyone = pipeline.stages[0], pipeline.everyone
     checked = emission.checked if everyone is not None or pipeline.last == 0 else ()
@@ -187,7 +187,7 @@ def _checks(emission: Emission, graph: Graph, pipeline: Pipeline) -> Checks:
 
 
 def _fewest_steps(mesh: Mesh) -> PlanSteps:
-    """A planner of reshardings on a mesh that counts collectives."""
+    """Return a function that plans reshardings on a mesh with the fewest collectives."""
 
     def plan_steps(
         shape: Sequence[int], dtype: str, source: Layout, target: Layout

@@ -1,4 +1,4 @@
-"""The ranks of a pipeline's stages, and how they divide the work."""
+"""The ranks of a pipeline's stages, and their division of the operators."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["Pipeline", "StageRanks", "StageWorlds", "mpi_stages", "stages_in_one
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageRanks:
-    """The ranks of one stage, and how they divide its operators.
+    """The ranks of one stage, and their division of the operators.
 
     Attributes:
-        world: the ranks; it has none in this process where other processes emit the stage.
-        configurations: by operator of the script, on the stage's mesh.
+        world: the ranks. If other processes emit the stage, the world has no ranks here.
+        configurations: a configuration on the stage's mesh for each operator of the script.
         plan_steps: plans a resharding between the ranks.
         recomputes: whether the stage keeps only the tensors that it receives, and runs its forward
             pass again before the backward pass.
@@ -41,13 +41,13 @@ class Pipeline:
     """The stages of a job; a mesh without stages is a pipeline of one stage.
 
     Attributes:
-        stages: in order.
-        stage_of: the stage of each operator of a training step, by name; operators that are not in
-            it are in the last stage.
-        microbatches: the number of parts of a training step's batch, computed one by one.
+        stages: the stages in their order.
+        stage_of: the stage of each operator of a training step, by name. All other operators are
+            in the last stage.
+        microbatches: the number of microbatches of a training step.
         schedule: the order of the stages' passes.
-        everyone: all ranks in the order of stages, where processes emit different stages; None
-            where each process emits all stages.
+        everyone: all ranks in the order of stages, if processes emit different stages; None if each
+            process emits all stages.
     """
 
     stages: tuple[StageRanks, ...]
@@ -74,7 +74,7 @@ class Pipeline:
         plan_steps: PlanSteps,
         microbatches: int = 1,
     ) -> Pipeline:
-        """The ranks of a mesh as a pipeline of one stage."""
+        """Return the ranks of a mesh as a pipeline of one stage."""
         return cls((StageRanks(world, configurations, plan_steps),), microbatches=microbatches)
 
 
@@ -83,7 +83,7 @@ class StageWorlds:
     """The worlds of a pipeline.
 
     Attributes:
-        stages: one of each stage, in order.
+        stages: the world of each stage, in order.
         everyone: see `Pipeline`.
     """
 
@@ -92,22 +92,24 @@ class StageWorlds:
 
 
 def stages_in_one_process(meshes: Sequence[Mesh]) -> StageWorlds:
-    """All ranks of all stages in this process."""
+    """Return worlds with all ranks of all stages in this process."""
     return StageWorlds(
         tuple(SingleProcessWorld(mesh, first) for mesh, first in _firsts(meshes)), None
     )
 
 
 def mpi_stages(meshes: Sequence[Mesh], group: Group, transport: Transport = "mpi") -> StageWorlds:
-    """One rank per process, the first ones in the first stage. Every rank calls, at the same point.
+    """Return worlds with one rank per process; the first ranks are in the first stage.
+
+    All ranks call this at the same point.
 
     Args:
-        meshes: one of each stage.
-        group: as many ranks as the meshes have devices.
+        meshes: the mesh of each stage.
+        group: all ranks, as many as the meshes have devices.
         transport: see `MPIWorld`.
 
     Raises:
-        TransportError: if MPI takes calls of only one thread at a time.
+        TransportError: if MPI allows calls of only one thread at a time.
         OptionError: if there are more or fewer ranks than devices, or the transport is Horovod's,
             which has no groups of ranks.
     """
@@ -127,8 +129,8 @@ def mpi_stages(meshes: Sequence[Mesh], group: Group, transport: Transport = "mpi
     stages: list[World] = []
     for mesh, first in _firsts(meshes):
         if first <= group.rank < first + mesh.size:
-            own = group.subgroup(group.ranks[first : first + mesh.size])
-            stages.append(MPIWorld(mesh, own, transport, first, mail=mail))
+            of_stage = group.subgroup(group.ranks[first : first + mesh.size])
+            stages.append(MPIWorld(mesh, of_stage, transport, first, mail=mail))
         else:
             stages.append(World(mesh, (), first))
     everyone = MPIWorld(Mesh.of(group.size), group, "host", mail=mail)
@@ -136,5 +138,5 @@ def mpi_stages(meshes: Sequence[Mesh], group: Group, transport: Transport = "mpi
 
 
 def _firsts(meshes: Sequence[Mesh]) -> list[tuple[Mesh, int]]:
-    """Each mesh with the number of its first rank."""
+    """Return each mesh with the number of its first rank."""
     return [(mesh, sum(each.size for each in meshes[:n])) for n, mesh in enumerate(meshes)]

@@ -1,8 +1,8 @@
-"""The stages of a pipeline divide a graph: into stages, and each stage's operators over its ranks.
+"""Divide a graph into the stages of a pipeline, and the operators of each stage over its ranks.
 
-A training step runs by microbatch, in the schedule's order. A graph without gradients (initial
-values, an evaluation) runs once. Each variable is in one stage in all programs, and lies there as
-the first program stored it.
+A training step runs in microbatches, in the schedule's order. A graph without gradients (initial
+values, an evaluation) runs once. Each variable is in the same stage in all programs, in the layout
+in which the first program stored it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DividedStep:
 
     Attributes:
         step: all operators, with their stages.
-        strategies: one of each stage, for the operators of the stage.
+        strategies: for each stage, the strategy of its operators.
     """
 
     step: StagedStep
@@ -62,7 +62,7 @@ class StageStrategies:
         self._homes: dict[str, int] = {}
 
     def strategy(self, graph: Graph, stage: int = 0) -> Strategy:
-        """How the ranks of a stage divide the operators of a graph."""
+        """Return a strategy that divides all operators of a graph over the ranks of one stage."""
         planned, mesh = self._planned[stage], self._pipeline.stages[stage].world.mesh
         strategy = Strategy(graph, mesh, planned, self._batch_placeholders)
         follow_assigned(strategy, planned)
@@ -72,12 +72,12 @@ class StageStrategies:
         return strategy
 
     def home(self, variable: str) -> int:
-        """The stage of a variable, from now on."""
+        """Return the stage of a variable. The first answer holds from then on."""
         planned = self._pipeline.stage_of.get(variable, self._pipeline.last)
         return self._homes.setdefault(variable, planned)
 
     def divide(self, graph: Graph, roots: Sequence[str]) -> DividedStep:
-        """The program of a graph.
+        """Divide a graph over the stages and their ranks.
 
         Args:
             graph: the part of the script's graph that the roots need.
@@ -93,14 +93,14 @@ class StageStrategies:
         for operator in graph:
             if operator.is_variable:
                 self._check_home(operator, step.stage_of[operator.name])
-        makes_again = _made_again(step, graph)
+        keep_as_planned = _keep_as_planned(step, graph)
         pinned = (
             PinnedStrategy(
                 step.of_stage(stage),
                 strategy.mesh,
                 strategy.configurations,
                 self._batch_placeholders,
-                makes_again,
+                keep_as_planned,
             )
             for stage, strategy in enumerate(strategies)
         )
@@ -117,8 +117,9 @@ class StageStrategies:
     ) -> StagedStep:
         pipeline = self._pipeline
         planned, last = pipeline.stage_of, pipeline.last
-        known = {**planned, **self._homes}
-        homes = {op.name: known[op.name] for op in graph if op.is_variable and op.name in known}
+        stage_of = {**planned, **self._homes}
+        variables = [op.name for op in graph if op.is_variable]
+        homes = {name: stage_of[name] for name in variables if name in stage_of}
         if not self._trains_on_a_batch(graph):
             return staged_at_once(graph, assign_at_once(graph, planned, homes, last), last)
         cut = cut_along_batch(graph, self._batch_placeholders, pipeline.microbatches)
@@ -142,14 +143,14 @@ class StageStrategies:
         home = self._homes.setdefault(variable.name, stage)
         if home != stage:
             raise GraphError(
-                "a variable is in one stage of a pipeline in all runs. Got "
-                f"{variable.name!r} in stage {home} before, and changed together with operators "
-                f"of stage {stage} now."
+                "a variable is in the same stage of a pipeline in all runs. Got "
+                f"{variable.name!r} in stage {home} in earlier runs, and in a run that changes it "
+                f"together with operators of stage {stage}."
             )
 
 
-def _made_again(step: StagedStep, graph: Graph) -> frozenset[str]:
-    """The script's operators whose copies keep what is planned for the backward pass."""
+def _keep_as_planned(step: StagedStep, graph: Graph) -> frozenset[str]:
+    """The script's operators whose copies keep only the tensors that the plan says."""
     if differentiates_gradients(graph):
         return frozenset()
     return frozenset(operator.copy_of for operator in step.graph if operator.copy_of)
