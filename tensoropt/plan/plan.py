@@ -35,7 +35,7 @@ from tensoropt.plan.recorded_resharding import ReshardingInFile
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
 from tensoropt.transformations.rewritten.application import Rewrite
-from tensoropt.transformations.staged.schedule import Schedule
+from tensoropt.transformations.staged.order_of_passes import Schedule
 
 __all__ = ["FEWER_DEVICES", "Plan"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensoropt.transformations.staged.schedule import Schedule
+from tensoropt.transformations.staged.order_of_passes import Schedule
 
 __all__ = ["way"]
 

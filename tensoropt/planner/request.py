@@ -24,7 +24,7 @@ from tensoropt.search.multilevel.refinement import Refinement
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.rewritten.application import Rewrite, reads_of
-from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule
 
 if TYPE_CHECKING:  # the import takes time, which a start without a search should not spend
     from tensoropt.problem.from_graph import GraphProblem

@@ -12,7 +12,11 @@ from tensoropt.pipeline.branches.divisions import Divisions, Side, Work
 from tensoropt.pipeline.branches.forks import Fork, forked, sharing_together
 from tensoropt.pipeline.branches.side_by_side import blocks_of, in_order
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
-from tensoropt.transformations.staged.schedule import SharedCores, StagePart, simulated_side_by_side
+from tensoropt.transformations.staged.simulated_time import (
+    SharedCores,
+    StagePart,
+    simulated_side_by_side,
+)
 
 Edges = list[tuple[int, int]]
 

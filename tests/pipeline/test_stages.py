@@ -14,8 +14,8 @@ from tensoropt.pipeline.stages.frontier import Counts, merged_frontier, pipeline
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.transformations.staged.schedule import (
-    SCHEDULES,
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES
+from tensoropt.transformations.staged.simulated_time import (
     SharedCores,
     simulated_step,
     step_nanoseconds,

@@ -26,7 +26,7 @@ from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Trial, Validation
 from tensoropt.planner.prices.reshard_steps import step_planner
-from tensoropt.transformations.staged.schedule import Schedule
+from tensoropt.transformations.staged.order_of_passes import Schedule
 
 names = st.text(min_size=1, max_size=8)
 counts = st.integers(0, 2**62)

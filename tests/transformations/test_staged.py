@@ -8,8 +8,13 @@ import pytest
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.transfer import messages, spread
-from tensoropt.transformations.staged.order import Pass, passes
-from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule, in_flight
+from tensoropt.transformations.staged.order_of_passes import (
+    SCHEDULES,
+    Pass,
+    Schedule,
+    in_flight,
+    passes,
+)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

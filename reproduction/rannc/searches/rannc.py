@@ -11,7 +11,7 @@ from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 from tensoropt.pipeline.stages.table import StageTable, stage_of
-from tensoropt.transformations.staged.schedule import Schedule, in_flight
+from tensoropt.transformations.staged.order_of_passes import Schedule, in_flight
 
 __all__ = ["Solve", "Tables", "form_stage", "form_stage_dp"]
 

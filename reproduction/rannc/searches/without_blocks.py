@@ -19,7 +19,7 @@ from tensoropt.pipeline.sent import crossing
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 from tensoropt.pipeline.stages.table import stage_of, stage_rows
-from tensoropt.transformations.staged.schedule import Schedule, in_flight
+from tensoropt.transformations.staged.order_of_passes import Schedule, in_flight
 
 __all__ = ["SummedProfile", "without_blocks"]
 

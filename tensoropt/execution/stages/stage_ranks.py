@@ -13,7 +13,7 @@ from tensoropt.execution.world.mpi_world import MPIWorld, Transport
 from tensoropt.execution.world.world import SingleProcessWorld, World
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.transformations.staged.schedule import Schedule
+from tensoropt.transformations.staged.order_of_passes import Schedule
 
 __all__ = ["Pipeline", "StageRanks", "StageWorlds", "mpi_stages", "stages_in_one_process"]
 

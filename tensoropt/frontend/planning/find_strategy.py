@@ -15,7 +15,7 @@ from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
 from tensoropt.frontend.job.dry_run import ProfilingReached
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
-from tensoropt.frontend.planning.budget import budget_of
+from tensoropt.frontend.planning.devices_and_deadline import budget_of
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.frontend.planning.training_step import step_request
@@ -28,7 +28,7 @@ from tensoropt.planner.request import Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 from tensoropt.report.parallelism_profile_table import profile_table
 from tensoropt.report.text_table import write
-from tensoropt.transformations.staged.schedule import Schedule
+from tensoropt.transformations.staged.order_of_passes import Schedule
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from Python 3.11 on

@@ -25,7 +25,7 @@ from tensoropt.graph.operator import Graph
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.transformations.microbatches.cut import cut_along_batch
-from tensoropt.transformations.staged.schedule import SCHEDULES
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES
 
 __all__ = ["graph_of", "imported_step", "step_request"]
 

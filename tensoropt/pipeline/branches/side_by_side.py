@@ -15,7 +15,7 @@ from tensoropt.pipeline.split.profile import SplitProfile
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.table import stage_of, stage_rows
 from tensoropt.search.pareto.reduce import reduce_points
-from tensoropt.transformations.staged.schedule import StagePart
+from tensoropt.transformations.staged.simulated_time import StagePart
 
 __all__ = ["blocks_of", "in_order", "pipelines_side_by_side"]
 

@@ -31,7 +31,7 @@ from tensoropt.pipeline.stages.suffixes import (
 from tensoropt.pipeline.stages.table import BACKWARD, FORWARD, StageTable, stage_of
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.search.pareto.reduce import reduce_points
-from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule, in_flight
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule, in_flight
 
 __all__ = ["Counts", "merged_frontier", "pipeline_frontier", "stage_sizes"]
 

@@ -9,8 +9,8 @@ from tensoropt.converters import Natural
 from tensoropt.errors import OptionError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.points import Profile
-from tensoropt.transformations.staged.schedule import (
-    Schedule,
+from tensoropt.transformations.staged.order_of_passes import Schedule
+from tensoropt.transformations.staged.simulated_time import (
     SharedCores,
     StagePart,
     simulated_side_by_side,

@@ -28,7 +28,8 @@ from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.search.pareto.frontier import EndedBy, Frontier
 from tensoropt.transformations.rewritten.application import Rewrite, rewritten
-from tensoropt.transformations.staged.schedule import Schedule, StagePart
+from tensoropt.transformations.staged.order_of_passes import Schedule
+from tensoropt.transformations.staged.simulated_time import StagePart
 
 __all__ = ["KeptOffer", "kept_offer", "offer_of"]
 

@@ -25,7 +25,7 @@ from tensoropt.planner.options.values import (
     seconds,
     several,
 )
-from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule
 
 __all__ = ["CommandOption", "PlanningOptions", "command_options", "flag_of"]
 

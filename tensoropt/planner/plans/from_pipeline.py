@@ -19,7 +19,8 @@ from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.transformations.microbatches.parts import graph_of_one
 from tensoropt.transformations.staged.assignment import SHARED
-from tensoropt.transformations.staged.schedule import SharedCores, in_flight
+from tensoropt.transformations.staged.order_of_passes import in_flight
+from tensoropt.transformations.staged.simulated_time import SharedCores
 
 __all__ = ["executed_nanoseconds", "plan_for_pipeline"]
 

@@ -31,7 +31,7 @@ from tensoropt.search.watch import Watch, seconds_left
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.staged.assignment import assign, assign_forward
-from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule
 from tensoropt.transformations.staged.staged import staged
 
 __all__ = ["PipelineSearch"]

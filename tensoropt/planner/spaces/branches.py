@@ -12,7 +12,7 @@ from tensoropt.planner.searches.branch_search import branches_side_by_side
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.planner.spaces.stages import is_wanted, keeping_all, searches_keeping_less
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
-from tensoropt.transformations.staged.schedule import SCHEDULES
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES
 
 __all__ = ["NAME", "offers"]
 

@@ -14,9 +14,8 @@ from tensoropt.transformations.microbatches.parts import scale
 from tensoropt.transformations.microbatches.step_graph import SUM, StepGraph, named
 from tensoropt.transformations.staged.assignment import assign
 from tensoropt.transformations.staged.beside import DependentPart
-from tensoropt.transformations.staged.order import Pass
+from tensoropt.transformations.staged.order_of_passes import Pass, Schedule
 from tensoropt.transformations.staged.recomputation import forward_again
-from tensoropt.transformations.staged.schedule import Schedule
 from tensoropt.transformations.staged.stage_graph import StageGraph
 
 __all__ = ["StagedBackward"]

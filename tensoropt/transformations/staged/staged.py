@@ -19,8 +19,7 @@ from tensoropt.transformations.microbatches.copies import Alike
 from tensoropt.transformations.staged.assignment import SHARED
 from tensoropt.transformations.staged.backward import StagedBackward
 from tensoropt.transformations.staged.beside import dependents
-from tensoropt.transformations.staged.order import Pass, passes
-from tensoropt.transformations.staged.schedule import Schedule
+from tensoropt.transformations.staged.order_of_passes import Pass, Schedule, passes
 from tensoropt.transformations.staged.stage_graph import StagedStep, StageGraph
 
 __all__ = ["staged", "staged_at_once"]

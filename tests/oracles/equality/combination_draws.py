@@ -22,7 +22,7 @@ from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.microbatches.parts import graph_of_one
 from tensoropt.transformations.rewritten.application import Rewrite, rewritten
 from tensoropt.transformations.staged.assignment import SHARED, assign
-from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule
 from tests.oracles.equality.draws import KEPT_SHARES
 from tests.oracles.equality.engine import Script, draw_kept
 from tests.oracles.equality.rewrites import draw_rewrites

@@ -21,7 +21,7 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.staged.assignment import assign
-from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule
 from tests.oracles.equality.engine import (
     Script,
     Trained,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.tdl.expression import Expression, Operand
-from tensoropt.tdl.ops.whole import along
+from tensoropt.tdl.ops.whole_dimensions import along
 from tensoropt.tdl.registry import describe
 
 __all__: list[str] = []

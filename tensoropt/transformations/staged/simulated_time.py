@@ -1,53 +1,30 @@
-"""Synchronous schedules of a pipeline: the time of a step, and the microbatches in flight.
+"""The time of a step in stages: estimated, or simulated in the order of the schedule.
 
-With S stages and M microbatches, GPipe (Huang et al. 2019) runs all forward passes, then all
-backward passes, and holds M microbatches. 1F1B (Narayanan et al. 2019, PipeDream's schedule with a
-flush) runs a backward pass as soon as possible, and stage s of S holds at most S - s. With
-stages side by side, a step has one microbatch. Each stage consists of parts, and a part waits for
-the parts of other stages that it reads.
+Stages follow each other as a pipeline, or run side by side. In the second case each stage consists
+of parts, and a part waits for the parts of other stages that it reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tensoropt.converters import Natural
 from tensoropt.errors import OptionError
+from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule, in_flight
 
 __all__ = [
-    "SCHEDULES",
-    "Schedule",
     "SharedCores",
     "StagePart",
-    "in_flight",
     "simulated_side_by_side",
     "simulated_step",
     "step_nanoseconds",
 ]
 
-Schedule = Literal["1f1b", "gpipe", "side_by_side"]
-SCHEDULES: tuple[Schedule, ...] = ("1f1b", "gpipe")
-"""Schedules of pipelines, whose stages follow each other."""
 _Task = tuple[str, int, int]
 """The kind of a task, its stage, and the number of its microbatch or part."""
 _ROUNDING = 1e-3
 """Remaining nanoseconds below which a task is done."""
-
-
-def in_flight(schedule: Schedule, stage: int, stages: int, microbatches: int) -> int:
-    """The number of microbatches that a stage holds at once.
-
-    With a single stage it is one: a microbatch's gradients are added up before the next one starts.
-
-    Args:
-        schedule: the schedule.
-        stage: number of the stage.
-        stages: number of stages.
-        microbatches: number of microbatches of a step.
-    """
-    return microbatches if schedule == "gpipe" and stages > 1 else min(stages - stage, microbatches)
 
 
 def step_nanoseconds(

@@ -1,13 +1,21 @@
-"""The order of a pipeline's passes: one total order that follows the schedule in each stage."""
+"""The order of a pipeline's passes: one total order that follows the schedule in each stage.
+
+With S stages and M microbatches, GPipe (Huang et al. 2019) runs all forward passes, then all
+backward passes, and holds M microbatches. 1F1B (Narayanan et al. 2019, PipeDream's schedule with a
+flush) runs a backward pass as soon as possible, and stage s of S holds at most S - s. With
+stages side by side, a step has one microbatch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tensoropt.transformations.staged.schedule import Schedule, in_flight
+__all__ = ["SCHEDULES", "Pass", "Schedule", "in_flight", "passes"]
 
-__all__ = ["Pass", "passes"]
+Schedule = Literal["1f1b", "gpipe", "side_by_side"]
+SCHEDULES: tuple[Schedule, ...] = ("1f1b", "gpipe")
+"""Schedules of pipelines, whose stages follow each other."""
 
 
 class Pass(NamedTuple):
@@ -16,6 +24,20 @@ class Pass(NamedTuple):
     forward: bool
     stage: int
     microbatch: int
+
+
+def in_flight(schedule: Schedule, stage: int, stages: int, microbatches: int) -> int:
+    """The number of microbatches that a stage holds at once.
+
+    With a single stage it is one: a microbatch's gradients are added up before the next one starts.
+
+    Args:
+        schedule: the schedule.
+        stage: number of the stage.
+        stages: number of stages.
+        microbatches: number of microbatches of a step.
+    """
+    return microbatches if schedule == "gpipe" and stages > 1 else min(stages - stage, microbatches)
 
 
 def passes(schedule: Schedule, stages: int, microbatches: int) -> tuple[Pass, ...]:
