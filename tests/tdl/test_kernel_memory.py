@@ -96,13 +96,13 @@ def _units(op_type: str, number: int, output: int = 0) -> list[int]:
         results = []
         for is_read_later in (False, True):
             operands = _operands(op_type, count)
+            ones = [np.ones((), dtype.as_numpy_dtype) for _, dtype in operands]
+            # By its shape: TensorFlow takes seconds to write a million truth values into a graph.
             tensors = [
-                tf.constant(np.ones(shape, dtype.as_numpy_dtype)) for shape, dtype in operands
+                tf.constant(one, dtype, shape)
+                for one, (shape, dtype) in zip(ones, operands, strict=True)
             ]
-            shape, dtype = operands[number]
-            tensors[number] = tf.fill(
-                tf.constant(shape), tf.constant(np.ones((), dtype.as_numpy_dtype))
-            )
+            tensors[number] = tf.fill(tf.constant(operands[number][0]), tf.constant(ones[number]))
             result = _element(_call(op_type, tensors)[output])
             if is_read_later:
                 with tf.control_dependencies([result]):
