@@ -111,10 +111,12 @@ def test_anchors_that_a_page_links_exist(path: Path) -> None:
 def _texts(source: str) -> Iterator[tuple[int, str]]:
     """The comments and docstrings of a module, each with its first line; comments in lines that
     follow each other are one text."""
+    written = source.split("\n")
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            text = ast.get_source_segment(source, node.value) or ""
-            yield node.lineno, text.strip("\"'r")
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            text = "\n".join(written[value.lineno - 1 : value.end_lineno])
+            yield value.lineno, text.strip().strip("\"'r")
     first, lines = 0, list[str]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
