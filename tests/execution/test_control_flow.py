@@ -24,6 +24,7 @@ from tests.oracles.equality import (
     train_plain,
     worst_error,
 )
+from tests.proofs import proof
 
 v1 = tf.compat.v1
 BATCHED = frozenset({"images"})
@@ -114,9 +115,16 @@ def script(body: Body, resource: bool, steps: int = 3) -> Script:
     return Script(graph, train.name, loss.name, feeds)
 
 
-@pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
-@pytest.mark.parametrize("name", BODIES)
-def test_gradients_pass_through(name: str, resource: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "resource", "strategies"),
+    [
+        *((name, True, 1) for name in BODIES),
+        *((name, False, 1) for name in BODIES if name.endswith("on a variable")),
+        *(proof(name, True, 2) for name in BODIES),
+        *(proof(name, False, 1) for name in BODIES if not name.endswith("on a variable")),
+    ],
+)
+def test_gradients_pass_through(name: str, resource: bool, strategies: int) -> None:
     written = script(BODIES[name], resource)
     truth = train_plain(written)
     # References are the older form of the same variables.
@@ -124,7 +132,7 @@ def test_gradients_pass_through(name: str, resource: bool) -> None:
     graph = written.imported()
     choices = strategy_choices(graph, mesh, BATCHED)
     random = np.random.default_rng(zlib.crc32(name.encode()))
-    for number in range(1 + resource):
+    for number in range(strategies):
         drawn = draw(graph, choices, mesh, random)
         found = train_parallel(written, mesh, drawn.numbers, random_prices(number), BATCHED)
         assert worst_error(found, truth) <= 1e-10, drawn.numbers

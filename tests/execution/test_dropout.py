@@ -25,6 +25,7 @@ from tests.oracles.equality import (
     train_plain,
     worst_error,
 )
+from tests.proofs import proof
 
 v1 = tf.compat.v1
 BATCH, WIDTH, HIDDEN, CLASSES = 24, 24, 48, 24
@@ -111,7 +112,13 @@ def drawn(devices: int, dtype: str, number: int) -> Drawn:
     return draw(own.imported(), choices, mesh, np.random.default_rng((devices, number)))
 
 
-@pytest.mark.parametrize(("devices", "number"), STRATEGIES)
+IN_SUITE = ((2, 0), (4, 1))  # both types
+
+
+@pytest.mark.parametrize(
+    ("devices", "number"),
+    [*IN_SUITE, *(proof(*each) for each in STRATEGIES if each not in IN_SUITE)],
+)
 def test_training_equals_one_device(devices: int, number: int) -> None:
     dtype = ("float32", "float64")[number % 2]
     own, mesh = script(dtype), Mesh.of(devices)
@@ -144,6 +151,7 @@ def test_the_random_operators_are_split() -> None:
     assert min(split.values()) >= len(STRATEGIES) / 3
 
 
+@pytest.mark.proof
 def test_a_transformer_with_dropout_equals_one_device() -> None:
     """Masks after the embeddings and after every sublayer."""
     own = model_script("transformer", tf.float64, 2, dropout=0.1)

@@ -30,6 +30,7 @@ from tests.oracles.equality import (
     worst_error,
 )
 from tests.oracles.equality.engine import choices_of
+from tests.proofs import proof
 
 v1 = tf.compat.v1
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
@@ -77,7 +78,9 @@ def trained(
     return Trained(np.array(losses), variables)
 
 
-@pytest.mark.parametrize(("devices", "dtype"), [(1, "float64"), (4, "float32"), (6, "float64")])
+@pytest.mark.parametrize(
+    ("devices", "dtype"), [(1, "float64"), (4, "float32"), proof(6, "float64")]
+)
 def test_training_equals_one_device_whatever_is_kept(devices: int, dtype: str) -> None:
     script, mesh = script_of("mlp", dtype), Mesh.of(devices)
     random = np.random.default_rng(devices)
@@ -87,7 +90,7 @@ def test_training_equals_one_device_whatever_is_kept(devices: int, dtype: str) -
         assert worst_error(found, truth_of("mlp", dtype)) <= TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("model", ["vgg16", "transformer"])
+@pytest.mark.parametrize("model", ["vgg16", proof("transformer")])
 def test_a_model_trains_alike_whatever_is_kept(model: str) -> None:
     script, mesh = script_of(model, "float64"), Mesh.of(2)
     planned = random_configurations(script, mesh, np.random.default_rng(1))

@@ -30,6 +30,7 @@ from tests.oracles.equality import (
     worst_error,
 )
 from tests.oracles.equality.stages import draw_pipeline, train_pipeline
+from tests.proofs import proof
 
 v1 = tf.compat.v1
 
@@ -151,7 +152,7 @@ def random_strategy(of: Script, mesh: Mesh) -> tuple[int, ...]:
             return numbers
 
 
-@pytest.mark.parametrize(("devices", "penalised"), [(2, False), (4, False), (2, True)])
+@pytest.mark.parametrize(("devices", "penalised"), [proof(2, False), (4, False), (2, True)])
 def test_each_device_normalises_its_own_shard(devices: int, penalised: bool) -> None:
     of, mesh = script(None, penalised), Mesh.of(devices)
     parallel = data_parallel(of, mesh)

@@ -22,6 +22,7 @@ from tests.oracles.equality import (
     train_plain,
     worst_error,
 )
+from tests.proofs import proof
 
 BATCHED = frozenset({"images"})
 WIDTH = 16
@@ -96,7 +97,9 @@ def test_which_operators_may_read_partial_sums() -> None:
     ]
 
 
-@pytest.mark.parametrize(("devices", "count"), [(2, 3), (4, 3), (6, 2)])
+@pytest.mark.parametrize(
+    ("devices", "count"), [(2, 1), (4, 1), proof(2, 3), proof(4, 3), proof(6, 2)]
+)
 def test_training_equals_one_device(devices: int, count: int) -> None:
     """Whatever the operators on the way read, partial sums or whole ones."""
     mesh, graph = Mesh.of(devices), script().imported()

@@ -28,6 +28,7 @@ from tests.oracles.equality import (
     train_plain,
     worst_error,
 )
+from tests.proofs import proof
 
 ALONE = BucketSizes(packed_bytes=0)
 TINY = BucketSizes(packed_bytes=1 << 30, full_bytes=1)
@@ -117,6 +118,7 @@ def test_an_unrolled_layer_sends_one_gradient() -> None:
         assert len(collectives(unrolled(6), sizes)) == 1
 
 
+@pytest.mark.proof
 def test_the_lstm_sends_a_gradient_for_each_weight() -> None:
     script = model_script("lstm", tf.float32, 1)
     trained = {op.gradient.x for op in script.imported() if op.gradient is not None}
@@ -125,26 +127,43 @@ def test_the_lstm_sends_a_gradient_for_each_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "sizes"),
-    [(2, ALONE), (2, TINY), (2, SEVERAL), (6, SEVERAL), (4, TOGETHER)],
+    ("devices", "sizes", "strategies"),
+    [
+        (2, ALONE, 1),
+        (2, TINY, 1),
+        (2, SEVERAL, 1),
+        (4, TOGETHER, 1),
+        *(proof(2, sizes, 2) for sizes in (ALONE, TINY, SEVERAL)),
+        proof(4, TOGETHER, 2),
+        proof(6, SEVERAL, 2),
+    ],
     ids=str,
 )
-def test_training_equals_one_device_whatever_the_buckets(devices: int, sizes: BucketSizes) -> None:
+def test_training_equals_one_device_whatever_the_buckets(
+    devices: int, sizes: BucketSizes, strategies: int
+) -> None:
     script, mesh = mlp(tf.float64, 2), Mesh.of(devices)
     batched = frozenset(script.feeds[0])
     choices = choices_of(script, mesh, batched)
     random = np.random.default_rng(devices)
     truth = train_plain(script)
-    for number in range(2):
+    for number in range(strategies):
         drawn = draw(script.imported(), choices, mesh, random)
         prices = random_prices(number)
         found = train_parallel(script, mesh, drawn.numbers, prices, batched, buckets=sizes)
         assert worst_error(found, truth) <= 1e-12
 
 
-@pytest.mark.parametrize("sizes", [ALONE, TOGETHER], ids=["alone", "together"])
 @pytest.mark.parametrize(
-    "script", [tied(True), tied(False), unrolled(5)], ids=["tied", "tied references", "unrolled"]
+    ("script", "sizes"),
+    [
+        pytest.param(tied(True), TOGETHER, id="tied, together"),
+        pytest.param(tied(False), ALONE, id="tied references, alone"),
+        pytest.param(unrolled(5), TOGETHER, id="unrolled, together"),
+        proof(tied(True), ALONE, id="tied, alone"),
+        proof(tied(False), TOGETHER, id="tied references, together"),
+        proof(unrolled(5), ALONE, id="unrolled, alone"),
+    ],
 )
 def test_several_readers_in_slots_of_their_own(script: Script, sizes: BucketSizes) -> None:
     mesh, batched = Mesh.of(4), frozenset(script.feeds[0])

@@ -18,6 +18,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.ops.random import DRAWN, STATEFUL
 from tests.oracles.equality import draw, executor_of, random_prices
+from tests.proofs import proof
 
 v1, raw = tf.compat.v1, tf.raw_ops
 REAL = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
@@ -72,7 +73,7 @@ def plain_kernels() -> list[list[Any]]:
         return [session.run(list(names), {"key:0": KEY}) for _ in range(3)]
 
 
-@pytest.mark.parametrize(("devices", "small"), [(2, 8), (6, None)])
+@pytest.mark.parametrize(("devices", "small"), [(2, 8), proof(6, None)])
 def test_every_kernel_draws_its_piece(
     devices: int, small: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive
 from tensoropt.tensor_spec import TensorSpec
+from tests.proofs import proof
 
 tensoropt.enable_graph_mode()
 
@@ -231,9 +232,14 @@ def errors(case: Case, mesh: Mesh, way: Configuration) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("op_type", RULES)
-def test_pieces_with_halos_are_the_whole(op_type: str) -> None:
-    number = 3 if "3D" in op_type else 6
+@pytest.mark.parametrize(
+    ("op_type", "number"),
+    [
+        *((op_type, 2 if "3D" in op_type else 3) for op_type in RULES),
+        *(proof(op_type, 6) for op_type in RULES),
+    ],
+)
+def test_pieces_with_halos_are_the_whole(op_type: str, number: int) -> None:
     for case, mesh, way in cases(op_type, number, seed=len(op_type)):
         bar = 1e-11 if case.dtype == np.float64 else 2e-5
         shapes = [x.shape for x in case.inputs]

@@ -19,6 +19,7 @@ from tensoropt.transformations.staged.staged import staged
 from tests.oracles.equality import Script, Trained, mlp, train_plain, worst_error
 from tests.oracles.equality.stage_scripts import tied, towers
 from tests.oracles.equality.stages import batch_of, draw_pipeline, staged_executor, train_pipeline
+from tests.proofs import proof
 
 tensoropt.enable_graph_mode()
 
@@ -32,15 +33,16 @@ def built(name: str) -> tuple[Script, Trained]:
     return script, train_plain(script)
 
 
-@pytest.mark.parametrize("name", ["mlp", "tied"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "seed"), [("mlp", 1), ("tied", 2), proof("mlp", 2), proof("tied", 1)]
+)
 def test_random_pipelines(name: str, seed: int) -> None:
     script, truth = built(name)
     drawn = draw_pipeline(script, np.random.default_rng(seed))
     assert worst_error(train_pipeline(script, drawn), truth) <= 1e-10
 
 
-@pytest.mark.parametrize(("seed", "sizes"), [(0, (1, 1)), (1, (2, 1)), (7, (1, 1, 1))])
+@pytest.mark.parametrize(("seed", "sizes"), [proof(0, (1, 1)), (1, (2, 1)), (7, (1, 1, 1))])
 def test_random_branches_side_by_side(seed: int, sizes: tuple[int, ...]) -> None:
     """Gradients of what joins the branches come first; a weight, and a loss, are on both sides."""
     script, truth = built("towers")
