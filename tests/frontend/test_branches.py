@@ -7,11 +7,12 @@ import pytest
 import tensoropt as tf
 from tests.oracles.equality import train_plain, worst_error
 from tests.oracles.equality.side_by_side import forest, searched, trained
+from tests.proofs import proof
 
 tf.enable_graph_mode()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [proof(1), 2])
 def test_many_and_nested_branches_train_as_one_device(seed: int) -> None:
     """Without and with an operator that all branches read."""
     script = forest(seed)

@@ -24,6 +24,7 @@ from tensoropt.planner.plans.from_pipeline import plan_for_pipeline
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.transformations.staged.stage_graph import TRANSFER, StagedStep
 from tensoropt.transformations.staged.staged import staged
+from tests.proofs import proof
 
 BATCH, WIDTH, WORDS = 16, 64, 32
 FED = {
@@ -383,7 +384,7 @@ def test_what_auto_plans(
     assert point.points[0].time_seconds == pytest.approx(plan.time_nanoseconds / 1e9, rel=0.1)
 
 
-@pytest.mark.parametrize("pipeline", [None, "auto"])
+@pytest.mark.parametrize("pipeline", [None, proof("auto")])
 def test_where_nothing_fits_the_look_ends_with_a_proof_or_with_its_seconds(pipeline: Any) -> None:
     tf.init(devices=4, cluster="2x8-v100")
     perceptron()

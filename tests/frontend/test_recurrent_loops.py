@@ -25,6 +25,7 @@ from tests.oracles.equality import (
     train_plain,
     worst_error,
 )
+from tests.proofs import proof
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed:UserWarning"),
@@ -147,8 +148,13 @@ def loops(script: Script) -> list[str]:
 WHILE = "StatelessWhile", "While"
 
 
-@pytest.mark.parametrize("model", SPLIT)
-def test_random_strategies_train_alike(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("model", "strategies"),
+    [*((model, 1) for model in SPLIT), *(proof(model, 2) for model in SPLIT)],
+)
+def test_random_strategies_train_alike(
+    model: Model, strategies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with tensorflows_own(monkeypatch):
         truth = train_plain(script(model))
     written, mesh, batched = script(model), Mesh.of(2), frozenset({"x", "lengths"})
@@ -159,7 +165,7 @@ def test_random_strategies_train_alike(model: Model, monkeypatch: pytest.MonkeyP
     options = {name: len(each.options) for each in choices for name in each.members}
     assert all(options[each.name] > 1 for each in graph if each.type == "PartitionedCall")
     random = np.random.default_rng(3)
-    for number in range(2):
+    for number in range(strategies):
         drawn = draw(graph, choices, mesh, random)
         found = train_parallel(written, mesh, drawn.numbers, random_prices(number), batched)
         assert worst_error(found, truth) <= 1e-10, drawn.numbers

@@ -19,6 +19,7 @@ from tensoropt.planner.searches import frontier_search
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 from tests.oracles.equality import Script, mlp, model_script
+from tests.proofs import proof
 
 tensoropt.enable_graph_mode()
 
@@ -43,7 +44,7 @@ def request_of(script: Script, devices: int) -> Request:
 
 @pytest.mark.parametrize(
     ("model", "counts", "shares"),
-    [("mlp", (2, 4), (0.12, 0.4, 1.5)), ("transformer", (2,), (0.12, 0.7))],
+    [("mlp", (2, 4), (0.12, 0.4, 1.5)), proof("transformer", (2,), (0.12, 0.7))],
 )
 def test_a_row_is_what_mini_time_plans_and_limits_share_searches(
     model: str,

@@ -8,12 +8,13 @@ from functools import cache
 import pytest
 
 import tensoropt
-from benchmarks.composition.cells import cells_of, data_parallel_bytes
+from benchmarks.composition.cells import LIMITS, cells_of, data_parallel_bytes
 from benchmarks.composition.models import step_request
 from benchmarks.composition.options import default
 from tensoropt.errors import InfeasibleError
 from tensoropt.planner.choose import choose, profiling
 from tensoropt.planner.request import Request
+from tests.proofs import proof
 
 tensoropt.enable_graph_mode()
 
@@ -24,14 +25,15 @@ def request_of(name: str) -> Request:
     return replace(request, search_seconds=30.0, steps=1000, saves_dry_runs=True)
 
 
-def test_no_option_alone_is_better_than_the_default() -> None:
-    cells = list(cells_of("chain", request_of("chain")))
-    assert len(cells) == 4
+@pytest.mark.parametrize("limits", [(0.3,), proof(LIMITS)], ids=str)
+def test_no_option_alone_is_better_than_the_default(limits: tuple[float | None, ...]) -> None:
+    cells = list(cells_of("chain", request_of("chain"), limits))
+    assert len(cells) == len(limits)
     assert not [str(cell) for cell in cells if cell.is_worse]
     assert cells[0].default is not None
 
 
-@pytest.mark.parametrize(("name", "share"), [("chain", 2.0), ("chain", 0.5), ("siamese", 2.0)])
+@pytest.mark.parametrize(("name", "share"), [("chain", 2.0), proof("chain", 0.5), ("siamese", 2.0)])
 def test_a_row_of_a_profile_is_what_is_planned_on_as_many_devices(name: str, share: float) -> None:
     request = default(request_of(name))
     limit = int(share * data_parallel_bytes(request))
