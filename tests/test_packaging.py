@@ -51,7 +51,7 @@ print(kernels.__file__, compiled_seconds())
 
 @pytest.mark.slow
 def test_a_wheel_has_its_kernels_compiled(tmp_path: Path, python: Callable[..., Any]) -> None:
-    """The build begins with those of the source, but for one."""
+    """The build begins with the source's compiled kernels, except for one."""
     source, built, installed = tmp_path / "source", tmp_path / "built", tmp_path / "installed"
     without = shutil.ignore_patterns("__pycache__")
     for package in ("tensoropt", "collectives"):

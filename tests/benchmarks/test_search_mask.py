@@ -63,7 +63,7 @@ def test_at_most_two_eliminations_are_heuristic_and_are_said(step: GraphProblem)
 
 
 def test_configurations_are_all_ways_to_split(step: GraphProblem) -> None:
-    """Of an operator all of whose indices every device can split: any index, or none, by axis."""
+    """The splits of an operator whose indices can all be split: any index, or none, by axis."""
     checked = 0
     axes = len(step.mesh.axes)
     for group, node in zip(step.choices, step.problem.nodes, strict=True):

@@ -61,7 +61,7 @@ def write(folder: Path, text: str) -> str:
 def test_what_has_no_description_is_listed_at_once_without_mpi(
     python: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """In a process of its own, under a launcher's environment, without any launcher."""
+    """The command runs in a process of its own, with a launcher's environment but no launcher."""
     script = write(tmp_path, WITH_MATRIX_OPERATORS)
     (tmp_path / "mpi4py.py").write_text("raise RuntimeError('MPI is started')")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])

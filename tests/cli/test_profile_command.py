@@ -220,5 +220,5 @@ def test_sizes_are_shown_in_their_units(measured: Path) -> None:
 
 
 def _signed(values: dict[str, object]) -> dict[str, object]:
-    """The same with the digest that it has now."""
+    """Return the values of a file with their digest."""
     return {**values, "digest": digest_of(values)}

@@ -18,7 +18,7 @@ from collectives.windows import MemberWindows
 
 @pytest.fixture
 def pair() -> collectives.Group:
-    """Position 0 of two; what is tested with it stops before any byte has to travel."""
+    """Position 0 of two. The tests stop before a byte has to travel."""
     return collectives.Group(InProcessTransport((0, 1)))
 
 

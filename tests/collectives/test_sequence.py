@@ -20,7 +20,7 @@ MEMBERS = [collectives.Group(each) for each in InProcessTransport.all_of(2)]
 
 
 def allreduced(*sizes: int, record: str = "it") -> list[tf.Tensor]:
-    """An allreduce of two ranks, on tensors of so many ones."""
+    """An allreduce of two ranks, on tensors of ones."""
     call = CollectiveCall(Allreduce(), tuple(MEMBERS))
     tensors = [tf.ones(sizes) for _ in MEMBERS]
     return on_tensors(tensors, [call], sizes, record)

@@ -1,4 +1,4 @@
-"""The checks of `tests/mpi/programs`, of ranks that live in one process."""
+"""The checks of `tests/mpi/programs`, with all ranks in one process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_stages_on_tensors() -> None:
 
 @pytest.mark.parametrize("reducer", ["sum", "prod"])
 def test_every_member_makes_its_part_of_a_mask_of_what_is_masked(reducer: str) -> None:
-    """Else TensorFlow takes gradients in another order where there is a constant."""
+    """Feed the tensor: with a constant, TensorFlow computes gradients in another order."""
     with tf.Graph().as_default():
         given = tf.compat.v1.placeholder(tf.float32, [2, 3])
         made = [Mask(reducer).apply(given, place, 2, tensors) for place in range(2)]

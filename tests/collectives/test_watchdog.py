@@ -41,7 +41,7 @@ class Job:
 
 
 class Post:
-    """Sends by lists."""
+    """A transport that appends messages to lists."""
 
     def __init__(self, job: Job, rank: int) -> None:
         self.rank = rank

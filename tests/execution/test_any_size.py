@@ -139,7 +139,7 @@ def test_what_is_not_described_for_all_sizes_has_a_program_for_each() -> None:
 
 
 def test_fetches_of_open_shapes_are_whole() -> None:
-    """Also of tensors that are in pieces of a length times the batch."""
+    """This also holds for tensors in pieces whose rows are a length times the batch."""
     graph = tf.Graph()
     with graph.as_default():
         words = v1.placeholder(tf.float64, [4, None], name="words")

@@ -80,7 +80,7 @@ def test_a_rewritten_step_is_searched_and_run_in_stages() -> None:
 
 
 def test_what_gradients_read_of_new_operators_is_known() -> None:
-    """So what a plan does not keep of them is made again."""
+    """Operators whose outputs a plan does not keep run again in the backward pass."""
     script = experts(tf.float64)
     merged = _drawn(script, "matmuls of one input merged")
     part = part_of_script(script.graph, [script.train], script.shapes, merged, "global")

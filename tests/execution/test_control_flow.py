@@ -139,7 +139,7 @@ def test_gradients_pass_through(name: str, resource: bool, strategies: int) -> N
 
 
 def test_a_branch_changes_a_variable() -> None:
-    """What counts and resets in branches, besides the training of a variable stored in pieces."""
+    """Branches count and reset variables; a variable stored in pieces is trained beside them."""
 
     def body(hidden: tf.Tensor, weights: Any) -> tf.Tensor:
         del weights

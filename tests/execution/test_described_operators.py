@@ -63,7 +63,7 @@ def movement(x: tf.Tensor) -> tf.Tensor:
 
 
 def indexed(x: tf.Tensor) -> tf.Tensor:
-    """Places that data decide, matrices, images."""
+    """Lookups at positions that data decide, matrices, images."""
     h = tf.reshape(tf.image.resize(x, [4, 4]), [BATCH, 16, CHANNELS])
     h = tf.cast(h, x.dtype)
     h = tf.gather(h, [3, 1, 1, 0, 9, 15, 2, 8], axis=1)

@@ -137,7 +137,7 @@ def test_training_equals_one_device(devices: int, number: int) -> None:
 
 
 def test_the_random_operators_are_split() -> None:
-    """Along each of their dimensions, in at least a third of the strategies."""
+    """Masks are split along each of their dimensions, in at least a third of the strategies."""
     graph = script("float64").imported()
     random = [op.name for op in graph if op.type in ("RandomUniform", "TruncatedNormal")]
     assert len(random) == 4

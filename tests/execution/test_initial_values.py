@@ -63,7 +63,7 @@ def parallel(
 
 
 def plain(graph: tf.Graph) -> list[Any]:
-    """The same from plain TensorFlow."""
+    """Return the initial values that plain TensorFlow gives."""
     with v1.Session(graph=graph) as session:
         variables = graph.get_collection("variables")
         session.run([variable.initializer for variable in variables])
@@ -108,7 +108,7 @@ IN_PIECES: dict[str, Callable[[], Any]] = {
     [(False, 4, ((0, 1), ())), (True, 2, ((0,), ())), (True, 4, ((), (0, 1)))],
 )
 def test_no_device_makes_a_large_variable_whole(resource: bool, devices: int, splits: Any) -> None:
-    """Not for any of the elementwise initializers, whether rows or columns are split."""
+    """No elementwise initializer makes the whole value, whether rows or columns are split."""
     graph = tf.Graph()
     with graph.as_default(), v1.variable_scope("", use_resource=resource):
         for number, make in enumerate(IN_PIECES.values()):

@@ -52,7 +52,7 @@ def _fused(x: Any, scale: Any, offset: Any, averaging: float) -> Any:
 
 
 def _by_hand(x: Any, scale: Any, offset: Any, averaging: float, pieces: Pieces) -> Any:
-    """Every piece by itself; means over the pieces of what each returns."""
+    """Normalise every piece by itself, and average the returned statistics over pieces."""
     found: list[tuple[Any, Any]] = []
 
     def normalised(part: Any, dim: int) -> Any:
@@ -144,7 +144,7 @@ def data_parallel(of: Script, mesh: Mesh) -> tuple[int, ...]:
 
 
 def random_strategy(of: Script, mesh: Mesh) -> tuple[int, ...]:
-    """One that splits a normalisation over space."""
+    """Draw a strategy that splits a normalisation over space."""
     random = np.random.default_rng(0)
     while True:
         numbers = draw(of.imported(), choices_of(of, mesh, BATCHED), mesh, random).numbers
@@ -199,7 +199,7 @@ def test_microbatches_have_statistics_of_their_own() -> None:
 
 
 def collectives(of: Script, fetched: str, batch_norm: Any) -> list[str]:
-    """Of data parallelism on two devices."""
+    """Return the collectives of data parallelism on two devices."""
     mesh = Mesh.of(2)
     planned = planned_of(of, mesh, data_parallel(of, mesh), BATCHED)
     executor = executor_of(
@@ -219,7 +219,7 @@ def test_statistics_that_nothing_reads_are_not_averaged() -> None:
 
 
 def test_statistics_of_all_layers_are_averaged_together() -> None:
-    """In place of an allgather and an allreduce a layer; the prediction counts alike."""
+    """One collective replaces an allgather and an allreduce of each layer, also in predictions."""
     of, mesh = script(), Mesh.of(2)
     whole, own = (collectives(of, of.train, each) for each in ("global", "local"))
     assert len(whole) - len(own) == 2 * len(LAYERS) - 1

@@ -81,7 +81,7 @@ def _on_shares(group: Choices, derivation: Derivation) -> list[int]:
 
 
 def test_which_operators_may_read_partial_sums() -> None:
-    """Where fewer or smaller tensors are added up behind them, and on the way there."""
+    """Operators may if fewer or smaller tensors are then added up."""
     graph = script().imported()
     offered = offered_sets(graph, Kinds(graph).derivations)
     found = {name: (graph[name].type, sets) for name, sets in offered.items()}
@@ -101,7 +101,7 @@ def test_which_operators_may_read_partial_sums() -> None:
     ("devices", "count"), [(2, 1), (4, 1), proof(2, 3), proof(4, 3), proof(6, 2)]
 )
 def test_training_equals_one_device(devices: int, count: int) -> None:
-    """Whatever the operators on the way read, partial sums or whole ones."""
+    """Results are equal whether the operators read partial sums or whole tensors."""
     mesh, graph = Mesh.of(devices), script().imported()
     choices = strategy_choices(graph, mesh, BATCHED)
     derivations = Kinds(graph, partial_operands=True).derivations

@@ -72,7 +72,7 @@ def feed(rows: int, seed: int = 0) -> dict[str, Any]:
 
 
 def executor(number: int, devices: int) -> Executor:
-    """One under a strategy drawn at random for `ROWS` rows."""
+    """An executor under a strategy drawn at random for `ROWS` rows."""
     graph, train, _, _ = script()
     mesh = Mesh.of(devices)
     shapes = {name: value.shape for name, value in feed(ROWS).items()}
@@ -132,7 +132,7 @@ def test_batches_of_any_size(number: int, devices: int) -> None:
 
 
 def test_programs_for_many_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are dropped with their graph; variables and the steps that follow are as before."""
+    """Programs are dropped with their graph; variables and later steps stay the same."""
     monkeypatch.setattr(kept_programs, "_FEW_SHAPES", 1)
     monkeypatch.setattr(kept_programs, "_MOST_SHAPES", 2)
     dropped = []
@@ -172,7 +172,7 @@ def test_resource_variables_outlive_the_programs_of_other_sizes(
 
 
 def test_a_table_keeps_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it holds is in the session, and cannot be moved."""
+    """The state of the operator is in the session, and cannot be moved to another one."""
     monkeypatch.setattr(kept_programs, "_FEW_SHAPES", 1)
     monkeypatch.setattr(kept_programs, "_MOST_SHAPES", 2)
     graph = tf.Graph()
@@ -193,7 +193,7 @@ def test_a_table_keeps_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_kernel_that_counts_its_draws_keeps_the_programs(
     is_in_loop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program made anew would draw again what was drawn before."""
+    """A new program would draw the same values once more."""
     monkeypatch.setattr(kept_programs, "_FEW_SHAPES", 1)
     monkeypatch.setattr(kept_programs, "_MOST_SHAPES", 2)
     graph = tf.Graph()

@@ -172,7 +172,7 @@ SCATTERS = ("add", "sub", "mul", "div", "min", "max", "update")
 
 @FORMS
 def test_scatters_of_a_script_change_rows_where_they_are(resource: bool) -> None:
-    """Numbers of two dimensions and of none; a scalar for all rows."""
+    """Row numbers have two dimensions or none; one scalar updates all rows."""
     graph = tf.Graph()
     many = tf.float64, [[1, 6], [0, 7]], np.arange(1.0, 17.0).reshape(2, 2, 4) / 7
     forms: list[tuple[Any, Any, Any]] = [many, (*many[:2], 1.5), (tf.float64, 5, [1.0, 0.5, 2, 3])]

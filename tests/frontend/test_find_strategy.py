@@ -218,7 +218,7 @@ def test_the_same_script_finds_the_same_plan(regression: Regression) -> None:
 
 
 def test_the_batch_dimension() -> None:
-    """The first one where it is unknown, or where it equals the batch size."""
+    """It is a placeholder's first dimension if that is unknown, or equals the batch size."""
     tf.init(devices=2)
     batched = tf.placeholder(tf.float32, [None, 4], name="batched")
     fixed = tf.placeholder(tf.float32, [8, 4], name="fixed")
@@ -236,7 +236,7 @@ def test_the_batch_dimension() -> None:
 
 
 def test_what_one_step_runs() -> None:
-    """The optimizers' operators, else what the script names, else all that nothing uses."""
+    """A step runs the optimizers' operators, or the named fetches, or operators without readers."""
     tf.init(devices=2)
     values = tf.placeholder(tf.float32, [8, 4], name="values")
     weights = tf.get_variable("weights", [4, 4])

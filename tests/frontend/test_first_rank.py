@@ -21,7 +21,7 @@ class Rank:
     answers: list[Any] = field(default_factory=list)
 
     def allgather_object(self, answer: Any) -> list[Any]:
-        """What the first rank has said."""
+        """The answers of the first rank."""
         if self.rank == 0:
             self.answers.append(answer)
         return self.answers[-1:]

@@ -13,7 +13,7 @@ import tensoropt as tf
 
 
 class Buffer:
-    """Something with a finalizer."""
+    """An object with a finalizer."""
 
 
 def test_ctrl_c_in_a_finalizer_is_raised_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def test_plain_tensorflow_reads_a_checkpoint(tmp_path: Path, resource: bool) -> 
 
 @pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
 def test_a_checkpoint_restores_into_any_layout(tmp_path: Path, resource: bool) -> None:
-    """Written by plain TensorFlow, read under random strategies, written from there and read."""
+    """Checkpoints of plain TensorFlow are read and written under random strategies, and read."""
     graph = plain.get_default_graph()
     x, _, train = regression(resource)
     saver = tf.train.Saver()

@@ -129,7 +129,7 @@ def _trained(plan: Any, fetched: Any, fed: Any) -> Any:
 def test_a_plan_that_no_dry_run_has_refused_gives_way_to_the_next_one_at_the_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """By the same error that a dry run near the limit finds; later starts keep what runs."""
+    """A dry run near the limit finds the same error; later starts keep the plan that runs."""
     monkeypatch.setenv("TENSOROPT_PLANS", str(tmp_path))
     program, refused = Executor.program, list[Any]()
 

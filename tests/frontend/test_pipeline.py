@@ -451,7 +451,7 @@ def towers(layers: int, joined: bool) -> tuple[list[Any], dict[str, Any]]:
 def test_branches_run_side_by_side(
     joined: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each on a device: planned, shown, run."""
+    """Branches, each on a device, are planned, shown and run."""
     fetched, fed = towers(12 if joined else 4, joined)
     plan = tf.find_strategy(batch_size=3, pipeline="auto")
     alone = tf.find_strategy(batch_size=3, pipeline=False)

@@ -173,7 +173,7 @@ def test_random_strategies_train_alike(
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_cell_that_mixes_examples_stays_whole(name: str, monkeypatch: Any) -> None:
-    """And its variables are made once, with their names, though the cell was tried before."""
+    """The variables of a cell are made once, with their names, though the cell was tried before."""
     with tensorflows_own(monkeypatch):
         own = script(WHOLE[name], ROWS)
     written = script(WHOLE[name], ROWS)
@@ -183,7 +183,7 @@ def test_a_cell_that_mixes_examples_stays_whole(name: str, monkeypatch: Any) -> 
 
 
 def test_two_devices_do_half_of_the_loop_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of sequences whose length, and number of steps, differ from run to run."""
+    """The lengths of sequences, and the numbers of steps, differ between runs."""
 
     def model() -> Any:
         initializer = tf.random_normal_initializer(stddev=0.5, seed=1)

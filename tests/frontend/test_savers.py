@@ -62,7 +62,7 @@ def drawn(devices: int, random: np.random.Generator) -> Executor:
 def test_a_checkpoint_goes_from_any_layout_to_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bit for bit, from plain TensorFlow through 4, 1, 2, 3, 8 and 4 ranks and back."""
+    """Values stay equal, bit for bit, from plain TensorFlow through 4, 1, ... 4 ranks and back."""
     monkeypatch.setattr(checkpoint_slices, "_SLICE_BYTES", 512)
     train = model()
     saver = tf.train.Saver()
@@ -108,7 +108,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_saver_that_is_built_otherwise(way: str, tmp_path: Path) -> None:
-    """With a table, which is saved beside variables."""
+    """A script with a table, which is saved beside variables."""
     with plain.Graph().as_default() as graph:
         table = plain.lookup.experimental.DenseHashTable(
             tf.int64, tf.float32, default_value=0.0, empty_key=-1, deleted_key=-2
@@ -138,7 +138,7 @@ class _Killed(BaseException):
 
 @pytest.fixture
 def kills(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Before which change of files a save is killed: the number of changes left, or none."""
+    """Kills a save before one of its changes of files; holds the number of changes until then."""
     left: list[int] = []
 
     def counted(change: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,7 +162,7 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_save_that_is_killed_leaves_the_checkpoint_before(
     is_numbered: bool, shape: list[int], tmp_path: Path, kills: list[int]
 ) -> None:
-    """Killed before each of its changes of files; plain TensorFlow loads what is there."""
+    """A save is killed before each change of files; plain TensorFlow loads the checkpoint."""
     values = tf.get_variable("values", shape, initializer=tf.zeros_initializer())
     grown = tf.assign_add(values, tf.ones(shape))
     saver = tf.train.Saver(max_to_keep=2)

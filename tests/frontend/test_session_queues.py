@@ -82,7 +82,7 @@ def test_shapes_that_only_the_script_knows() -> None:
 
 
 def test_dimensions_have_values() -> None:
-    """As in TensorFlow 1, whose scripts ask for them."""
+    """A dimension has a ``value``, as in TensorFlow 1, whose scripts read it."""
     images = tf.placeholder(tf.float32, [None, 28, 28])
     assert images.shape[1].value == 28
     assert images.get_shape()[0].value is None

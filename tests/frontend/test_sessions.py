@@ -50,7 +50,7 @@ def test_the_import_prints_nothing() -> None:
 
 
 def test_a_fetched_variable_is_the_changed_one_and_what_is_made_from_it_is_not() -> None:
-    """As with TensorFlow 1's reference variables; ranks would part if each chose for itself."""
+    """This holds for TensorFlow 1's reference variables. All ranks must agree on it."""
     x, loss, _ = regression()
     step = tf.train.get_or_create_global_step()
     following = step + 1

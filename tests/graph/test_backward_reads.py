@@ -15,7 +15,7 @@ tensoropt.enable_graph_mode()
 
 
 def reads_of(name: str, order: int = 1, again: bool = False) -> BackwardReads:
-    """Of two layers whose gradients have a name; ``again`` after their graph was imported."""
+    """The tensors that gradients of two layers read; with ``again``, in an imported copy."""
     script = tf.Graph()
     with script.as_default():
         x = v1.placeholder(tf.float32, [8, 4], name="x")

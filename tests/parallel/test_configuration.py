@@ -102,7 +102,7 @@ def test_a_reshape_divides_both_its_sides() -> None:
 def test_configurations_are_those_that_fit(
     sizes: tuple[int, int, int], axes: tuple[int, ...]
 ) -> None:
-    """Against enumeration: every choice of an index or none per axis, kept if layouts fit."""
+    """Configurations equal enumeration: an index or none per axis, kept if layouts fit."""
     product, mesh = matmul(*sizes), Mesh(axes)
     expected = set()
     for choice in itertools.product([None, 0, 1, 2], repeat=len(axes)):

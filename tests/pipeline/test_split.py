@@ -134,7 +134,7 @@ def test_replicated_configurations_cost_what_replicated_stages_do(deep: Case) ->
 
 
 def test_what_is_kept_changes_no_forward_pass(case: Case) -> None:
-    """And strategies that keep all take the same time in both spaces."""
+    """Strategies that keep all tensors take the same time in both spaces."""
     cost, mesh = case.priced(4)
     sample = Sample.of(case.costs, case.step.reads)
     plain, frugal = (

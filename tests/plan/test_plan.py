@@ -34,7 +34,7 @@ counts = st.integers(0, 2**62)
 
 @st.composite
 def validations(draw: Any, time: int) -> Validation:
-    """Of candidates of which the first takes ``time``, and is adopted."""
+    """Validations of candidates; the first takes ``time``, and is adopted."""
     seconds = st.none() | st.floats(0, 1e3)
     trial = st.builds(
         Trial,
@@ -54,7 +54,7 @@ def validations(draw: Any, time: int) -> Validation:
 
 @st.composite
 def reshardings(draw: Any) -> RecordedResharding:
-    """From one of the layouts of a matrix on four devices to another."""
+    """Reshardings from one layout of a matrix on four devices to another."""
     partial = st.sampled_from([(), (1,)])
     source, target = (
         Layout(dims, draw(partial), reducer)
@@ -129,7 +129,7 @@ def plans(draw: Any) -> Plan:
 
 @given(plan=plans())
 def test_a_plan_comes_back_from_json(plan: Plan) -> None:
-    """Reading one checks it against the schema."""
+    """Reading a plan checks it against the schema."""
     text = json.dumps(plan.to_json())
     assert Plan.from_json(json.loads(text)) == plan
 

@@ -61,7 +61,7 @@ def test_the_union_is_what_no_other_point_beats(one: list, other: list) -> None:
 
 @pytest.mark.parametrize("name", ["adapters", "experts", "branches", "lstm"])
 def test_a_step_takes_at_least_its_estimate(name: str) -> None:
-    """And on one device no more, but for operators that share a configuration."""
+    """On one device it takes no more, except for operators that share a configuration."""
     script = REWRITE_SCRIPTS[name](tf.float32)
     for devices in (1, 4):
         request = request_of(script, devices)

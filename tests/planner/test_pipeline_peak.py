@@ -23,7 +23,7 @@ def request(limit: int) -> Request:
 
 
 def plan(*memories: int) -> Plan:
-    """Of stages that add up to so many bytes."""
+    """A pipeline of stages whose memory adds up to these bytes."""
     most = max(memories)
     plain = Plan(
         *("mini_time", len(memories), (2,), CLUSTER, "0" * 64, (), {}, (), ()),

@@ -24,7 +24,7 @@ from tensoropt.tensor_spec import TensorSpec
 
 
 class ByShapes(ClusterCostModel):
-    """Asked about every local shape, as a measured model is."""
+    """A cost model that is asked about every local shape, as a measured model is."""
 
     times_by_amounts = False
 
@@ -176,7 +176,7 @@ def test_halos_are_priced_forward_and_backward() -> None:
     names = np.array([[derivation.index(name)] * len(mesh.axes) for name in "yb"], np.int8)
 
     def inner(differentiated: int) -> int:
-        """Beyond the batch's split into as many pieces, which moves nothing."""
+        """Return the time beyond that of a split of the batch, which moves nothing."""
         rows, batch = (
             OperatorCosts(mesh, cost).of(convolution, derivation, names, differentiated).time
         )

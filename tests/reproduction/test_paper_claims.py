@@ -23,7 +23,7 @@ def result(
     computation: Sequence[float] | float = 1.0,
     **others: object,
 ) -> Result:
-    """With all network time that of tensors."""
+    """A result in which the network only moves tensors."""
     time = np.array([round(1e9 * value) for value in seconds], dtype=np.int64)
     computes = np.broadcast_to(np.array(computation, dtype=float) * 1e9, time.shape)
     return Result(

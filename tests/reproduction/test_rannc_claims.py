@@ -21,7 +21,7 @@ def line(model: str, parameters: int, **rates: float | None) -> Line:
 
 
 def as_in_the_paper() -> list[Line]:
-    """Of which all claims hold."""
+    """Data under which all claims hold."""
     small = line(
         "48x1024", 600, data_parallelism=1.0, megatron=10.0, gpipe=8.0, rannc=11.0, ours=11.5
     )

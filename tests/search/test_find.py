@@ -193,7 +193,7 @@ def test_the_two_forms_of_cost_agree(random_problem: Callable[[int], Problem]) -
 def test_an_exact_search_goes_on_where_a_short_branch_and_bound_is_not_near(
     positive_problem: Maker,
 ) -> None:
-    """Of one that may take few points, the next may take as many as its additions make."""
+    """If one search may take few points, the next may take as many as its additions make."""
     longer = SearchLimits(
         bounded_cells=0,
         plain_states=0,

@@ -57,7 +57,7 @@ SEARCHES: dict[str, Search] = {
 
 
 def second_by_second() -> Callable[[], float]:
-    """A clock that is a second on each time somebody looks."""
+    """A clock that advances by a second each time it is read."""
     return count().__next__
 
 

@@ -201,7 +201,7 @@ def close(got: Array, expected: Array, what: str) -> None:
 
 
 def by_kernel(derivation: Derivation) -> Derivation:
-    """Without the splits that the kernel does not do: rules of the execution carry those out."""
+    """Leave out splits that need a rule of the execution, which no kernel does."""
     left = {n for n, index in enumerate(derivation.indices) if index.spelled_out}
 
     def whole(dims: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -11,7 +11,7 @@ from tensoropt.tdl.any_size import along_known, by_index, regrouped
 def derivation(
     source: tuple[int, ...], target: tuple[int, ...], pairs: list[tuple[int, int]]
 ) -> Derivation:
-    """Of one input and one output, with an index for each pair of their dimensions."""
+    """A derivation of one input and one output, with an index for each pair of dimensions."""
     indices = tuple(Index(f"i{n}", 8, None, True) for n in range(len(pairs)))
     of_source = {i: n for n, (i, _) in enumerate(pairs)}
     of_target = {o: n for n, (_, o) in enumerate(pairs)}

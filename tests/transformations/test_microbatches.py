@@ -1,4 +1,4 @@
-"""What of real steps can be computed microbatch by microbatch, and what is refused for what."""
+"""Real steps in microbatches: those that can be cut, and the reasons why others are refused."""
 
 from __future__ import annotations
 

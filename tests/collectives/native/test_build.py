@@ -36,7 +36,7 @@ def at_once(call: Callable[[], None]) -> None:
 
 
 class Compiler:
-    """A fake one, named in CXX; it counts what it compiles."""
+    """A fake compiler, named in CXX, that counts its calls."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._path, self._log = folder / "fake-c++", folder / "log"

@@ -1,4 +1,4 @@
-"""By their lines ranks find that they feed different batches."""
+"""The lines of ranks differ if the ranks feed different batches."""
 
 from __future__ import annotations
 

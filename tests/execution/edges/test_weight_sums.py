@@ -40,7 +40,7 @@ tensoropt.enable_graph_mode()
 
 
 def collectives(script: Script, buckets: BucketSizes) -> list[str]:
-    """Those of a data-parallel step on two devices, in order, but for the loss's."""
+    """The collectives of a data-parallel step on two devices, in order, without the loss's."""
     cluster = load_cluster("8-v100")
     mesh = cluster.mesh(2)
     batched = frozenset(script.feeds[0])

@@ -86,7 +86,7 @@ def recurrence(steps: int, rows: int, width: int, turned: bool = False) -> Scrip
 
 
 def products_of(value: tf.Tensor) -> list[tf.Operation]:
-    """What `MatMul` a tensor is made of, up to the factors of these."""
+    """The `MatMul` operations from which a tensor is computed, up to their factors."""
     if value.op.type == "MatMul":
         return [value.op]
     return [each for given in value.op.inputs for each in products_of(given)]

@@ -1,4 +1,4 @@
-"""What one rank computes of an operator that ranks do together."""
+"""One rank's part of an operator that all ranks compute, emitted alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between which collectives a rank computes what."""
+"""Each operator runs between the same collectives on all ranks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Step:
         self.collectives: list[tf.Operation] = []
 
     def collective(self, value: tf.Tensor) -> tf.Tensor:
-        """Made after those before it."""
+        """Add a collective that waits for the previous one."""
         with tf.control_dependencies(self.collectives[-1:]):
             made = tf.raw_ops.Neg(x=value)
         self.collectives.append(made.op)
         return made
 
     def balanced(self, *run: tf.Tensor, full_bytes: int = MUCH) -> None:
-        """Order what some tensors need."""
+        """Order the operations that some tensors need."""
         needed = [tensor.op for tensor in run]
         balance_ranks(self.graph.get_operations(), needed, self.collectives, full_bytes)
 
@@ -44,7 +44,7 @@ class Step:
         return False
 
     def run(self, *fetched: tf.Tensor) -> None:
-        """Shows that nothing waits in a circle."""
+        """Run tensors, which shows that no operations wait for each other in a circle."""
         config = v1.ConfigProto()
         config.graph_options.rewrite_options.disable_meta_optimizer = True  # as sessions of ranks
         with v1.Session(graph=self.graph, config=config) as session:

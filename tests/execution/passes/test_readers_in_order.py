@@ -1,4 +1,4 @@
-"""Who reads a tensor runs before what is made of its other readers' results."""
+"""The readers of a tensor run before operators that read its other readers' outputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_updates_do_not_wait_and_what_is_large_only_for_what_is_ready() -> None:
 
 
 def peak_kb(in_order: bool) -> float:
-    """Of five convolutions' gradients by filters; activations and gradients take 32 KB each."""
+    """Gradients by filters of five convolutions; activations and gradients take 32 KB each."""
     with tf.Graph().as_default() as graph:
         made = tf.compat.v1.placeholder(tf.float32, [16, 8, 8, 8])
         filters = [tf.compat.v1.placeholder(tf.float32, [1, 1, 8, 8]) for _ in range(5)]

@@ -18,7 +18,7 @@ def _session() -> tf.compat.v1.Session:
 
 
 def gradients(is_kept_apart: bool) -> tuple[list[Any], set[str]]:
-    """By filter and bias, and the kernels that made them."""
+    """Gradients by filter and bias, and the kernels that computed them."""
     with tf.Graph().as_default() as graph, _session() as session:
         images = tf.compat.v1.placeholder(tf.float32, [2, 8, 8, 4])
         kernel = tf.reshape(tf.range(288, dtype=tf.float32) / 288, [3, 3, 4, 8])

@@ -23,7 +23,7 @@ Arrays = list[np.ndarray[Any, Any]]
 
 @pytest.fixture(params=["native", "TensorFlow"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Which kernels `kernels_for` gives; in C++ they can be had wherever tests run."""
+    """The kernels to test. The operators in C++ load wherever tests run."""
     monkeypatch.setenv(SWITCH, "1" if request.param == "native" else "0")
     batch_norm_operators.cache_clear()
     yield request.param
@@ -40,7 +40,7 @@ def drawn(shape: tuple[int, ...], offset: float) -> tuple[Arrays, Arrays, Arrays
 
 
 def made(kernels: Kernels, images: Arrays, upstream: Arrays, factors: Arrays) -> list[Any]:
-    """Per shard: normalised, mean, variance, sums and gradient."""
+    """Return for each shard: normalised images, mean, variance, sums and gradient."""
     scale, offset = (tf.constant(each) for each in factors)
     shards = [tf.constant(x) for x in images]
     own, spread = tf.unstack(tf.concat([kernels.statistics(x) for x in shards], 0), axis=1)
@@ -59,7 +59,7 @@ def made(kernels: Kernels, images: Arrays, upstream: Arrays, factors: Arrays) ->
 
 
 def expected(images: Arrays, upstream: Arrays, factors: Arrays) -> list[Any]:
-    """The same in double precision."""
+    """Compute the results of `run` in double precision."""
     x, dy = (np.stack(each).astype(np.float64) for each in (images, upstream))
     scale, offset = factors
     axes = tuple(range(x.ndim - 1))
@@ -72,7 +72,7 @@ def expected(images: Arrays, upstream: Arrays, factors: Arrays) -> list[Any]:
 
 
 def run(images: Arrays, upstream: Arrays, factors: Arrays, threads: int = 1) -> list[Any]:
-    """What the kernels make, on so many threads."""
+    """Run the kernels on a number of threads."""
     count = SHARDS * images[0].size // images[0].shape[-1]
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=threads, use_per_session_threads=True

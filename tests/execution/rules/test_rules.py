@@ -117,7 +117,7 @@ def check(script: Script, operator_type: str, tolerance: float) -> None:
 
 
 def _spells_out(graph: Graph, chosen: dict[str, Configuration], operator_type: str) -> bool:
-    """Whether operators of a type are split in a way that no kernel does."""
+    """Whether a strategy splits operators of a type so that they need a rule."""
     return any(
         axes and (index.spelled_out or index.reducer is not None)
         for name, configuration in chosen.items()

@@ -147,7 +147,7 @@ def draw_case(op_type: str, random: np.random.Generator) -> Case | None:
 
 
 def cases(op_type: str, number: int, seed: int) -> Iterator[tuple[Case, Mesh, Configuration]]:
-    """Uses with a split that the rule is for, and such a split."""
+    """Uses of operators, each with a split that needs the rule."""
     random = np.random.default_rng(seed)
     while number:
         case = draw_case(op_type, random)
@@ -201,7 +201,7 @@ def errors(case: Case, mesh: Mesh, way: Configuration) -> list[float]:
     fed: dict[tf.Tensor, Array] = {}
 
     def given_as(x: Array) -> tf.Tensor:
-        """Fed, not constant: TensorFlow loses gradients of pools of constants (2.18, oneDNN)."""
+        """Inputs are fed: TensorFlow loses gradients of pools of constants (2.18, oneDNN)."""
         tensor = tf.compat.v1.placeholder(x.dtype, x.shape)
         fed[tensor] = x
         return tensor

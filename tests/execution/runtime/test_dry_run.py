@@ -61,7 +61,7 @@ def test_a_step_is_described_as_one_rank_runs_it(native: bool) -> None:
 def test_constants_of_first_values_count_as_a_rank_has_them(
     splits: tuple[tuple[int, ...], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal ones once, large ones in the shards that are read; as if they were emitted."""
+    """Equal constants count once, and large ones count the shards that are read."""
     v1 = tf.compat.v1
     large = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
     with tf.Graph().as_default() as script:

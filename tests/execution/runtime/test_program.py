@@ -1,4 +1,4 @@
-"""A run of which TensorFlow leaves something out is an error."""
+"""If TensorFlow leaves out operators of a run, the run is an error."""
 
 from __future__ import annotations
 

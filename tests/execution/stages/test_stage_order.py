@@ -17,7 +17,7 @@ from tensoropt.execution.passes.rank_balance import balance_ranks
 
 
 def needs(operation: tf.Operation) -> set[tf.Operation]:
-    """All that has run before an operator."""
+    """All operators that have run before an operator."""
     found: set[tf.Operation] = set()
     waiting = [operation]
     while waiting:

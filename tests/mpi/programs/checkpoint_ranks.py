@@ -47,7 +47,7 @@ def caught(save: Any) -> str:
 
 
 def failures(saver: Any, session: Any, folder: str) -> list[str]:
-    """Of saves in a folder that ranks do not share, and where one rank alone cannot write."""
+    """Errors of saves in a folder that ranks do not share, or where only one rank cannot write."""
     home = os.getcwd()
     with tempfile.TemporaryDirectory() as own:
         os.chdir(own)

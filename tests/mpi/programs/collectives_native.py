@@ -71,7 +71,7 @@ class Member:
 
 
 def check_many_chunks(member: Member, sizes: tuple[int, ...] = (1, 3, 2049, 20011)) -> None:
-    """Of any size, and the same bits as a sum in the group's order."""
+    """Sums of any size have the same bits as a sum in the group's order."""
     n, me = member.size, member.rank
     for columns in sizes:
         random = [np.random.default_rng([rank, columns]) for rank in member.ranks]
@@ -157,7 +157,7 @@ def check_errors(member: Member) -> None:
 
 
 def check_messages(world: collectives.Group) -> None:
-    """In another order than they are sent in, and more of them than there is room for at once."""
+    """Messages arrive in another order than they are sent; there is no room for all at once."""
     free = shutil.disk_usage("/dev/shm").free
     window._SHARE = world.size * ROOM_BYTES / free
     mail = mail_of(world)

@@ -75,7 +75,7 @@ def applied(
 
 
 def shape_after(call: OperationCall, shape: list[int]) -> list[int]:
-    """Of a result."""
+    """Return the shape of a result."""
     size = call.positions[0].size if isinstance(call, LocalCall) else call.groups[0].size
     match call.operation:
         case Allgather(dim):

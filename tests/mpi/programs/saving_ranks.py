@@ -121,7 +121,7 @@ def trained(folder: Path, legacy: bool) -> dict[str, Any]:
 
 
 def resumed(folder: Path, legacy: bool) -> dict[str, Any]:
-    """Of a training that goes on from a checkpoint, restored before there are variables."""
+    """Losses of a training that goes on from a checkpoint, restored before variables exist."""
     training = Training(legacy)
     latest = tf.train.latest_checkpoint(folder / "managed")
     status = training.checkpoint.restore(latest)

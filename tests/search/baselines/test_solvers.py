@@ -167,7 +167,7 @@ def test_what_the_repository_itself_lacks_is_no_missing_repository(
 def test_the_fastest_strategy_is_that_of_enumeration(
     positive_problem: Callable[[int], Problem],
 ) -> None:
-    """With tables of any size; where they are too small, within the gap that is stated."""
+    """Tables may have any size; if they are too small, the frontier has the stated gap."""
     gave_up, not_exact = 0, 0
     limits = SearchLimits(bucket_cells=1)
     for seed in range(30):

@@ -91,7 +91,7 @@ def test_bounds_are_exact_on_a_chain_after_one_sweep(positive_problem: Maker) ->
 
 
 def test_what_is_left_out_is_on_no_frontier(positive_problem: Maker) -> None:
-    """Of a problem alone and of its frontier: only what could better it may stay."""
+    """Only configurations that may better a frontier stay."""
     dropped = 0
     for seed in SEEDS:
         problem = positive_problem(seed)

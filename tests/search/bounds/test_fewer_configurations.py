@@ -52,7 +52,7 @@ def test_they_are_those_of_the_smaller_problem(
 
 
 def _some(table: WeightedBounds, random: np.random.Generator) -> BoolArray:
-    """Of each node at least one configuration."""
+    """A random choice of at least one configuration of each node."""
     alive: BoolArray = random.random(table.start[-1]) < 0.6
     alive[table.start[:-1] + random.integers(0, np.diff(table.start))] = True
     return alive

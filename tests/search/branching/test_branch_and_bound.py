@@ -98,7 +98,7 @@ def test_it_finds_what_no_weights_find(covers: Covers) -> None:
 
 
 def test_a_part_is_divided_at_a_node_of_few_states_and_many_neighbours() -> None:
-    """By all configurations of it but one; the other nodes keep all of theirs."""
+    """The halves have one configuration and all others of the node; other nodes keep all."""
     random = np.random.default_rng(1)
     counts = (5, 3, 5, 5, 5, 2)  # the node of three states is next to four others
     nodes = tuple(
@@ -136,7 +136,7 @@ def test_known_strategies_are_never_lost(random_problem: Maker, not_negative: As
 def test_an_interruption_leaves_a_gap_that_holds(
     random_problem: Maker, not_negative: Asks, covers: Covers, interrupting: Interrupting
 ) -> None:
-    """Also in the midst of a part, which is no longer among those that wait."""
+    """This also holds while a part is searched, which no longer waits in the queue."""
     ended = 0
     for seed in range(12):
         problem = random_problem(seed)
@@ -229,7 +229,7 @@ def test_a_part_is_divided_where_an_exchange_costs_most() -> None:
 
 
 def test_a_stage_that_is_stalled_ends(positive_problem: Maker, covers: Covers) -> None:
-    """Its gap hardly narrower and more parts waiting; the gap that it states holds."""
+    """It ends if the gap hardly narrows while more parts wait. The stated gap holds."""
     divides = SETTINGS[1]
     stalls = replace(divides, stalled_additions=0)
     wider = 0
@@ -248,7 +248,7 @@ def test_a_stage_that_is_stalled_ends(positive_problem: Maker, covers: Covers) -
 
 
 def test_it_goes_on_to_a_gap_that_nobody_asked_for(positive_problem: Maker, covers: Covers) -> None:
-    """And states what it has proven there."""
+    """It states the gap that it has proven by then."""
     narrower = 0
     for seed in range(20):
         problem = positive_problem(seed)

@@ -20,7 +20,7 @@ Maker = Callable[[int], Problem]
 def test_bounds_between_two_pairs_of_weights_hold(
     positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, slack: float
 ) -> None:
-    """Those that sweeps of all configurations are not looked at for."""
+    """Weights between two others are bounded by them, without a sweep of all configurations."""
     monkeypatch.setattr(parts, "FEW_CELLS", np.inf)
     looked_at = 0
     for seed in range(40):

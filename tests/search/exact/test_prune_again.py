@@ -18,7 +18,7 @@ Maker = Callable[[int], Problem]
 
 
 def _left(problem: Problem, region: SearchRegion, worth: float) -> SearchGraph:
-    """A problem of which all nodes are eliminated, for what is in a region."""
+    """Eliminate all nodes of a problem, for the points in a region."""
     graph = SearchGraph(problem)
     graph.prune([(1.0, worth / 3), (1.0, worth), (1.0, 3 * worth)], region, 8)
     if not graph.is_pruned_out:
@@ -29,7 +29,7 @@ def _left(problem: Problem, region: SearchRegion, worth: float) -> SearchGraph:
 def test_what_is_in_the_region_is_found(
     positive_problem: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After every elimination, however little it took."""
+    """Prune after every elimination, even after quick ones."""
     monkeypatch.setattr(search_graph, "PRUNED_AGAIN", 0.0)
     rng = np.random.default_rng(5)
     inside = 0

@@ -111,7 +111,7 @@ def _check(found: Frontier, truth: Frontier, problem: Problem) -> None:
 
 
 def _some(graph: FlatGraph, random: np.random.Generator) -> BoolArray:
-    """Of each node at least one state."""
+    """A random choice of at least one state of each node."""
     start = graph.ends.start
     alive: BoolArray = random.random(start[-1]) < 0.5
     alive[start[:-1] + random.integers(0, np.diff(start))] = True

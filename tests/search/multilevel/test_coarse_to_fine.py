@@ -86,7 +86,7 @@ def test_interrupted_it_ends_with_strategies_of_some_mesh(
 def test_what_rounds_of_bounds_leave_on_the_last_mesh_is_searched_further(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a graph that is not series-parallel, and of which rounds find next to nothing."""
+    """The graph counts as not series-parallel, and rounds find next to nothing."""
 
     def too_large(*_: object) -> Outcome:
         return Outcome(None, is_too_large=True)

@@ -96,7 +96,7 @@ def test_small_blocks_find_the_same_frontier(
 
 @pytest.mark.parametrize("top", [800, 10**6, 10**15])
 def test_products_of_long_frontiers(top: int) -> None:
-    """So many that they are first looked at from afar."""
+    """The points are so many that a coarse look comes first."""
     rng = np.random.default_rng(top)
     left, right = (
         Table(np.array([0, 300, 700]), *frontier, np.arange(700))
