@@ -25,7 +25,7 @@ from tensoropt.plan.validation_result import Trial, Validation
 from tensoropt.rewriting.substitutions import FILE, read
 from tensoropt.transformations.rewritten.application import Rewrite
 from tests.cost.test_slowdown_in_steps import profile
-from tests.plan.test_plan import staged_plan
+from tests.plan.small_plans import staged_plan
 
 Place = tuple[Any, ...]
 Values = dict[str, Any]

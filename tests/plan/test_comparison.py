@@ -8,7 +8,7 @@ import pytest
 
 from tensoropt.plan import Plan
 from tensoropt.plan.comparison import Comparison, ExecutedSteps, Quantity, compare
-from tests.plan.test_plan import a_plan
+from tests.plan.small_plans import a_plan
 
 
 def of(*step_ms: float, predicted_ms: float = 10.0, is_measured: bool = True) -> Comparison:
