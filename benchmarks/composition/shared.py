@@ -70,7 +70,6 @@ def shared_searches() -> Iterator[None]:
             stack.enter_context(patch.object(place, name, found))
         place = import_module(f"{_PLANNER}.choose")
         stack.enter_context(patch.object(place, "infeasible", _infeasible))
-        place = import_module(f"{_PLANNER}.market")
         stack.enter_context(patch.object(place, "Watch", partial(Watch, clock=process_time)))
         place = import_module(f"{_PLANNER}.spaces.stages")
         stack.enter_context(patch.object(place, "PipelineSearch", _searches(known)))

@@ -153,7 +153,7 @@ def _side_by_side(request: Request, best: float | None) -> float | None:
     usable = request.usable_bytes(request.devices)
     times = [
         (each.time + search.step_nanoseconds) / 1e9
-        for search, each in branches_side_by_side(request, limit)
+        for search, each in branches_side_by_side(request, limit).pipelines
         if each.memory <= usable
     ]
     return min([*times, *([] if best is None else [best])], default=None)

@@ -26,8 +26,13 @@ from tensoropt.planner.searches.frontier_search import least_bytes, problem_of
 from tensoropt.planner.spaces.stages import least_variable_bytes
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.search.solvers import solver
+from tensoropt.search.watch import Watch
 
 __all__ = ["Candidates", "choose", "chosen", "profiling"]
+
+_ALL_SECONDS = 1.5
+"""The seconds of planning on a number of devices, as a multiple of the request's. The search of the
+batch at once may take the request's seconds, all other searches together as long again."""
 
 
 def choose(request: Request, option: str) -> Plan:
@@ -68,8 +73,10 @@ def profiling(
             limited = on_devices
             if limit is not None:
                 limited = replace(on_devices, memory_limit_bytes=limit)
-            market = Market(limited)
-            points.append(_point_of(market, _first_that_works(market, "mini_time")[0]))
+            with _watch(limited):
+                market = Market(limited)
+                plan, _ = _first_that_works(market, "mini_time")
+            points.append(_point_of(market, plan))
     return ParallelismProfile(tuple(points))
 
 
@@ -141,12 +148,10 @@ def chosen(request: Request, option: str) -> tuple[Market, Plan]:
             fewer = replace(request, devices=devices)
             try:
                 if _can_fit(fewer):
-                    market = Market(fewer)
-                    return market, _planned(market, option)
+                    return _in_time(fewer, option)
             except (InfeasibleError, LayoutError):  # the cluster may not offer this number
                 continue
-    market = Market(request)
-    return market, _planned(market, option)
+    return _in_time(request, option)
 
 
 def _cheapest(request: Request) -> tuple[Market, Plan]:
@@ -162,8 +167,10 @@ def _cheapest(request: Request) -> tuple[Market, Plan]:
     points: list[ProfilePoint] = []
     in_time: list[tuple[Market, Plan]] = []
     for devices in request.budget.parallelism:
-        market = Market(replace(request, devices=devices))
-        plan, errors = _first_that_works(market, "mini_cost")
+        on_devices = replace(request, devices=devices)
+        with _watch(on_devices):
+            market = Market(on_devices)
+            plan, errors = _first_that_works(market, "mini_cost")
         points.append(_point_of(market, plan))
         if plan is not None and plan.predicted_step_seconds <= limit:
             in_time = sorted([*in_time, (market, plan)], key=_cost)[:1]
@@ -206,6 +213,19 @@ def _can_fit(request: Request) -> bool:
     if request.keep_less:
         request = replace(request, space=FRUGAL)
     return least_bytes(request, request.devices) <= usable
+
+
+def _watch(request: Request) -> Watch:
+    """Return the watch that ends all searches and dry runs for the request's devices."""
+    seconds = request.search_seconds
+    return Watch(seconds=None if seconds is None else _ALL_SECONDS * seconds)
+
+
+def _in_time(request: Request, option: str) -> tuple[Market, Plan]:
+    """Return the market of a request, and its plan; the errors are those of `_planned`."""
+    with _watch(request):
+        market = Market(request)
+        return market, _planned(market, option)
 
 
 def _planned(market: Market, option: str) -> Plan:

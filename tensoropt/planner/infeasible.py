@@ -11,6 +11,7 @@ from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.peak_margin import ESTIMATE
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Choice, Strategies
+from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, search_frontier
 from tensoropt.planner.spaces import stages
@@ -52,7 +53,7 @@ def _skipped(request: Request, findings: Findings) -> Iterator[str]:
     """Yield the reasons why spaces were not searched, if a user can change them."""
     is_asked = request.pipeline is not None and request.pipeline.is_asked
     for name, reason in findings.skipped.items():
-        if is_asked or reason in (stages.DO_NOT_FIT, Findings.NO_TIME):
+        if is_asked or reason in (stages.DO_NOT_FIT, NO_TIME, Findings.ENDED):
             yield f"Not searched: {name}, because {reason}."
 
 
@@ -118,9 +119,11 @@ def _peak_too_high(choice: Choice, keeps_less: bool) -> str:
     frugal = "" if keeps_less else "find_strategy(save_memory=True), "
     factor = request.cluster_at(request.devices).safety_factor
     kept, peak = int(choice.frontier.memory[choice.point]), choice.peak
-    is_reliable = peak.from_dry_run or peak.note
+    is_reliable = peak.from_dry_run or peak.note or peak.is_bound
     needed = peak.bytes if is_reliable else math.ceil(ESTIMATE * peak.bytes)
     got = f"{'a' if is_reliable else 'an estimated'} peak of {bytes_of(peak.bytes)}"
+    if peak.is_bound:
+        got = f"a peak of at most {bytes_of(peak.bytes)} without a dry run, because {NO_TIME}"
     enough = max(needed, _limit_for(kept, factor))
     return (
         "a step's peak memory is at most the memory limit of a device, "

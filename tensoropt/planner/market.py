@@ -11,6 +11,7 @@ from tensoropt.planner.offers.kept_frontier import KeptFrontier
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.optional_space import looked_at
+from tensoropt.planner.prices.dry_runs import dry_runs_in_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.union import UnionPoint, union
 from tensoropt.planner.spaces import branches, keeping_less, microbatches, rewritten, stages
@@ -48,7 +49,7 @@ class Market:
     """
 
     def __init__(self, request: Request) -> None:
-        self.request = request
+        self.request = request = dry_runs_in_time(request)
         self.offers: list[Offer] = []
         self.findings = Findings()
         if request.pipeline is not None and request.pipeline.stages is not None:

@@ -54,7 +54,8 @@ class Watch:
             no limit if None.
         worth: maps a proven gap to the seconds after which closing it takes longer than it is
             worth: the search ends then, too. No limit if None.
-        clock: returns seconds; by default without compilation of kernels.
+        clock: returns seconds; by default the clock of the outer watch, or the time without
+            compilation of kernels.
 
     Attributes:
         interrupted: whether a first ``KeyboardInterrupt`` has ended the search, which then had a
@@ -71,12 +72,12 @@ class Watch:
         progress: Progress | None = None,
         seconds: float | None = None,
         worth: Callable[[float], float] | None = None,
-        clock: Callable[[], float] = search_clock,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.interrupted = self.timed_out = self.was_not_worth = False
         self.progress = progress
         self.known: list[_Kept | None] = []
-        self._seconds, self._clock = inf if seconds is None else seconds, clock
+        self._seconds, self._given_clock = inf if seconds is None else seconds, clock
         self._worth = worth
         self._outer: Watch | None = None
 
@@ -85,6 +86,8 @@ class Watch:
         if self.progress is None and self._outer is not None:
             self.progress = self._outer.progress
         self._token = _current.set(self)
+        inherited = search_clock if self._outer is None else self._outer._clock
+        self._clock = self._given_clock or inherited
         self._begun = self._clock()
         self._end = self._begun + self._seconds
         if self._outer is not None:

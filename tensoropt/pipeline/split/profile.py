@@ -163,22 +163,40 @@ class SplitProfile:
     ) -> StagePoints | None:
         """Return the points of a stage; see `tensoropt.pipeline.stages.points.Profile`."""
         replicated = self.replicated(first, last, devices, microbatch, copies)
-        machine = self._links.machine
-        group, groups = min(devices, machine), -(-devices // machine)
-        searched = self._is_searched(group) and group * groups == devices and microbatch >= groups
-        if self._replicas:
-            searched = searched and machine % group == 0
-        else:
-            examples = self._costs.growth.examples
-            if examples % (microbatch * copies) or microbatch % groups:
+        if not self._replicas:
+            if not self._divides(devices, microbatch, copies):
                 return None
-            replicated = None if self._is_searched(group) else replicated
-        if not searched:
+            is_searched = self._is_searched(min(devices, self._links.machine))
+            replicated = None if is_searched else replicated
+        if not self._has_search(devices, microbatch, copies):
             return replicated
         values = self._values(devices, microbatch, copies)[first, last]
         split = values[self._chosen(values, devices, microbatch, copies)]
         points = [split] if replicated is None else [replicated.values, split]
         return StagePoints(np.concatenate(points))
+
+    def price(self, devices: int, microbatch: int, copies: int) -> None:
+        """Search and price the strategies of all stages with these devices, which takes seconds.
+
+        A call of the profile does the same for stages that have not been priced.
+        """
+        if self._has_search(devices, microbatch, copies):
+            self._values(devices, microbatch, copies)
+
+    def _has_search(self, devices: int, microbatch: int, copies: int) -> bool:
+        """Whether stages with these devices have strategies of a search."""
+        machine = self._links.machine
+        group, groups = min(devices, machine), -(-devices // machine)
+        if not self._is_searched(group) or group * groups != devices or microbatch < groups:
+            return False
+        return (
+            machine % group == 0 if self._replicas else self._divides(devices, microbatch, copies)
+        )
+
+    def _divides(self, devices: int, microbatch: int, copies: int) -> bool:
+        """Whether copies and machines divide the examples, in a profile without replicas."""
+        examples, groups = self._costs.growth.examples, -(-devices // self._links.machine)
+        return examples % (microbatch * copies) == 0 and microbatch % groups == 0
 
     def part(
         self, stage: tuple[int, int], part: tuple[int, int], devices: int, microbatch: int

@@ -16,6 +16,7 @@ from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.optional_space import looked_at
 from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_frontiers
 from tensoropt.planner.plans.from_frontier import plan_for
+from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.prices.estimates import can_be_estimated
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.prices.frontier_peaks import frontier_peaks
@@ -271,7 +272,9 @@ class Strategies(Offer):
     def _allowed(self) -> Choice:
         """The choice, if its peak fits."""
         if self.choice.excess_bytes:
-            raise InfeasibleError("its peak of memory is too high")
+            is_bound = self.choice.peak.is_bound
+            why = f"may be too high; for a dry run {NO_TIME}" if is_bound else "is too high"
+            raise InfeasibleError(f"its peak of memory {why}")
         return self.choice
 
     def plan_of(self, number: int, option: str) -> Plan:

@@ -13,6 +13,7 @@ from tensoropt.plan.peak_margin import SUM
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.optional_space import first_line
 from tensoropt.planner.plans.fallbacks import is_demanded, left_out
+from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 
@@ -52,6 +53,9 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
     If the plan is far below the memory limit and the request saves dry runs, its peak is estimated:
     it is the memory of the largest stage. If the script demands stages, dry runs are made even
     then. Otherwise the start of the job might fail to emit the plan, and no other could replace it.
+
+    Raises:
+        InfeasibleError: there is no time for the dry runs.
     """
     if request.stage_peak is None:
         return plan
@@ -63,6 +67,8 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
         if stage.memory_bytes < (_LARGE_AGAIN if stage.recompute else _LARGE) * most:
             continue
         peak = request.stage_peak(plan, number)
+        if peak == NO_TIME:
+            raise InfeasibleError(f"the peaks of its stages are unknown: {NO_TIME}")
         if isinstance(peak, str):
             note = f"peak memory is unknown: its dry run failed ({peak})"
             return replace(plan, notes=(*plan.notes, note))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tensoropt.plan.peak_margin import ESTIMATE, OVER, SUM
+from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.watch import seconds_left
 
 __all__ = ["PredictedPeak", "evenly", "fitting_point", "predicted_peak"]
 
@@ -39,6 +42,7 @@ class PredictedPeak:
         note: the reason why a dry run failed; empty if none did.
         has_to_fit: whether the memory limit applies to it. If a request has no dry runs, the limit
             applies to the sum of the search instead.
+        is_bound: whether the peak is an upper bound, because there was no time for a dry run.
     """
 
     bytes: int
@@ -46,6 +50,7 @@ class PredictedPeak:
     steps: ReshardSteps = field(compare=False)
     note: str = ""
     has_to_fit: bool = True
+    is_bound: bool = False
 
     def excess_bytes(self, limit_bytes: int) -> int:
         """Return the bytes by which the peak exceeds a limit; 0 if the limit does not apply."""
@@ -65,7 +70,8 @@ def predicted_peak(
     """Return the predicted peak of a strategy of a problem.
 
     The peak is first estimated. It is not followed by a dry run if the estimate is far above the
-    memory limit, or if it is far below and the request saves dry runs.
+    memory limit, or if it is far below and the request saves dry runs. If there is no time for a
+    dry run, the peak is the most that the estimate allows.
 
     Args:
         request: the step.
@@ -87,6 +93,9 @@ def predicted_peak(
     peak = dry_run(problem.mesh, configurations, steps, request.microbatches, request.rewrites)
     if not isinstance(peak, str):
         return PredictedPeak(peak.bytes, True, steps)
+    if peak == NO_TIME:
+        most = math.ceil(ESTIMATE * estimated_bytes(request, planned, steps))
+        return PredictedPeak(most, False, steps, is_bound=True)
     note = f"peak memory is estimated, within about 10 %: its dry run failed ({peak})"
     return PredictedPeak(estimated_bytes(request, planned, steps), False, steps, note)
 
@@ -131,7 +140,8 @@ def fitting_point(
             spread = evenly(point + 1, _MOST_ESTIMATES)
             estimates = _estimates(request, problem, frontier, spread)
             near = _likely(estimates, point, limit / peak.bytes)
-            if near is not None:  # a faster one may fit, up to the next estimated point
+            if near is not None and seconds_left():
+                # A faster one may fit, up to the next estimated point.
                 after = min(number for number in estimates if number > near)
                 between = [near + 1 + n for n in evenly(after - near - 1, _MOST_ESTIMATES)]
                 estimates |= _estimates(request, problem, frontier, between)

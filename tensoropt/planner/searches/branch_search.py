@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -20,17 +21,28 @@ from tensoropt.planner.searches.step_parts import StepParts
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 
-__all__ = ["branches_side_by_side"]
+__all__ = ["BranchPipelines", "branches_side_by_side"]
 
 _MOST_PRICED = 12
 """The divisions of devices that are priced, in the order of their bounds. For CANDLE-Uno on 12 to
 192 devices, the fastest is among the first three."""
 
 
-def branches_side_by_side(
-    request: Request, limit: int | None
-) -> list[tuple[PipelineSearch, Pipeline]]:
-    """Return the pipelines that undercut a time, each with the search that knows its stages.
+@dataclass(frozen=True, slots=True, eq=False)
+class BranchPipelines:
+    """The result of a search.
+
+    Attributes:
+        pipelines: the pipelines, each with the search that knows its stages.
+        is_cut_short: whether time has ended the search.
+    """
+
+    pipelines: tuple[tuple[PipelineSearch, Pipeline], ...] = ()
+    is_cut_short: bool = False
+
+
+def branches_side_by_side(request: Request, limit: int | None) -> BranchPipelines:
+    """Return the pipelines that undercut a time.
 
     Divisions of devices are priced in the order of a lower bound: the devices of a side share all
     work evenly, without sums or resharding. After a division that fits the memory, further ones
@@ -42,12 +54,13 @@ def branches_side_by_side(
         limit: the nanoseconds of a step to undercut; None for no limit.
     """
     if request.devices == 1:
-        return []
+        return BranchPipelines()
     try:
         search = _BranchSearch(request)
     except GraphError:  # no operator of the step depends on a batch
-        return []
-    return search.within(limit)
+        return BranchPipelines()
+    pipelines = search.within(limit)
+    return BranchPipelines(tuple(pipelines), search.is_cut_short)
 
 
 class _BranchSearch:
@@ -59,14 +72,18 @@ class _BranchSearch:
         self._edges = [(maker, reader) for maker, reader, _ in self._parts.costs.atoms.edges]
         self._work = _work_of(self._parts, request)
         self._first: PipelineSearch | None = None
+        self.is_cut_short = False
 
     def within(self, limit: int | None) -> list[tuple[PipelineSearch, Pipeline]]:
-        """Return the result of `branches_side_by_side`."""
+        """Return the pipelines of `branches_side_by_side`."""
         start = self._parts.cost.step_nanoseconds()
         usable = self._request.usable_bytes(self._request.devices)
         pipelines: list[tuple[PipelineSearch, Pipeline]] = []
         for bound, sides in self._promising():
-            if (limit is not None and bound + start >= limit) or not seconds_left():
+            if limit is not None and bound + start >= limit:
+                break
+            self.is_cut_short |= not seconds_left()
+            if self.is_cut_short:
                 break
             for search, pipeline in self._priced(sides, None if limit is None else limit - start):
                 pipelines.append((search, pipeline))
@@ -115,6 +132,11 @@ class _BranchSearch:
             request, request.devices, (2, 2), (1,), parts=parts, block=block, like=self._first
         )
         self._first = self._first or search
+        for side in sides:
+            if not seconds_left():
+                self.is_cut_short = True
+                return []
+            search.profile.price(side.devices, search.examples, 1)
         edges = {(int(block[source]), int(block[target])) for source, target in self._edges}
         frontier = pipelines_side_by_side(
             search.problem(search.profile), search.profile, sides, sorted(edges)

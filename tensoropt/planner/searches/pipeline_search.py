@@ -55,12 +55,12 @@ class _Promising:
 
     Attributes:
         microbatches: their numbers of microbatches.
-        sizes: the numbers of devices of their stages.
+        sizes: the numbers of devices of their stages, the most promising first.
         bound: a lower bound of their time, in nanoseconds.
     """
 
     microbatches: tuple[int, ...]
-    sizes: frozenset[int]
+    sizes: tuple[int, ...]
     bound: float
 
 
@@ -121,32 +121,67 @@ class PipelineSearch:
         """
         epsilon = max(_GAP, self._request.epsilon)
         frontier: tuple[Pipeline, ...] = ()
-        sizes = frozenset(self.sizes)
-        if self._within is None:
-            all_promising = [_Promising(self._microbatches, sizes, 0)]
-        elif self._within[1] is not None:
-            all_promising = self._promising()
-        else:  # Most microbatches need the least memory.
-            all_promising = [_Promising((count,), sizes, 0) for count in self._microbatches[::-1]]
-        for number, promising in enumerate(all_promising):
+        for number, promising in enumerate(self._in_order()):
             if frontier and promising.bound >= frontier[-1].time:
                 continue
             if number and not seconds_left():
                 self.ended_by = "time"
                 break
+            priced = self._priced_in_time(promising)
+            if not priced.sizes:
+                break
             try:
                 frontier = pipeline_frontier(
                     self.problem(self.profile),
                     self._schedules,
-                    sizes=sorted(promising.sizes),
+                    sizes=sorted(priced.sizes),
                     epsilon=epsilon,
                     known=frontier,
-                    counts=Counts(self._stages, promising.microbatches),
+                    counts=Counts(self._stages, priced.microbatches),
                 )
             except InfeasibleError:
                 if self._within is None:
                     raise
         return frontier
+
+    def _in_order(self) -> list[_Promising]:
+        """Return the pipelines that are searched, in the order of the search."""
+        if self._within is None:
+            return [_Promising(self._microbatches, tuple(self.sizes), 0)]
+        if self._within[1] is not None:
+            return self._promising()
+        # Most microbatches need the least memory.
+        return [_Promising((count,), tuple(self.sizes), 0) for count in self._microbatches[::-1]]
+
+    def _priced_in_time(self, promising: _Promising) -> _Promising:
+        """Return the pipelines whose stages are priced before the time is over.
+
+        The stages of a number of devices and of microbatches are priced together, which may take
+        seconds. Without limits, those of the first number of microbatches are priced at any time.
+        """
+        counts: list[int] = []
+        sizes: list[int] = []
+        for count in promising.microbatches:
+            sizes = []
+            for size in promising.sizes:
+                if (self._within is not None or counts) and not seconds_left():
+                    self.ended_by = "time"
+                    break
+                self._price(size, count)
+                sizes.append(size)
+            if len(sizes) == len(promising.sizes):
+                counts.append(count)
+        if self._within is None:
+            return replace(promising, microbatches=tuple(counts))
+        return replace(promising, sizes=tuple(sizes))  # of one number of microbatches
+
+    def _price(self, size: int, count: int) -> None:
+        """Price all stages with a number of devices, for a number of microbatches."""
+        machines, machine = self.parts.machines, self.parts.links.machine
+        for copies in (number for number in range(1, machines + 1) if machines % number == 0):
+            examples = self.examples // copies // count
+            if examples and size <= machines // copies * machine:
+                self.profile.price(size, examples, copies)
 
     @property
     def _schedules(self) -> tuple[Schedule, ...]:
@@ -185,15 +220,19 @@ class PipelineSearch:
 
         timed: list[tuple[float, _Promising]] = []
         for count in self._microbatches:
+            if timed and not seconds_left():
+                self.ended_by = "time"
+                break
             least = self._fastest(even, count)
             if least is None:
                 continue
             fastest_replicated = self._fastest(replicated, count, _REPLICATED)
             pipelines = [least] if fastest_replicated is None else [least, fastest_replicated]
-            sizes = frozenset(stage.devices for pipeline in pipelines for stage in pipeline.stages)
+            stages = (stage for pipeline in pipelines[::-1] for stage in pipeline.stages)
+            sizes = tuple(dict.fromkeys([1, *(stage.devices for stage in stages)]))
             bound = least.time / (1 + _BOUND_GAP)
             time = inf if fastest_replicated is None else fastest_replicated.time
-            timed.append((time, _Promising((count,), sizes | {1}, bound)))
+            timed.append((time, _Promising((count,), sizes, bound)))
         timed.sort(key=lambda each: (each[0], each[1].bound))
         promising = [each for _, each in timed]
         by_bound = sorted(promising[1:], key=lambda each: each.bound)

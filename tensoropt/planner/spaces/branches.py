@@ -34,6 +34,8 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
         for step in steps:
             if not findings.has_time(NAME):
                 return
-            pipelines = branches_side_by_side(step, findings.limit)
-            if pipelines:
-                yield Pipelines(NAME, step, pipelines)
+            branches = branches_side_by_side(step, findings.limit)
+            if branches.pipelines:
+                yield Pipelines(NAME, step, branches.pipelines)
+            elif branches.is_cut_short:
+                findings.ended_early(NAME)

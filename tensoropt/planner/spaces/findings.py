@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.planner.offers.offer import Points
+from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
@@ -30,7 +31,7 @@ class Findings:
     """
 
     ENOUGH_MEMORY: ClassVar[str] = "there is memory enough"
-    NO_TIME: ClassVar[str] = "search_seconds were over; allow more"
+    ENDED: ClassVar[str] = "search_seconds were over before one was found; allow more"
 
     price: int | None = None
     time: int | None = None
@@ -60,9 +61,13 @@ class Findings:
         """Store the points of a step whose strategies keep all tensors."""
         self.unlimited[request.rewrites, request.microbatches] = points[-1][1]
 
+    def ended_early(self, space: str) -> None:
+        """Store that time has ended the search of a space before anything was found."""
+        self.skipped[space] = self.ENDED
+
     def has_time(self, space: str) -> bool:
         """Whether there is time to search a space. If there is none, the reason is stored."""
         if seconds_left():
             return True
-        self.skipped[space] = self.NO_TIME
+        self.skipped[space] = NO_TIME
         return False

@@ -119,11 +119,15 @@ def _divided(request: Request, findings: Findings, counts: Sequence[int]) -> Ite
         return
     if pipelines:
         yield _offer(plain, search)
+    elif search.ended_by == "time":
+        findings.ended_early(NAME)
     if searches_keeping_less(request, findings) and findings.has_time(NAME):
         less = replace(request, space=FRUGAL)
         search = PipelineSearch(less, devices, (2, devices), counts, within, search)
         if search.frontier:
             yield _offer(less, search)
+        elif search.ended_by == "time" and not pipelines:
+            findings.ended_early(NAME)
 
 
 def _offer(request: Request, search: PipelineSearch) -> Pipelines:

@@ -1,0 +1,127 @@
+"""What planning does when its seconds are over, by a clock that stands still but for slow work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tensoropt as tf
+from tensoropt.cost.peak.estimated_peak import Peak
+from tensoropt.errors import InfeasibleError
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.planning.training_step import step_request
+from tensoropt.pipeline.split.profile import SplitProfile
+from tensoropt.planner.choose import choose
+from tensoropt.planner.market import Market
+from tensoropt.planner.options.planning_options import PlanningOptions
+from tensoropt.planner.request import PipelineNumbers, Request
+from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.planner.spaces import branches, stages
+from tensoropt.planner.spaces.findings import Findings
+from tensoropt.search.watch import Watch
+
+
+class Clock:
+    """A clock, and the number of slow calls that have advanced it by a second each."""
+
+    def __init__(self) -> None:
+        self.seconds = 0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def slow(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same work, which takes a second."""
+
+        def slowly(*args: Any) -> Any:
+            self.seconds += 1
+            return work(*args)
+
+        return slowly
+
+
+@pytest.fixture
+def request_() -> Request:
+    """Two towers of three layers, whose activations are larger than their weights, on 4 devices."""
+    tf.reset_default_graph()
+    tf.init(devices=4, cluster="2x8-v100")
+    values = tf.placeholder(tf.float32, [None, 64])
+    towers = [values, values]
+    for layer in range(6):
+        weights = tf.get_variable(f"weights{layer}", [64, 64])
+        towers[layer % 2] = tf.tanh(tf.matmul(towers[layer % 2], weights))
+    loss = tf.reduce_mean(tf.square(towers[0] * towers[1]))
+    tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    return replace(
+        step_request(current(), PlanningOptions(batch_size=4096, pipeline=False)),
+        dry_run_peak=None,
+        stage_peak=None,
+        pipeline=PipelineNumbers(None),
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """The clock of all searches; to price the stages of one size takes a second."""
+    clock = Clock()
+    price = SplitProfile.price
+
+    def slowly(self: SplitProfile, *stage: int) -> None:
+        clock.seconds += 1
+        price(self, *stage)
+
+    monkeypatch.setattr(SplitProfile, "price", slowly)
+    with Watch(clock=clock):
+        yield clock
+
+
+def test_no_stages_are_priced_after_the_time(request_: Request, clock: Clock) -> None:
+    ample = PipelineSearch(request_, 4, (2, 4), (2, 4, 8), (1 << 40, None))
+    assert ample.frontier
+    assert not ample.ended_by
+    priced = clock.seconds
+    for seconds in (1, 2, priced - 1):
+        clock.seconds = 0
+        with Watch(seconds=seconds):
+            search = PipelineSearch(request_, 4, (2, 4), (2, 4, 8), (1 << 40, None))
+            assert search.frontier
+        assert clock.seconds == seconds
+        assert search.ended_by == "time"
+    clock.seconds = 0
+    with Watch(seconds=1):  # pipelines that are demanded are searched until there is one
+        search = PipelineSearch(request_, 4, (2, 2), (2, 4))
+        assert {pipeline.microbatches for pipeline in search.frontier} == {2}
+
+
+@pytest.mark.parametrize("space", [stages, branches])
+def test_a_space_says_that_time_ended_its_search(
+    request_: Request, clock: Clock, space: Any
+) -> None:
+    unasked = PipelineNumbers(None, None, is_asked=False)
+    findings = Findings()
+    with Watch(seconds=1):
+        request = replace(request_, pipeline=unasked, memory_limit_bytes=200_000)
+        assert not list(space.offers(request, findings))
+    assert findings.skipped == {space.NAME: Findings.ENDED}
+    market = object.__new__(Market)
+    market.offers, market.findings = [], Findings(skipped={space.NAME: Findings.ENDED})
+    assert "search_seconds were over before one was found" in market.looked_at
+
+
+def test_estimates_replace_dry_runs_after_the_time(request_: Request, clock: Clock) -> None:
+    """Every dry run takes a second, and its peak is just above the limit."""
+    whole = replace(request_, pipeline=None)
+    limit = int(1.5 * choose(whole, "mini_time").memory_bytes)
+    too_high = clock.slow(lambda *_: Peak(limit + 1, 0, ""))
+    request = replace(whole, accumulate=True, memory_limit_bytes=limit, dry_run_peak=too_high)
+    clock.seconds = 0
+    with pytest.raises(InfeasibleError):
+        choose(request, "mini_time")
+    assert clock.seconds > 2
+    clock.seconds = 0
+    plan = choose(replace(request, search_seconds=1), "mini_time")
+    assert plan.peak_is_estimated
+    assert clock.seconds == 3  # two in 1.5 seconds, and one after that
