@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, settings
 from benchmarks.launcher import mpirun as mpirun_path
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.tensor_spec import TensorSpec
+from tests.machines import why_not
 
 ROOT = Path(__file__).resolve().parent.parent
 FORKSERVER = ROOT / "tests" / "forkserver"
@@ -75,6 +76,18 @@ class Finished:
     stdout: str
     stderr: str
     seconds: float
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests on simulated machines where the system makes none."""
+    return True if collection_path == ROOT / "tests" / "machines" and why_not() else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say that tests on simulated machines were left out, and why."""
+    reason = why_not()
+    if reason:
+        terminalreporter.write_line(f"NOT TESTED: jobs over several machines, since {reason}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -182,7 +195,7 @@ def _start_server(folder: Path, number: int, owner: int) -> None:
     """Return once the server listens; it ends with its owner."""
     with (folder / f"{number}.log").open("w+") as log:
         command = [sys.executable, FORKSERVER / "server.py", str(number), str(owner)]
-        environment = {**os.environ, **RANK_ENV, **_python_path()}
+        environment = {**os.environ, **RANK_ENV, **python_path()}
         status = subprocess.call(
             command,
             cwd=folder,
@@ -198,7 +211,16 @@ def _start_server(folder: Path, number: int, owner: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def mpirun(_interpreter: Callable[..., list[str | Path]], _shared: Path) -> Callable[..., Finished]:
+def one_job(_shared: Path) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """``one_job()``: a context in which no other test's ranks run."""
+    return lambda: _held(_shared / "mpirun.lock")
+
+
+@pytest.fixture(scope="session")
+def mpirun(
+    _interpreter: Callable[..., list[str | Path]],
+    one_job: Callable[[], contextlib.AbstractContextManager[None]],
+) -> Callable[..., Finished]:
     """``mpirun(np, program, *args, timeout=600.0, env=None, fresh=False)``: a Python program on
     ``np`` ranks.
 
@@ -220,8 +242,8 @@ def mpirun(_interpreter: Callable[..., list[str | Path]], _shared: Path) -> Call
     ) -> Finished:
         interpreter = _interpreter(np, fresh)
         command = [launcher, "-np", str(np), *map(str, [*interpreter, program, *args])]
-        whole_env = {**os.environ, **RANK_ENV, **_python_path(), **(env or {})}
-        with _held(_shared / "mpirun.lock"):
+        whole_env = {**os.environ, **RANK_ENV, **python_path(), **(env or {})}
+        with one_job():
             return _run(command, timeout, whole_env)
 
     return run
@@ -241,12 +263,12 @@ def python(_interpreter: Callable[..., list[str | Path]]) -> Callable[..., Finis
         fresh: bool = False,
     ) -> Finished:
         command = [*map(str, [*_interpreter(1, fresh), program, *args])]
-        return _run(command, timeout, {**os.environ, **_python_path(), **(env or {})}, cwd)
+        return _run(command, timeout, {**os.environ, **python_path(), **(env or {})}, cwd)
 
     return run
 
 
-def _python_path() -> dict[str, str]:
+def python_path() -> dict[str, str]:
     """The repository's root comes first, so that programs import the code under test."""
     inherited = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(ROOT), *([inherited] if inherited else [])])}

@@ -41,8 +41,9 @@ IMPORTED = (
     "tensoropt.search",
 )
 HEADER_BYTES = 8
-MOST_DESCRIPTORS = 4
+MOST_DESCRIPTORS = 10
 LAUNCHER = "PMI_FD"  # the variable with the descriptor over which MPICH's launcher hears of a rank
+LIBC = ctypes.CDLL(None, use_errno=True)
 OWN_PATHS = len(os.environ["PYTHONPATH"].split(os.pathsep))
 
 
@@ -53,12 +54,17 @@ class Request:
     Attributes:
         program: what an interpreter is given: a file, or ``-c`` or ``-m`` with its value, and then
             the arguments.
-        descriptors: standard input, output and error; of a rank the launcher's socket, too.
+        cores: the cores on which it runs.
+        spaces: number of the descriptors that are namespaces; they come first.
+        descriptors: namespaces, standard input, output and error; of a rank the launcher's socket,
+            too.
     """
 
     program: list[str]
     folder: str
     environment: dict[str, str]
+    cores: list[int]
+    spaces: int
     descriptors: list[int]
 
 
@@ -109,11 +115,26 @@ def requested(client: socket.socket) -> Request:
     return Request(**json.loads(body), descriptors=descriptors)
 
 
+def enter(spaces: list[int]) -> None:
+    """Enter the namespaces in which this process is not yet; forks enter the one of processes."""
+    own = [os.stat(f"/proc/self/ns/{name}").st_ino for name in os.listdir("/proc/self/ns")]
+    for space in spaces:
+        if os.fstat(space).st_ino not in own and LIBC.setns(space, 0):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+
+def number_inside(pid: int) -> str:
+    """The number that a process has in its own namespace."""
+    with open(f"/proc/{pid}/status") as status:
+        return next(line for line in status if line.startswith("NSpid:")).split()[-1]
+
+
 def watch(pid: int, client: socket.socket) -> None:
     """Tell the client of its program; if the client is gone before it ends, kill the program."""
     ends = os.pidfd_open(pid)
     with contextlib.suppress(BrokenPipeError):
-        client.sendall(f"{pid}\n".encode())
+        client.sendall(f"{number_inside(pid)}\n".encode())
         select.select([client, ends], [], [])
     ended, _, _ = select.select([ends], [], [], 0)
     if not ended:
@@ -125,6 +146,7 @@ def watch(pid: int, client: socket.socket) -> None:
 
 def take_over(request: Request) -> None:
     """Make this process the one that the program expects."""
+    os.sched_setaffinity(0, request.cores)
     for number, descriptor in enumerate(request.descriptors[:3]):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -157,7 +179,14 @@ def run(first: str) -> None:
 def main() -> None:
     client = accepted(sys.argv[1], int(sys.argv[2]))
     request = requested(client)
+    spaces = [request.descriptors.pop(0) for _ in range(request.spaces)]
+    users, processes, *others = spaces
+    enter([users, processes])
     pid = os.fork()
+    if pid == 0:
+        enter(others)
+    for descriptor in spaces:
+        os.close(descriptor)
     os.setpgid(pid, pid)  # In both, so that whichever goes on first finds the group.
     if pid:
         for descriptor in request.descriptors:

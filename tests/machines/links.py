@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 
 __all__ = ["Link"]
 
-_RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_UNITS = {
+    "rate": {"kbit": Fraction(10**3), "mbit": Fraction(10**6), "gbit": Fraction(10**9)},
+    "delay": {"us": Fraction(1, 10**6), "ms": Fraction(1, 10**3), "s": Fraction(1)},
+    "loss": {"%": Fraction(1, 100)},
+}
 _QUEUE_SECONDS = 0.05  # the longest wait for the rate; packets beyond it are dropped
 _LEAST_BURST_BYTES = 256_000  # more than the largest packet of an interface, 64 KiB
 _BURST_SECONDS = 1e-3  # timers of a loaded system are this late
@@ -36,16 +40,16 @@ class Link:
             ValueError: if a part is another one.
         """
         words = text.split()
-        found = {"rate": 0.0, "delay": 0.0, "loss": 0.0}
+        found = dict.fromkeys(_UNITS, 0.0)
         for name, value in zip(words[::2], [*words[1::2], ""], strict=False):
-            number, unit = re.fullmatch(r"([0-9.]*)(.*)", value, re.DOTALL).groups()  # type: ignore[union-attr]
-            units = {"rate": _RATES, "delay": _TIMES, "loss": {"%": 0.01}}.get(name, {})
-            if unit not in units or not number:
+            quantity = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", value)
+            number, unit = quantity.groups() if quantity else ("", "")
+            if unit not in _UNITS.get(name, {}):
                 raise ValueError(
                     "a link is described by parts such as 'rate 1gbit', 'delay 1ms' and "
                     f"'loss 5%'. Got {name!r} {value!r}."
                 )
-            found[name] = float(number) * units[unit]
+            found[name] = float(Fraction(number) * _UNITS[name][unit])
         return cls(found["rate"], found["delay"], found["loss"])
 
     def __str__(self) -> str:

@@ -82,12 +82,12 @@ class Machines:
     relays: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def run(self, machine: Machine, command: Sequence[str]) -> str:
-        """Run a command on a machine; return what it printed.
+        """Run a command on a machine's cores; return what it printed.
 
         Raises:
             MachinesError: if the command fails.
         """
-        return _run(enter(machine.init, self.has_users, command))
+        return _run(enter(machine.init, self.has_users, [*_on_cores(machine), *command]))
 
     def link(self, link: Link, only: Sequence[Machine] = ()) -> None:
         """Give all machines, or only some, a link in place of the former one.
@@ -308,15 +308,18 @@ def _write_remote_shell(made: Machines) -> None:
     lines.append("inside=\"cd '$PWD' && $*\"")
     lines.append("case $host in")
     for machine in made.nodes:
-        cores = ",".join(map(str, sorted(machine.cores)))
-        shell = ["taskset", "-c", cores, "sh", "-c"]
         # Users' namespaces are the head's, in which the launcher is.
+        shell = [*_on_cores(machine), "sh", "-c"]
         command = enter(_number_in_head(machine.init), False, shell)
         lines.append(f'{machine.name}) exec {shlex.join(command)} "$inside" ;;')
     lines += ["esac", 'echo "no machine $host" >&2', "exit 1"]
     path = made.folder / "rsh"
     path.write_text("".join(f"{line}\n" for line in lines))
     path.chmod(0o700)
+
+
+def _on_cores(machine: Machine) -> list[str]:
+    return ["taskset", "-c", ",".join(map(str, sorted(machine.cores)))]
 
 
 def _in_folder(folder: Path, command: Sequence[str]) -> list[str]:
