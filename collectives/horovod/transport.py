@@ -109,6 +109,11 @@ class HorovodTransport:
             sys.stderr.write(f"collectives: Horovod has no {kind}; it runs without Horovod.\n")
         return any(each.carries(collective, group, dtype) for each in self._ordinary)
 
+    def starts(self, group: Group) -> bool:
+        """See `TensorTransport.starts`: never."""
+        del group
+        return False
+
     def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
         """See `TensorTransport.overtakes`: true of reductions that are not watched."""
         is_reduction = isinstance(collective, (Allreduce, ReduceScatter))

@@ -1,9 +1,10 @@
-// The operators `CollectivesMove` and `CollectivesAllreduce`: collectives on tensors between ranks of
-// one machine.
+// The operators `CollectivesMove` and `CollectivesAllreduce`: collectives on tensors between ranks.
 //
-// If collectives overlap with computing, TensorFlow's thread hands the buffers to the communication
-// thread and continues. Otherwise TensorFlow's thread runs the collective. Control dependencies chain
-// the collectives, so that their order is the same on every rank.
+// Within a machine: if collectives overlap with computing, TensorFlow's thread hands the buffers to the
+// communication thread and continues. Otherwise TensorFlow's thread runs the collective. Across
+// machines the operators only start a collective, which the network's thread runs, and
+// `CollectivesWait` waits for its end. Control dependencies chain the collectives, so that their order
+// is the same on every rank.
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "communication.h"
 #include "direct.h"
+#include "network.h"
+#include "started.h"
 #include "transfer.h"
 
 namespace collectives {
@@ -72,8 +75,11 @@ struct Definition {
     return rows * Product(dims, 0, split_dim) * RowBytes(dims);
   }
 
-  void Run(Window& window, const Dims& dims, char* in, char* out, char* scratch) const;
-  void Allreduce(Window& window, const Arrays& arrays) const;
+  // A carrier is a `Window` or a `Network`.
+  template <typename Carrier>
+  void Run(Carrier& carrier, const Dims& dims, char* in, char* out, char* scratch) const;
+  template <typename Carrier>
+  void Allreduce(Carrier& carrier, const Arrays& arrays) const;
 
  private:
   // Returns the shards, along a dimension, of an array that begins at `base`.
@@ -86,44 +92,67 @@ struct Definition {
     return shards;
   }
 
-  void Exchange(Window& window, const Dims& dims, char* in, char* out, char* scratch) const;
+  template <typename Carrier>
+  void Exchange(Carrier& carrier, const Dims& dims, char* in, char* out, char* scratch) const;
+  void Collect(Window& window, const Runs& sent, const std::vector<Runs>& received,
+               int64_t result_bytes) const;
+  void Collect(Network& network, const Runs& sent, const std::vector<Runs>& received,
+               int64_t result_bytes) const;
   // Each member sends each other member at most `most` bytes, in runs of about `run_bytes`.
   void Swap(Window& window, const std::vector<Runs>& sent, const std::vector<Runs>& received,
             int64_t most, int64_t run_bytes, int64_t result_bytes) const;
+  void Swap(Network& network, const std::vector<Runs>& sent, const std::vector<Runs>& received,
+            int64_t most, int64_t run_bytes, int64_t result_bytes) const;
 };
 
-void Definition::Run(Window& window, const Dims& dims, char* in, char* out, char* scratch) const {
-  if (exchanges()) return Exchange(window, dims, in, out, scratch);
+// Returns a collective of the members. `result_bytes` is the size of this member's result.
+Collective Begin(Window& window, const std::vector<int>& members, int64_t result_bytes) {
+  return Collective(window, window.Find(members), result_bytes);
+}
+NetworkCollective Begin(Network& network, const std::vector<int>& members, int64_t) {
+  return NetworkCollective(network, members);
+}
+
+template <typename Carrier>
+void Definition::Run(Carrier& carrier, const Dims& dims, char* in, char* out, char* scratch) const {
+  if (exchanges()) return Exchange(carrier, dims, in, out, scratch);
   const int64_t bytes = Product(dims, 0, dims.size()) * itemsize();
   if (bytes == 0) return;
   if (kind == "allreduce") {
     Arrays arrays;
     arrays.Add({in, out, bytes});
-    return Allreduce(window, arrays);
+    return Allreduce(carrier, arrays);
   }
   const int64_t result_bytes = Product(Result(dims), 0, dims.size()) * itemsize();
-  Group& group = window.Find(members);
   Dims shard = dims;
   if (splits()) shard[split_dim] /= size();
   if (kind == "reduce_scatter") {
     const auto sent = Shards(in, shard, split_dim);
-    Collective(window, group, result_bytes)
+    Begin(carrier, members, result_bytes)
         .ReduceScatter(sent, out, bytes / size(), itemsize(), FindReduce(dtype, reducer));
     return;
   }
   const auto received = Shards(out, shard, join_dim);
   if (kind == "allgather") {
-    const Runs sent{in, 1, bytes, bytes};
-    if (DirectCollective::Pays(window, size(), bytes, received[0].bytes, result_bytes)) {
-      DirectCollective(window, group).Gather(sent, received);
-    } else {
-      Collective(window, group, result_bytes).Gather(sent, received);
-    }
-    return;
+    return Collect(carrier, Runs{in, 1, bytes, bytes}, received, result_bytes);
   }
   const auto sent = Shards(in, shard, split_dim);
-  Swap(window, sent, received, bytes / size(), std::min(sent[0].bytes, received[0].bytes),
+  Swap(carrier, sent, received, bytes / size(), std::min(sent[0].bytes, received[0].bytes),
        result_bytes);
+}
+
+void Definition::Collect(Window& window, const Runs& sent, const std::vector<Runs>& received,
+                         int64_t result_bytes) const {
+  if (DirectCollective::Pays(window, size(), sent.total(), received[0].bytes, result_bytes)) {
+    DirectCollective(window, window.Find(members)).Gather(sent, received);
+  } else {
+    Begin(window, members, result_bytes).Gather(sent, received);
+  }
+}
+
+void Definition::Collect(Network& network, const Runs& sent, const std::vector<Runs>& received,
+                         int64_t result_bytes) const {
+  Begin(network, members, result_bytes).Gather(sent, received);
 }
 
 void Definition::Swap(Window& window, const std::vector<Runs>& sent,
@@ -139,14 +168,22 @@ void Definition::Swap(Window& window, const std::vector<Runs>& sent,
   }
 }
 
-void Definition::Allreduce(Window& window, const Arrays& arrays) const {
-  if (arrays.bytes() == 0) return;
-  Collective collective(window, window.Find(members), arrays.bytes());
-  collective.Allreduce(arrays, itemsize(), FindReduce(dtype, reducer));
+void Definition::Swap(Network& network, const std::vector<Runs>& sent,
+                      const std::vector<Runs>& received, int64_t, int64_t,
+                      int64_t result_bytes) const {
+  Begin(network, members, result_bytes).Exchange(sent, received);
 }
 
-void Definition::Exchange(Window& window, const Dims& dims, char* in, char* out,
-                           char* scratch) const {
+template <typename Carrier>
+void Definition::Allreduce(Carrier& carrier, const Arrays& arrays) const {
+  if (arrays.bytes() == 0) return;
+  Begin(carrier, members, arrays.bytes())
+      .Allreduce(arrays, itemsize(), FindReduce(dtype, reducer));
+}
+
+template <typename Carrier>
+void Definition::Exchange(Carrier& carrier, const Dims& dims, char* in, char* out,
+                          char* scratch) const {
   const int64_t runs = Product(dims, 0, split_dim), row = RowBytes(dims);
   const int64_t stride = dims[split_dim] * row;
   const Runs result{out, runs, extent * row, extent * row};
@@ -187,12 +224,13 @@ void Definition::Exchange(Window& window, const Dims& dims, char* in, char* out,
   }
   if (most_rows * runs * row > 0) {
     const int64_t most = most_rows * runs * row;
-    Swap(window, to, from, most, most_rows * row, most);
+    Swap(carrier, to, from, most, most_rows * row, most);
   }
   if (adds) AddUp(blocks, result, row, itemsize(), FindReduce(dtype, "sum"));
 }
 
 using Communication = CommunicationIn<Window>;
+using NetworkCommunication = CommunicationIn<Network>;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
@@ -208,6 +246,7 @@ class CollectiveOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("window", &window_));
     OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
     OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
+    OP_REQUIRES_OK(context, context->GetAttr("network", &network_));
   }
 
   // An operator that only hands its work to the communication thread is cheap, so TensorFlow runs it
@@ -215,7 +254,14 @@ class CollectiveOp : public tensorflow::AsyncOpKernel {
   bool IsExpensive() override { return !overlaps_; }
 
  protected:
-  void Run(OpKernelContext* context, DoneCallback done, std::function<void(Window&)> action) {
+  // Runs `action` with the window or the network. `held` are tensors that it reads and writes.
+  template <typename Action>
+  void Run(OpKernelContext* context, DoneCallback done, std::vector<Tensor> held, Action action) {
+    if (network_ >= 0) {
+      Start(std::move(held), std::move(action));
+      return done();
+    }
+    held.clear();  // the context keeps them; more owners would forbid later operators to reuse them
     auto work = [this, context, done, action = std::move(action)] {
       const std::string failure = Communication::Get().Run(window_, call_, action);
       OP_REQUIRES_ASYNC(context, failure.empty(), absl::AbortedError(failure), done);
@@ -231,7 +277,19 @@ class CollectiveOp : public tensorflow::AsyncOpKernel {
   Definition definition_;
 
  private:
-  int window_ = 0;
+  // Hands a collective to the network's thread. The operator's object may be gone when it runs.
+  template <typename Action>
+  void Start(std::vector<Tensor> held, Action action) {
+    auto started = StartedCalls::Get().Start(network_, call_);
+    NetworkCommunication::Get().Submit([held = std::move(held), action = std::move(action), started,
+                                        network = network_, call = call_]() mutable {
+      const std::string failure = NetworkCommunication::Get().Run(network, call, action);
+      held.clear();  // before operators that may write into the result's buffer
+      started->End(failure);
+    });
+  }
+
+  int window_ = 0, network_ = -1;
   int64_t call_ = 0;
   bool overlaps_ = false;
 };
@@ -272,9 +330,12 @@ class MoveOp : public CollectiveOp {
     const tensorflow::TensorShape bytes({definition_.ScratchBytes(dims)});
     OP_REQUIRES_OK_ASYNC(
         context, context->allocate_temp(tensorflow::DT_UINT8, bytes, &scratch), done);
-    Run(context, done, [this, dims, from, to = Bytes(*out), scratch](Window& window) {
-      definition_.Run(window, dims, from, to, Bytes(scratch));
-    });
+    std::vector<Tensor> held = {*out};
+    if (from != Bytes(*out)) held.push_back(in);  // otherwise the output has taken the buffer
+    Run(context, done, std::move(held),
+        [definition = definition_, dims, from, to = Bytes(*out), scratch](auto& carrier) {
+          definition.Run(carrier, dims, from, to, Bytes(scratch));
+        });
   }
 };
 
@@ -284,6 +345,7 @@ class AllreduceOp : public CollectiveOp {
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     Arrays arrays;
+    std::vector<Tensor> held;
     for (int i = 0; i < context->num_inputs(); ++i) {
       const Tensor& in = context->input(i);
       const int64_t bytes = in.NumElements() * definition_.itemsize();
@@ -292,12 +354,39 @@ class AllreduceOp : public CollectiveOp {
       OP_REQUIRES_OK_ASYNC(
           context, context->forward_input_or_allocate_output({i}, i, in.shape(), &out), done);
       arrays.Add({from, Bytes(*out), bytes});
+      held.push_back(*out);
+      if (from != Bytes(*out)) held.push_back(in);
     }
-    Run(context, done, [this, arrays](Window& window) { definition_.Allreduce(window, arrays); });
+    Run(context, done, std::move(held), [definition = definition_, arrays](auto& carrier) {
+      definition.Allreduce(carrier, arrays);
+    });
   }
 };
 
-// `members` are numbers of ranks in the window, `place` is the position of this rank among them. The
+// Waits for the end of a collective of the network. The inputs are the outputs of its start.
+class WaitOp : public tensorflow::AsyncOpKernel {
+ public:
+  explicit WaitOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("network", &network_));
+    OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
+  }
+
+  bool IsExpensive() override { return false; }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    StartedCalls::Get().Find(network_, call_)->Await([context, done](const std::string& failure) {
+      OP_REQUIRES_ASYNC(context, failure.empty(), absl::AbortedError(failure), done);
+      for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+      done();
+    });
+  }
+
+ private:
+  int network_ = -1;
+  int64_t call_ = 0;
+};
+
+// `members` are numbers of ranks in the window or, with `network`, in the network; `place` is the position of this rank among them. The
 // input of an exchange has `rows` rows along split_dim. It sends rows [sent[2i], sent[2i + 1]) to
 // member i. Its result has `extent` rows, of which rows [received[2i], received[2i + 1]) come from
 // member i. No member sends more than most_rows rows to another one. `fill` has the bytes of one
@@ -310,6 +399,7 @@ REGISTER_OP("CollectivesMove")
     .Attr("window: int")
     .Attr("call: int")
     .Attr("overlaps: bool")
+    .Attr("network: int = -1")
     .Attr("kind: {'allreduce', 'reduce_scatter', 'allgather', 'alltoall', 'exchange', 'exchange_sum'}")
     .Attr("reducer: string = ''")
     .Attr("members: list(int)")
@@ -339,6 +429,7 @@ REGISTER_OP("CollectivesAllreduce")
     .Attr("window: int")
     .Attr("call: int")
     .Attr("overlaps: bool")
+    .Attr("network: int = -1")
     .Attr("reducer: string")
     .Attr("members: list(int)")
     .Attr("place: int")
@@ -349,6 +440,21 @@ REGISTER_OP("CollectivesAllreduce")
     });
 
 REGISTER_KERNEL_BUILDER(Name("CollectivesAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceOp);
+
+REGISTER_OP("CollectivesWait")
+    .Input("started: N * T")
+    .Output("results: N * T")
+    .Attr("N: int >= 1")
+    .Attr("T: type")
+    .Attr("network: int")
+    .Attr("call: int")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+      return absl::OkStatus();
+    });
+
+REGISTER_KERNEL_BUILDER(Name("CollectivesWait").Device(tensorflow::DEVICE_CPU), WaitOp);
 
 }  // namespace
 }  // namespace collectives
@@ -392,10 +498,34 @@ int64_t collectives_window_bytes(int ranks, int64_t chunk_bytes) {
 void collectives_observe(int (*before)(int64_t, char*, int),
                          void (*after)(int64_t, double, double, double)) {
   collectives::Communication::Get().Observe(before, after);
+  collectives::NetworkCommunication::Get().Observe(before, after);
 }
 
 // Returns the seconds of all collectives that were not observed.
-double collectives_seconds() { return collectives::Communication::Get().seconds(); }
+double collectives_seconds() {
+  return collectives::Communication::Get().seconds() +
+         collectives::NetworkCommunication::Get().seconds();
+}
+
+// Writes lines "interface address" to `lines`, at most `size` bytes; see `Addresses`.
+void collectives_addresses(char* lines, int64_t size) {
+  std::strncpy(lines, collectives::Addresses().c_str(), size - 1);
+}
+
+// Makes a network of `ranks` ranks with connected sockets, of which it becomes the owner, and returns
+// its number. `peers` names the ranks for errors.
+int collectives_network_open(int rank, int ranks, const int* files, const char* const* peers) {
+  std::vector<collectives::Connection> connections;
+  for (int i = 0; i < ranks; ++i) connections.emplace_back(files[i], peers[i]);
+  return collectives::NetworkCommunication::Get().Add(
+      std::make_unique<collectives::Network>(rank, std::move(connections)));
+}
+
+// Like `collectives_running`, in a network.
+int64_t collectives_network_running(int network, double* since) {
+  const auto place = collectives::NetworkCommunication::Get().Running(since);
+  return place.memory == network ? place.call : -1;
+}
 
 // Returns the number of the collective that runs in a window, or -1; sets `since` to the time of its
 // start.
@@ -404,10 +534,10 @@ int64_t collectives_running(int window, double* since) {
   return place.memory == window ? place.call : -1;
 }
 
-// Runs a collective on float32[rows, columns] outside of a graph; any kind but "exchange_sum". The
-// arguments are attributes of the operator. `windows` has the operator's `sent`, then `received`.
+// Runs a collective on float32[rows, columns] outside of a graph, in a network unless `network` is -1;
+// any kind but "exchange_sum". The other arguments are attributes of the operator. `windows` has the operator's `sent`, then `received`.
 // Returns the processor seconds of the collective.
-double collectives_run(int window, const char* kind, const int* members, int size, int place,
+double collectives_run(int window, int network, const char* kind, const int* members, int size, int place,
                      int64_t rows, int64_t columns, int split_dim, int join_dim,
                      const int64_t* windows, int64_t most_rows, int64_t extent, char* in,
                      char* out) {
@@ -427,11 +557,16 @@ double collectives_run(int window, const char* kind, const int* members, int siz
     definition.received.assign(windows + 2 * size, windows + 4 * size);
   }
   double worked = 0.0;
-  collectives::Communication::Get().Run(window, -1, [&](collectives::Window& shared) {
+  auto run = [&](auto& carrier) {
     worked -= collectives::Worked();
-    definition.Run(shared, {rows, columns}, in, out, nullptr);
+    definition.Run(carrier, {rows, columns}, in, out, nullptr);
     worked += collectives::Worked();
-  });
+  };
+  if (network >= 0) {
+    collectives::NetworkCommunication::Get().Run(network, -1, run);
+  } else {
+    collectives::Communication::Get().Run(window, -1, run);
+  }
   return worked;
 }
 

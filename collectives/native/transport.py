@@ -19,6 +19,7 @@ from collectives.buffers import dimension
 from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group, job_facts
 from collectives.native.build import library, operators
+from collectives.native.network import open_network
 from collectives.native.window import BYPASS_BELOW, shared_memory
 from collectives.operations.calls import Watch
 from collectives.operations.kinds.allgather import Allgather
@@ -40,6 +41,7 @@ _SOURCES = [
     Path(__file__).parent / name
     for name in (
         *("operator.cc", "communication.h", "direct.h"),
+        *("connections.h", "network.h", "started.h"),
         *("copy.h", "reduce.h", "transfer.h", "window.h"),
     )
 ]
@@ -66,6 +68,8 @@ class NativeTransport:
         memory: what this machine's ranks share.
         chunk_bytes: size of a chunk of it.
         processes: of this machine's ranks, where each may read the others' memory; else empty.
+        network: number of the network of all ranks; None if they are on one machine, or MPI carries
+            collectives between machines.
     """
 
     is_stateful = True
@@ -77,10 +81,13 @@ class NativeTransport:
         memory: mmap.mmap,
         chunk_bytes: int,
         processes: Sequence[int],
+        network: int | None = None,
     ) -> None:
         self._operators, self._library = _loaded(path)
         local = [r for r, host in zip(group.ranks, group.hosts, strict=True) if host == group.host]
         self._places = {rank: place for place, rank in enumerate(local)}
+        self._network = network
+        self._network_places = {rank: place for place, rank in enumerate(group.ranks)}
         self._made: list[tuple[Watch, str, tuple[int, ...]]] = []  # with record and ranks
         self._memory = memory  # for as long as the process may use it
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -99,6 +106,13 @@ class NativeTransport:
         )
         self._calls = _BEFORE(self._before), _AFTER(self._after)  # C keeps no reference
         watchdog().add(self._running)
+        if network is not None:
+            watchdog().add(self._running_in_network)
+
+    @property
+    def has_network(self) -> bool:
+        """Whether collectives between machines run beside computation, by the network's thread."""
+        return self._network is not None
 
     @property
     def seconds(self) -> float:
@@ -106,8 +120,16 @@ class NativeTransport:
         return float(self._library.collectives_seconds())
 
     def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
-        """Whether the group is on one machine, and the operator knows collective and elements."""
-        return set(group.ranks) <= set(self._places) and knows(collective, dtype)
+        """Whether the operator knows collective and elements, and the group is on one machine or
+        the ranks have a network."""
+        return knows(collective, dtype) and (self._is_local(group) or self.starts(group))
+
+    def starts(self, group: Group) -> bool:
+        """See `TensorTransport.starts`: true of a group on several machines with a network."""
+        return self._network is not None and not self._is_local(group)
+
+    def _is_local(self, group: Group) -> bool:
+        return set(group.ranks) <= set(self._places)
 
     def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
         """Never: members run collectives in one order."""
@@ -118,11 +140,11 @@ class NativeTransport:
         self, collective: Collective, group: Group, tensor: tf.Tensor, record: str, watch: Watch
     ) -> tf.Tensor:
         """The collective as an operator of the default graph."""
-        return self._operators.collectives_move(
-            value=tensor,
-            **self._call(group, record, watch),
-            **_attributes(collective, group, tensor),
+        call = self._call(group, record, watch)
+        moved = self._operators.collectives_move(
+            value=tensor, **call, **_attributes(collective, group, tensor)
         )
+        return self._awaited([moved], call)[0]
 
     def carries_joined(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
         """Whether `move_joined` has an operator; the same answer on every member."""
@@ -138,19 +160,32 @@ class NativeTransport:
     ) -> list[tf.Tensor]:
         """All-reduces of several tensors of one dtype as one operator of the default graph."""
         assert isinstance(collective, Allreduce), "`carries_joined` says which there are"
-        moved: list[tf.Tensor] = self._operators.collectives_allreduce(
-            values=list(tensors), reducer=collective.reducer, **self._call(group, record, watch)
+        call = self._call(group, record, watch)
+        moved = self._operators.collectives_allreduce(
+            values=list(tensors), reducer=collective.reducer, **call
         )
-        return moved
+        return self._awaited(moved, call)
+
+    def _awaited(self, started: list[tf.Tensor], call: dict[str, Any]) -> list[tf.Tensor]:
+        """The results of an operator, which has only started them if the network carries them."""
+        if call["network"] < 0:
+            return started
+        results: list[tf.Tensor] = self._operators.collectives_wait(
+            started=started, network=call["network"], call=call["call"], name="wait"
+        )
+        return results
 
     def _call(self, group: Group, record: str, watch: Watch) -> dict[str, Any]:
         """Attributes of an operator, which is noted as the one of its number."""
         self._made.append((watch, record, group.ranks))
+        crosses = self.starts(group)
+        places = self._network_places if crosses else self._places
         return {
             "window": self._window,
+            "network": self._network if crosses else -1,
             "call": len(self._made) - 1,
             "overlaps": self.overlaps,
-            "members": [self._places[rank] for rank in group.ranks],
+            "members": [places[rank] for rank in group.ranks],
             "place": group.rank,
             "name": "reshard",
         }
@@ -172,18 +207,21 @@ class NativeTransport:
 
         Args:
             collective: one that it carries, and no `ExchangeSum`; a reduction is a sum.
-            group: ranks of this machine.
+            group: ranks of this machine, or of several with a network.
             array, out: contiguous, ``out`` as large as the result at least; for an all-reduce they
                 may be one.
         """
         spec = tf.TensorSpec(array.shape, tf.float32)
         found = _attributes(collective, group, spec)
         windows = [*found.get("sent", ()), *found.get("received", ())]
+        crosses = self.starts(group)
+        places = self._network_places if crosses else self._places
         return functools.partial(
             self._library.collectives_run,
             self._window,
+            self._network if crosses else -1,
             found["kind"].encode(),
-            (ctypes.c_int * group.size)(*(self._places[rank] for rank in group.ranks)),
+            (ctypes.c_int * group.size)(*(places[rank] for rank in group.ranks)),
             *(group.size, group.rank, *array.shape),
             *(found.get("split_dim", 0), found.get("join_dim", 0)),
             (ctypes.c_int64 * len(windows))(*windows),
@@ -193,7 +231,16 @@ class NativeTransport:
 
     def _running(self) -> Wait | None:
         since = ctypes.c_double()
-        call = self._library.collectives_running(self._window, ctypes.byref(since))
+        return self._wait(
+            self._library.collectives_running(self._window, ctypes.byref(since)), since
+        )
+
+    def _running_in_network(self) -> Wait | None:
+        since = ctypes.c_double()
+        running = self._library.collectives_network_running(self._network, ctypes.byref(since))
+        return self._wait(running, since)
+
+    def _wait(self, call: int, since: ctypes.c_double) -> Wait | None:
         if call < 0:
             return None
         _, record, ranks = self._made[call]
@@ -331,7 +378,10 @@ def _agreed(group: Group) -> NativeTransport | None:
                 "this note.\n"
             )
         return None
-    return NativeTransport(group, path, memory, chunk_bytes, _processes(group, path))
+    processes = _processes(group, path)
+    spans_machines = len(set(group.hosts)) > 1
+    network = open_network(group, _loaded(path)[1]) if spans_machines else None
+    return NativeTransport(group, path, memory, chunk_bytes, processes, network)
 
 
 def _processes(group: Group, path: Path) -> list[int]:
@@ -364,6 +414,7 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     made = operators(path)
     tf.no_gradient("CollectivesMove")
     tf.no_gradient("CollectivesAllreduce")
+    tf.no_gradient("CollectivesWait")
     found = ctypes.CDLL(str(path))
     found.collectives_open.argtypes = [
         ctypes.c_void_p,
@@ -380,11 +431,13 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     found.collectives_window_bytes.restype = ctypes.c_int64
     found.collectives_seconds.restype = ctypes.c_double
     found.collectives_running.restype = ctypes.c_int64
+    found.collectives_network_running.restype = ctypes.c_int64
+    found.collectives_addresses.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    found.collectives_addresses.restype = None
     found.collectives_observe.argtypes = [_BEFORE, _AFTER]
     found.collectives_run.restype = ctypes.c_double
     found.collectives_run.argtypes = [
-        ctypes.c_int,
-        ctypes.c_char_p,
+        *(ctypes.c_int, ctypes.c_int, ctypes.c_char_p),
         ctypes.POINTER(ctypes.c_int),
         *[ctypes.c_int] * 2,
         *[ctypes.c_int64] * 2,

@@ -125,6 +125,10 @@ class TensorTransport(Protocol):
     def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
         """Whether there is an operator for the collective; all members get the same answer."""
 
+    def starts(self, group: Group) -> bool:
+        """Whether collectives of a group run by one operator that starts them and another that
+        waits; see `Sequence.add`. All members get the same answer."""
+
     def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
         """Whether a carried collective waits for its data only, not for other collectives.
 
@@ -147,6 +151,7 @@ def on_joined_tensors(
     record: str,
     watch: Watch,
     move: MoveJoined,
+    is_started: bool = False,
 ) -> list[list[tf.Tensor]]:
     """Run one collective, which keeps shapes, on several tensors as if they were joined.
 
@@ -155,6 +160,7 @@ def on_joined_tensors(
         call: the collective.
         record, watch: see `on_tensors`.
         move: makes the operator of one rank.
+        is_started: see `Sequence.add`.
 
     Returns:
         The results in the structure of ``tensors``. Gradients do not flow through the collective.
@@ -166,7 +172,7 @@ def on_joined_tensors(
         moved = [move(call.operation, *pair, record, watch) for pair in pairs]
         return [shard for shards in moved for shard in shards]
 
-    moved = in_active_sequence(build, record)
+    moved = in_active_sequence(build, record, is_started=is_started)
     return [moved[number :: len(tensors)] for number in range(len(tensors))]
 
 
@@ -224,7 +230,10 @@ def on_tensors(
         and carried is not None
         and transport.overtakes(carried.operation, tensors[0].dtype)
     )
-    return in_active_sequence(build, record, overtakes)
+    is_started = (
+        transport is not None and carried is not None and transport.starts(carried.groups[0])
+    )
+    return in_active_sequence(build, record, overtakes, is_started)
 
 
 def _carried(

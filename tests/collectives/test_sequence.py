@@ -56,6 +56,9 @@ class Overtaking:
     def carries(self, collective: Collective, group: collectives.Group, dtype: tf.DType) -> bool:
         return True
 
+    def starts(self, group: collectives.Group) -> bool:
+        return False
+
     def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
         return isinstance(collective, Allreduce)
 
@@ -94,6 +97,29 @@ def test_what_overtakes_waits_for_nothing_and_the_others_wait_for_it(graph: tf.G
         held = [moved(Allreduce()), moved(Allgather())]
     assert all(runs_before(each, gate) for each in built)
     assert all(runs_before(gate, each) for each in held)
+
+
+def test_collectives_that_are_started_wait_for_starts_only(graph: tf.Graph) -> None:
+    """Others wait for the starts before them, and not for their ends."""
+    starts, ends = [], []
+    with collectives.Sequence() as sequence:
+        for crosses in (True, False, True, False):
+
+            def build(crosses: bool = crosses) -> list[tf.Tensor]:
+                starts.append(tf.ones([2]).op)
+                ends.append(tf.identity(starts[-1].outputs[0]).op if crosses else starts[-1])
+                return [ends[-1].outputs[0]]
+
+            sequence.add(build, "it", is_started=crosses)
+    before = [[runs_before(starts[i], starts[k]) for i in range(k)] for k in range(4)]
+    assert before == [[], [True], [True, False], [True, True, True]]
+    assert not any(runs_before(ends[i], starts[k]) for i in (0, 2) for k in range(i + 1, 4))
+    assert sequence.in_turn == (ends[1], ends[3])
+    assert {ends[0], ends[2], ends[3]} <= set(sequence.last)  # the last waits for ends[1]
+    sequence.hold([gate := tf.no_op()])
+    with sequence.fork() as forked:
+        forked.add(lambda: [tf.identity(tf.ones([2]))], "it", is_started=True)
+    assert runs_before(gate, forked.last[-1])
 
 
 def py_funcs(graph: tf.Graph) -> list[tf.Operation]:

@@ -21,6 +21,7 @@ Mpirun = Callable[..., Any]
         (4, "collectives_tensorflow.py", []),
         (4, "collectives_tensorflow.py", ["native"]),
         (3, "collectives_native.py", []),
+        (4, "collectives_network.py", []),
     ],
 )
 def test_program_passes_on_every_rank(

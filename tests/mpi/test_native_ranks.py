@@ -7,15 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PROGRAMS = Path(__file__).parent / "programs"
 SHARED_MEMORY = Path("/dev/shm")
 
 Mpirun = Callable[..., Any]
 
 
-def test_training_is_the_same_as_with_host_calls(mpirun: Mpirun) -> None:
+@pytest.mark.parametrize("carrier", ["mpi", "network"])
+def test_training_is_the_same_as_with_host_calls(carrier: str, mpirun: Mpirun) -> None:
     before = set(SHARED_MEMORY.glob("collectives-*"))
-    finished = mpirun(2, PROGRAMS / "transport_training.py", "mpi", "2")
+    finished = mpirun(2, PROGRAMS / "transport_training.py", carrier, "2")
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     native, host = found["mpi"], found["host"]

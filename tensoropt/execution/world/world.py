@@ -22,7 +22,7 @@ from collectives.operations.calls import (
     on_joined_tensors,
     on_tensors,
 )
-from collectives.operations.hierarchy import LevelCall, in_hierarchy
+from collectives.operations.hierarchy import Grid, LevelCall, in_hierarchy
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.hierarchy import large_ones
 from tensoropt.execution.world.guard import Guard
@@ -93,14 +93,24 @@ class World:
 
     @property
     def overlaps(self) -> bool:
-        """Whether ranks compute while their collectives run; see `TensorTransport`."""
-        return self._transport is not None and self._transport.overlaps
+        """Whether ranks compute while their collectives run; see `TensorTransport`.
+
+        Collectives between machines mostly wait for the network, whatever cores there are.
+        """
+        return self._transport is not None and (self._transport.overlaps or self._has_network)
 
     @property
     def waits_in_collectives(self) -> bool:
         """Whether a rank computes nothing while its collectives run, or it waits for a message,
         each an operator."""
-        return isinstance(self._transport, NativeTransport) and not self._transport.overlaps
+        transport, hosts = self._transport, self._members[0].hosts
+        if self._has_network and len(set(hosts)) == len(hosts):
+            return False
+        return isinstance(transport, NativeTransport) and not transport.overlaps
+
+    @property
+    def _has_network(self) -> bool:
+        return isinstance(self._transport, NativeTransport) and self._transport.has_network
 
     @property
     def network_seconds(self) -> float:
@@ -138,7 +148,7 @@ class World:
         """Whether all-reduces of several tensors are one operator, without copies into a vector."""
         transport = self._transport
         return isinstance(transport, NativeTransport) and all(
-            transport.carries_joined(collective(step), group, dtype)
+            transport.carries_joined(collective(step), group, dtype) and not Grid.of(group.hosts)
             for step in sums
             for group in self.groups(step.axes)
         )
@@ -160,7 +170,9 @@ class World:
         watch = self._watch((total,), dtype.size, (step,))
         record = f"{label}: {dtype.name}[{total}] {step}"
         call = CollectiveCall(collective(step), self.groups(step.axes))
-        return on_joined_tensors(tensors, call, record, watch, self._transport.move_joined)
+        is_started = self._transport.starts(call.groups[0])
+        move = self._transport.move_joined
+        return on_joined_tensors(tensors, call, record, watch, move, is_started)
 
     def _resharded(
         self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str

@@ -1,11 +1,14 @@
 """Training by a transport and with host calls: the same bits, the same records, on two ranks.
 
-mpirun -np 2 python transport_training.py mpi|horovod COUNT
+mpirun -np 2 python transport_training.py mpi|network|horovod COUNT
+
+With "network", each rank is on a machine of its own, as far as it can tell.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -15,6 +18,7 @@ import tensorflow as tf
 
 import tensoropt
 from collectives.horovod.transport import HorovodTransport
+from collectives.transport.mpi import HOST_VARIABLE
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.world.mpi_world import Call, MPIWorld, Transport
@@ -90,6 +94,8 @@ def check_that_one_rank_may_end_first(transport: HorovodTransport, rank: int) ->
 
 
 def main() -> None:
+    if sys.argv[1] == "network":
+        os.environ[HOST_VARIABLE] = f"machine-{os.environ['PMI_RANK']}"
     tensoropt.init()
     group = current().group
     names: tuple[Transport, Transport] = ("horovod" if sys.argv[1] == "horovod" else "mpi", "host")

@@ -1,0 +1,322 @@
+// Collectives between ranks of several machines, over one connection for each pair of ranks.
+//
+// A rank sends to all members and receives from all members at the same time, in one loop, and never
+// waits while any socket can go on. To reduce, the data is divided into as many segments as there are
+// members. Member i reduces segment i: a block of it as soon as all members have sent that block, in
+// the group's order, and it sends the reduced block to all members at once. So every member gets the
+// same bits. A rank sends as many bytes as in a ring of the members, in two hops instead of 2 (n - 1).
+//
+// Sending a rank's own data depends on nothing. Receiving waits only for other members' own data. So no
+// circle of waiting ranks is possible, whatever the sizes of the buffers.
+
+#ifndef COLLECTIVES_NATIVE_NETWORK_H_
+#define COLLECTIVES_NATIVE_NETWORK_H_
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "connections.h"
+#include "reduce.h"
+#include "transfer.h"
+
+namespace collectives {
+
+constexpr int64_t kStep = 1 << 17;        // the most bytes of one system call
+constexpr int64_t kAheadBytes = 1 << 18;  // bytes received from a member beyond those reduced
+constexpr int64_t kPiece = 1 << 14;       // smaller pieces are copied together before they are sent
+// Below this number of bytes for all members, each member reduces everything: one hop, more bytes.
+constexpr int64_t kSmall = 1 << 16;
+
+struct Span {
+  char* base = nullptr;
+  int64_t bytes = 0;
+};
+
+// The data that this rank sends to one member, and receives from it, in one collective. Positions
+// count bytes from the start of the collective.
+struct Stream {
+  const Connection* connection = nullptr;
+  int64_t to_send = 0, ready = 0, sent = 0;  // the bytes before `ready` can be sent
+  int64_t to_receive = 0, allowed = 0, received = 0;  // there is space for the bytes before `allowed`
+  // Return memory with, or for, the bytes from `begin` on: at least one byte, and none beyond `end`.
+  std::function<Span(int64_t begin, int64_t end)> source, target;
+  // Called after bytes were received into the memory of `target`; may be empty.
+  std::function<void(int64_t begin, int64_t end, char* from)> took;
+
+  bool CanSend() const { return sent < ready; }
+  bool CanReceive() const { return received < allowed; }
+  bool IsDone() const { return sent == to_send && received == to_receive; }
+
+  // Sends and receives once. Returns whether bytes have moved.
+  bool Advance() {
+    int64_t moved = 0;
+    if (CanSend()) {
+      const Span span = source(sent, std::min(ready, sent + kStep));
+      const int64_t bytes = connection->Send(span.base, span.bytes);
+      sent += bytes;
+      moved += bytes;
+    }
+    if (CanReceive()) {
+      const Span span = target(received, std::min(allowed, received + kStep));
+      const int64_t bytes = connection->Receive(span.base, span.bytes);
+      if (bytes > 0 && took) took(received, received + bytes, span.base);
+      received += bytes;
+      moved += bytes;
+    }
+    return moved > 0;
+  }
+};
+
+// The connections of this rank to the other ranks of a job.
+class Network {
+ public:
+  Network(int rank, std::vector<Connection> connections)
+      : rank_(rank), connections_(std::move(connections)), buffers_(connections_.size()) {
+    staging_.reset(new char[kStep]);
+  }
+
+  int rank() const { return rank_; }
+  const Connection& To(int rank) const { return connections_[rank]; }
+  char* staging() const { return staging_.get(); }
+
+  // The memory for bytes of a rank that are not reduced yet; a ring of kAheadBytes bytes.
+  char* Ahead(int rank) {
+    if (buffers_[rank] == nullptr) buffers_[rank].reset(new char[kAheadBytes]);
+    return buffers_[rank].get();
+  }
+
+ private:
+  int rank_;
+  std::vector<Connection> connections_;
+  std::vector<std::unique_ptr<char[]>> buffers_;
+  std::unique_ptr<char[]> staging_;
+};
+
+// One collective of this rank in a group. The methods are those of `Collective`.
+class NetworkCollective {
+ public:
+  NetworkCollective(Network& network, const std::vector<int>& members)
+      : network_(network), members_(members), n_(static_cast<int>(members.size())) {
+    while (members_[place_] != network_.rank()) ++place_;
+    for (int k = 1; k < n_; ++k) {  // members send to different members first
+      others_.push_back((place_ + k) % n_);
+      streams_.emplace_back();
+      streams_.back().connection = &network_.To(members_[others_.back()]);
+    }
+  }
+
+  void Gather(const Runs& sent, const std::vector<Runs>& received) {
+    for (size_t k = 0; k < others_.size(); ++k) Move(streams_[k], sent, received[others_[k]]);
+    CopyBetween(sent, received[place_], false);
+    Drive([] {});
+  }
+
+  void Exchange(const std::vector<Runs>& sent, const std::vector<Runs>& received) {
+    for (size_t k = 0; k < others_.size(); ++k) {
+      Move(streams_[k], sent[others_[k]], received[others_[k]]);
+    }
+    CopyBetween(sent[place_], received[place_], false);
+    Drive([] {});
+  }
+
+  // Reduces the data that the members send to this rank, `bytes` bytes each.
+  void ReduceScatter(const std::vector<Runs>& sent, char* out, int64_t bytes, int64_t itemsize,
+                     Reduce reduce) {
+    for (size_t k = 0; k < others_.size(); ++k) {
+      Send(streams_[k], sent[others_[k]]);
+      ReceiveAhead(streams_[k], others_[k], bytes);
+    }
+    Drive([&] {
+      Reduced(bytes, bytes, itemsize, [&](int64_t begin, int64_t end) {
+        const Span own = Packed(sent[place_], begin, end);
+        reduce(Inputs(begin, own.base).data(), n_, out + begin, own.bytes / itemsize);
+        return own.bytes;
+      });
+    });
+  }
+
+  void Allreduce(const Arrays& arrays, int64_t itemsize, Reduce reduce) {
+    const int64_t bytes = arrays.bytes();
+    const bool is_small = n_ * bytes <= kSmall;
+    auto segment = [&](int member) { return is_small ? Range{0, bytes} : Segment(bytes, member); };
+    const Range own = segment(place_);
+    for (size_t k = 0; k < others_.size(); ++k) {
+      const Range part = segment(others_[k]);
+      SendThenForward(streams_[k], arrays, part, is_small ? Range{0, 0} : own);
+      ReceiveAhead(streams_[k], others_[k], own.size());
+      if (!is_small) ReceiveResult(streams_[k], arrays, part);
+    }
+    Drive([&] {
+      int64_t most = own.size();  // bytes that are overwritten have been sent
+      for (const Stream& stream : streams_) most = is_small ? std::min(most, stream.sent) : most;
+      Reduced(own.size(), most, itemsize, [&](int64_t begin, int64_t end) {
+        arrays.Each(own.begin + begin, own.begin + end,
+                    [&](const Array& array, int64_t from, int64_t at, int64_t size) {
+                      reduce(Inputs(at - own.begin, array.in + from).data(), n_, array.out + from,
+                             size / itemsize);
+                    });
+        return end - begin;
+      });
+      if (is_small) return;
+      for (size_t k = 0; k < others_.size(); ++k) {
+        streams_[k].ready = segment(others_[k]).size() + reduced_;
+      }
+    });
+  }
+
+ private:
+  struct Range {
+    int64_t begin, end;
+    int64_t size() const { return end - begin; }
+  };
+
+  Range Segment(int64_t bytes, int member) const {
+    const int64_t share = (bytes / n_ + kAlignment) / kAlignment * kAlignment;
+    return {std::min(member * share, bytes), std::min((member + 1) * share, bytes)};
+  }
+
+  // Sends and receives until all streams are done. `progress` is called after each round.
+  void Drive(const std::function<void()>& progress) {
+    std::vector<pollfd> polled(streams_.size());
+    std::vector<const Connection*> connections;
+    for (const Stream& stream : streams_) connections.push_back(stream.connection);
+    for (;;) {
+      bool any_moved = false, all_done = true;
+      for (Stream& stream : streams_) any_moved |= stream.Advance();
+      progress();
+      for (const Stream& stream : streams_) all_done &= stream.IsDone();
+      if (all_done) return;
+      if (any_moved) continue;
+      for (size_t k = 0; k < streams_.size(); ++k) {
+        const int events = (streams_[k].CanSend() ? POLLOUT : 0) | (streams_[k].CanReceive() ? POLLIN : 0);
+        polled[k] = {connections[k]->file(), static_cast<short>(events), 0};
+      }
+      Poll(polled, connections);
+    }
+  }
+
+  void Send(Stream& stream, const Runs& runs) {
+    stream.to_send = stream.ready = runs.total();
+    stream.source = [this, &runs](int64_t begin, int64_t end) { return Packed(runs, begin, end); };
+  }
+
+  void Move(Stream& stream, const Runs& sent, const Runs& received) {
+    Send(stream, sent);
+    stream.to_receive = stream.allowed = received.total();
+    stream.target = [this, &received](int64_t begin, int64_t end) {
+      return HasPieces(received) ? Span{network_.staging(), end - begin}
+                                 : Span{received.base + begin, end - begin};
+    };
+    if (!HasPieces(received)) return;
+    stream.took = [&received](int64_t begin, int64_t end, char* from) {
+      Transfer<false>(received, begin, end, from);
+    };
+  }
+
+  // Sends a range of the arrays that are to be reduced, then a range of reduced arrays, which is not
+  // ready yet.
+  void SendThenForward(Stream& stream, const Arrays& arrays, Range own, Range reduced) {
+    stream.ready = own.size();
+    stream.to_send = own.size() + reduced.size();
+    stream.source = [this, &arrays, own, reduced](int64_t begin, int64_t end) {
+      const int64_t first = own.size();
+      if (begin < first) {
+        return Joined<false>(arrays, own.begin + begin, own.begin + std::min(end, first));
+      }
+      return Joined<true>(arrays, reduced.begin + begin - first, reduced.begin + end - first);
+    };
+  }
+
+  // Receives bytes that are to be reduced.
+  void ReceiveAhead(Stream& stream, int member, int64_t bytes) {
+    char* ahead = network_.Ahead(members_[member]);
+    stream.to_receive = bytes;
+    stream.allowed = std::min(bytes, kAheadBytes);
+    stream.target = [ahead, bytes](int64_t begin, int64_t end) {
+      const int64_t at = begin % kAheadBytes;
+      return Span{ahead + at, std::min({end, bytes, begin - at + kAheadBytes}) - begin};
+    };
+  }
+
+  // Receives a reduced range of arrays after the bytes that are to be reduced.
+  void ReceiveResult(Stream& stream, const Arrays& arrays, Range part) {
+    const int64_t first = stream.to_receive;
+    stream.to_receive += part.size();
+    if (first == 0) stream.allowed = stream.to_receive;
+    stream.target = [=, &arrays, ahead = stream.target](int64_t begin, int64_t end) {
+      if (begin < first) return ahead(begin, end);
+      return Piece<true>(arrays, part.begin + begin - first, part.begin + end - first);
+    };
+  }
+
+  // Reduces, block by block, the bytes that all members have sent, at most `most` bytes of `bytes`.
+  // `reduce` returns the number of bytes that it has reduced.
+  void Reduced(int64_t bytes, int64_t most, int64_t itemsize,
+               const std::function<int64_t(int64_t begin, int64_t end)>& reduce) {
+    for (const Stream& stream : streams_) most = std::min(most, stream.received);
+    most -= most % itemsize;
+    while (reduced_ < most) {
+      const int64_t end_of_ring = (reduced_ / kAheadBytes + 1) * kAheadBytes;
+      reduced_ += reduce(reduced_, std::min(most, end_of_ring));
+    }
+    for (Stream& stream : streams_) {
+      const int64_t allowed = reduced_ + kAheadBytes;
+      stream.allowed = allowed < bytes ? allowed : stream.to_receive;
+    }
+  }
+
+  // The addresses of the members' data at a position, this rank's own being `own`.
+  std::vector<const char*> Inputs(int64_t at, const char* own) const {
+    std::vector<const char*> inputs(n_);
+    inputs[place_] = own;
+    for (int other : others_) inputs[other] = network_.Ahead(members_[other]) + at % kAheadBytes;
+    return inputs;
+  }
+
+  static bool HasPieces(const Runs& runs) { return runs.count > 1 && runs.stride != runs.bytes; }
+
+  // Returns bytes of runs in one piece; they are copied if they lie in several.
+  Span Packed(const Runs& runs, int64_t begin, int64_t end) const {
+    if (!HasPieces(runs)) return {runs.base + begin, end - begin};
+    end = std::min(end, begin + kStep);
+    Transfer<true>(runs, begin, end, network_.staging());
+    return {network_.staging(), end - begin};
+  }
+
+  // Returns the first bytes of a range of arrays, those to be reduced or (kOut) the reduced ones.
+  template <bool kOut>
+  static Span Piece(const Arrays& arrays, int64_t begin, int64_t end) {
+    Span piece;
+    arrays.Each(begin, end, [&](const Array& array, int64_t from, int64_t, int64_t size) {
+      if (piece.base == nullptr) piece = {(kOut ? array.out : const_cast<char*>(array.in)) + from, size};
+    });
+    return piece;
+  }
+
+  // Like `Piece`, but short pieces are copied together.
+  template <bool kOut>
+  Span Joined(const Arrays& arrays, int64_t begin, int64_t end) const {
+    const Span piece = Piece<kOut>(arrays, begin, end);
+    if (piece.bytes == end - begin || piece.bytes >= kPiece) return piece;
+    arrays.Each(begin, end, [&](const Array& array, int64_t from, int64_t at, int64_t size) {
+      std::memcpy(network_.staging() + (at - begin), (kOut ? array.out : array.in) + from, size);
+    });
+    return {network_.staging(), end - begin};
+  }
+
+  Network& network_;
+  const std::vector<int>& members_;
+  const int n_;
+  int place_ = 0;
+  std::vector<int> others_;      // positions of the other members, in the order of `streams_`
+  std::vector<Stream> streams_;
+  int64_t reduced_ = 0;          // bytes of this rank's segment that are reduced
+};
+
+}  // namespace collectives
+
+#endif  // COLLECTIVES_NATIVE_NETWORK_H_
