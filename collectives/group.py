@@ -22,7 +22,7 @@ from collectives.operations.kinds.reduce_scatter import ReduceScatter
 from collectives.operations.operation import Collective, Finish
 from collectives.transport import Transport
 from collectives.transport.in_process import InProcessTransport
-from collectives.transport.launch import detect
+from collectives.transport.launch import detect, refuse_single_ranks
 from collectives.windows import MemberWindows
 
 __all__ = ["Group", "job_facts", "world"]
@@ -254,13 +254,15 @@ def world() -> Group:
     another program sets ``single`` for it, because the program inherits the launcher's variables.
 
     Raises:
-        TransportError: if MPI is needed and cannot be used.
+        TransportError: if MPI is needed and cannot be used, or if a launcher without MPI has
+            started this process as one of several.
     """
     global _world, _facts
     with _world_lock:
         if _world is None:
             launch = detect()
             if launch is None:
+                refuse_single_ranks()
                 _world = Group(InProcessTransport())
             else:
                 from collectives.transport.mpi import connect

@@ -8,18 +8,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from collectives.errors import TransportError
+from collectives.limits import core_limit
 
 __all__ = [
     "TRANSPORT_VARIABLE",
     "Launch",
     "available_cores",
+    "check_library",
+    "check_size",
     "detect",
     "mpi_settings",
+    "refuse_single_ranks",
     "shared_memory_bytes",
 ]
 
@@ -48,14 +53,18 @@ class Launch:
     local_processes: int | None
 
 
-# For each launcher: its name, and the variables with the rank of this process, the size of the job
-# and the number of processes on this machine. Slurm sets the rank in a batch script, too, so only
-# the variables of a step tell that srun started the process.
+# For each launcher: its name, a variable that it alone sets for each rank, and the variables with
+# the size of the job and the number of processes on this machine. The first one that fits counts:
+# mpirun in a job of Slurm lets srun start its own processes, so ranks have Slurm's variables, too.
+# Slurm sets the rank in a batch script, too, so the size of a step tells that srun started it.
 _LAUNCHERS = (
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
+    ("MPICH", "MPI_LOCALNRANKS", "PMI_SIZE", "MPI_LOCALNRANKS"),
     ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"),
+    ("MPICH", "PMI_RANK", "PMI_SIZE", ""),
 )
+# Launchers without MPI, and their variables with the size of the job.
+_WITHOUT_MPI = (("torchrun", "WORLD_SIZE"), ("horovodrun", "HOROVOD_SIZE"))
 
 
 def detect(environment: Mapping[str, str] | None = None) -> Launch | None:
@@ -72,37 +81,116 @@ def detect(environment: Mapping[str, str] | None = None) -> Launch | None:
         raise TransportError(f"{TRANSPORT_VARIABLE} is mpi or single, or not set. Got {wanted!r}.")
     if wanted == "single":
         return None
-    for launcher, rank, size, local_size in _LAUNCHERS:
-        if rank in environment and size in environment:
-            return Launch(
-                launcher,
-                _leading_number(environment[size]),
-                _leading_number(environment.get(local_size, "")),
-            )
+    for launcher, sign, size, local_size in _LAUNCHERS:
+        if sign in environment and size in environment:
+            node = environment.get("SLURM_NODEID", "0") if launcher == "Slurm" else "0"
+            local_processes = _of_node(environment.get(local_size, ""), int(node))
+            return Launch(launcher, int(environment[size]), local_processes)
     if "PMIX_RANK" in environment:
         return Launch("PMIx", None, None)
     return Launch(TRANSPORT_VARIABLE, None, None) if wanted == "mpi" else None
 
 
-def _leading_number(text: str) -> int | None:
-    # Slurm writes counts per node as 4(x2) or 4,3.
-    match = re.match(r"\d+", text)
-    return int(match.group()) if match else None
+def refuse_single_ranks(environment: Mapping[str, str] | None = None) -> None:
+    """Refuse a process without an MPI launcher that another launcher has started as one of several.
+
+    Each of these processes would be a job of its own.
+
+    Raises:
+        TransportError: if a variable of such a launcher has a size above one.
+    """
+    environment = os.environ if environment is None else environment
+    if environment.get(TRANSPORT_VARIABLE) == "single":
+        return
+    for launcher, variable in _WITHOUT_MPI:
+        size = environment.get(variable, "")
+        if size.isdigit() and int(size) > 1:
+            raise TransportError(
+                "ranks are started by mpirun or srun, through which MPI connects them. Got "
+                f"{variable}={size}, which {launcher} sets, and no variable of mpirun or srun: "
+                f"start them with mpirun -np {size}, or set {TRANSPORT_VARIABLE}=single for "
+                "processes that are jobs of their own."
+            )
+
+
+def check_library(launch: Launch, library: str) -> None:
+    """Check, before MPI starts, that a library can start under a launcher: else it ends the process
+    without a reason that a user understands, or starts alone."""
+    is_open_mpi, has_pmix = library.startswith("Open MPI"), "PMIX_RANK" in os.environ
+    is_mpich_without_pmix = library.startswith("MPICH") and "pmix" not in library.lower()
+    if is_mpich_without_pmix if has_pmix else (is_open_mpi and launch.launcher == "MPICH"):
+        raise TransportError(
+            f"mpi4py and the launcher use one MPI. Got {launch.launcher}"
+            f"{' with PMIx' if has_pmix else ''}, and mpi4py with {_short(library)}: start "
+            f"processes with {_matching_launcher(launch, library)}."
+        )
+
+
+def check_size(launch: Launch, size: int, library: str) -> None:
+    """Check that MPI has joined all processes that the launcher has started.
+
+    A process that MPI does not join is a job of its own. PMIx alone tells a process its rank, not
+    the number of processes.
+
+    Raises:
+        TransportError: if MPI has not.
+    """
+    rank = int(os.environ.get("PMIX_RANK", "0"))
+    started = launch.processes or (rank + 1 if rank >= size else size)
+    if started != size:
+        raise TransportError(
+            f"mpi4py and the launcher use one MPI. Got {started} processes from "
+            f"{launch.launcher} but {size} in {_short(library)}: start processes with "
+            f"{_matching_launcher(launch, library)}."
+        )
+
+
+def _short(library: str) -> str:
+    """Name and version of an MPI library."""
+    return " ".join(library.splitlines()[0].split(",")[0].split())
+
+
+def _matching_launcher(launch: Launch, library: str) -> str:
+    """The command that starts processes with this MPI library."""
+    beside = Path(sys.executable).parent / "mpirun"
+    own = f"its mpirun{f', {beside}' if beside.exists() else ''}"
+    if launch.launcher != "Slurm":
+        return own
+    kind = "pmix" if library.startswith("Open MPI") else "pmi2"
+    return f"srun --mpi={kind} (srun --mpi=list shows which there are), or in a job with {own}"
+
+
+def _of_node(counts: str, node: int) -> int | None:
+    """The number of processes of a node; None if the text is no list of numbers.
+
+    Slurm writes numbers of nodes one after another as 4 or 4(x2),3.
+    """
+    numbers: list[int] = []
+    for part in counts.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match is None:
+            return None
+        numbers += [int(match[1])] * int(match[2] or 1)
+    return numbers[node] if node < len(numbers) else None
 
 
 def available_cores() -> int:
     """Number of cores that the job may use on this machine.
 
     A launcher may bind each rank to one core. The launcher itself, the parent process, still has
-    all cores, so the larger of the two numbers counts.
+    all cores, so the larger of the two numbers counts. Slurm gives a job some of the cores, but may
+    leave all to the parent process. A container may limit the processor time.
     """
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
-    cores = len(os.sched_getaffinity(0))
+    own = cores = len(os.sched_getaffinity(0))
     parent = os.getppid()
     if Path(f"/proc/{parent}").exists():
         cores = max(cores, len(os.sched_getaffinity(parent)))
-    return cores
+    allocated = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    if allocated.isdigit():
+        cores = max(own, min(cores, int(allocated)))
+    return min(cores, core_limit() or cores)
 
 
 def shared_memory_bytes(path: str = "/dev/shm") -> int | None:

@@ -19,6 +19,8 @@ from collectives.errors import TransportError
 from collectives.transport.launch import (
     Launch,
     available_cores,
+    check_library,
+    check_size,
     mpi_settings,
     shared_memory_bytes,
 )
@@ -204,7 +206,7 @@ def connect(launch: Launch) -> MpiTransport:
     with about("the start of MPI"), dog.waiting("", ()):
         MPI = _started(launch)
         _check_threads(MPI.Query_thread())
-        _check_size(launch, MPI.COMM_WORLD.Get_size())
+        check_size(launch, MPI.COMM_WORLD.Get_size(), MPI.Get_library_version())
         communicator = MPI.COMM_WORLD.Dup()
         ranks = tuple(range(communicator.Get_size()))
         hosts = _hosts(communicator)
@@ -221,7 +223,7 @@ def _started(launch: Launch) -> ModuleType:
     MPI waits for other processes.
 
     Raises:
-        TransportError: if mpi4py or MPI is missing.
+        TransportError: if mpi4py or MPI is missing, or is another MPI than the launcher.
     """
     try:
         import mpi4py
@@ -237,6 +239,7 @@ def _started(launch: Launch) -> ModuleType:
             f"{error!r}: install them, or set COLLECTIVES_TRANSPORT=single."
         ) from error
     if not MPI.Is_initialized():
+        check_library(launch, MPI.Get_library_version())
         wanted = getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}")
         given = ctypes.c_int()
         failed = ctypes.CDLL(MPI.__file__).MPI_Init_thread(None, None, wanted, ctypes.byref(given))
@@ -289,15 +292,4 @@ def _check_threads(level: int) -> None:
             "TensorFlow runs collectives in its own threads, so MPI's thread level is at least "
             f"serialized. Got {names.get(level, level)}: import collectives before the module that "
             "starts MPI, leave mpi4py.rc.thread_level as it is, or use an MPI built with threads."
-        )
-
-
-def _check_size(launch: Launch, size: int) -> None:
-    if launch.processes is not None and launch.processes != size:
-        from mpi4py import MPI
-
-        library = MPI.Get_library_version().strip().splitlines()[0]
-        raise TransportError(
-            f"mpi4py and the launcher use one MPI. Got {launch.processes} processes from "
-            f"{launch.launcher} but {size} in {library}: start them with that library's mpirun."
         )

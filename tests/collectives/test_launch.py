@@ -5,9 +5,26 @@ from __future__ import annotations
 import pytest
 
 from collectives.errors import TransportError
-from collectives.transport.launch import Launch, available_cores, detect, mpi_settings
+from collectives.transport import launch
+from collectives.transport.launch import (
+    Launch,
+    available_cores,
+    check_library,
+    check_size,
+    detect,
+    mpi_settings,
+    refuse_single_ranks,
+)
 
 MIB = 1 << 20
+SRUN = {
+    "SLURM_PROCID": "3",
+    "SLURM_STEP_NUM_TASKS": "11",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2),3",
+    "SLURM_NODEID": "0",
+}
+MPICH = "MPICH Version:      5.0.2\nMPICH configure: --with-device=ch4:ofi"
+OPEN_MPI = "Open MPI v5.0.11, package: Open MPI user@localhost Distribution"
 
 
 @pytest.mark.parametrize(
@@ -33,6 +50,14 @@ MIB = 1 << 20
             Launch("Slurm", 8, 4),
         ),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
+        ({**SRUN, "SLURM_NODEID": "2"}, Launch("Slurm", 11, 3)),
+        ({**SRUN, "PMI_RANK": "3", "PMI_SIZE": "11"}, Launch("Slurm", 11, 4)),
+        ({**SRUN, "PMIX_RANK": "3"}, Launch("Slurm", 11, 4)),
+        # mpirun in a job of Slurm: srun has started its process on each of two nodes.
+        (
+            {**SRUN, "SLURM_STEP_NUM_TASKS": "2", "MPI_LOCALNRANKS": "4", "PMI_SIZE": "8"},
+            Launch("MPICH", 8, 4),
+        ),
         ({"PMIX_RANK": "0"}, Launch("PMIx", None, None)),
         ({"COLLECTIVES_TRANSPORT": "mpi"}, Launch("COLLECTIVES_TRANSPORT", None, None)),
         ({"COLLECTIVES_TRANSPORT": "single", "PMI_RANK": "0", "PMI_SIZE": "2"}, None),
@@ -57,13 +82,55 @@ def test_waiting_ranks_sleep_only_where_they_outnumber_the_cores() -> None:
 
 
 def test_little_shared_memory_is_spared() -> None:
-    launch = Launch("MPICH", 16, 16)
-    container = mpi_settings(launch, 16, 64 * MIB)
+    full = Launch("MPICH", 16, 16)
+    container = mpi_settings(full, 16, 64 * MIB)
     assert container == {"UCX_TLS": "^posix"}
-    tiny = mpi_settings(launch, 16, 16 * MIB)
+    tiny = mpi_settings(full, 16, 16 * MIB)
     assert tiny == {"UCX_TLS": "^posix", "MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_NUM_CELLS": "8"}
-    assert mpi_settings(launch, 16, None) == {}
+    assert mpi_settings(full, 16, None) == {}
 
 
-def test_there_is_a_core_to_run_on() -> None:
-    assert available_cores() >= 1
+def test_processes_that_mpi_does_not_join_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher of another MPI would start so many jobs of one process."""
+    monkeypatch.delenv("PMIX_RANK", raising=False)
+    with pytest.raises(TransportError, match=r"4 processes from Slurm but 1 in MPICH Version"):
+        check_size(Launch("Slurm", 4, 2), 1, MPICH)
+    with pytest.raises(TransportError, match=r"srun --mpi=pmix \("):
+        check_size(Launch("Slurm", 4, 2), 1, OPEN_MPI)
+    with pytest.raises(TransportError, match=r"Got MPICH, and mpi4py with Open MPI v5\S+: start"):
+        check_library(Launch("MPICH", 4, 4), OPEN_MPI)
+    check_size(Launch("COLLECTIVES_TRANSPORT", None, None), 1, MPICH)
+    check_library(Launch("MPICH", 4, 4), MPICH)
+
+    monkeypatch.setenv("PMIX_RANK", "1")  # which tells no size
+    with pytest.raises(TransportError, match=r"Got 2 processes from PMIx but 1 in Open MPI"):
+        check_size(Launch("PMIx", None, None), 1, OPEN_MPI)
+    with pytest.raises(TransportError, match=r"Slurm with PMIx, .* srun --mpi=pmi2 \("):
+        check_library(Launch("Slurm", 4, 2), MPICH)
+    check_library(Launch("Slurm", 4, 2), f"{MPICH} --with-pmix")
+    check_library(Launch("Open MPI", 4, 2), OPEN_MPI)
+    check_size(Launch("PMIx", None, None), 4, OPEN_MPI)
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "HOROVOD_SIZE"])
+def test_processes_of_a_launcher_without_mpi_are_refused(variable: str) -> None:
+    with pytest.raises(TransportError, match=f"Got {variable}=4, .* mpirun -np 4, or set COLL"):
+        refuse_single_ranks({variable: "4"})
+    refuse_single_ranks({variable: "1"})
+    refuse_single_ranks({variable: "4", "COLLECTIVES_TRANSPORT": "single"})
+
+
+def test_a_job_has_the_cores_that_slurm_and_a_container_give_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The parent process has eight cores, this one two."""
+    monkeypatch.setattr(launch.os, "sched_getaffinity", lambda who: range(8 if who else 2))
+    monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
+    monkeypatch.setattr(launch, "core_limit", lambda: None)
+    assert available_cores() == 8
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "4")
+    assert available_cores() == 4
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1")
+    assert available_cores() == 2
+    monkeypatch.setattr(launch, "core_limit", lambda: 1)
+    assert available_cores() == 1
