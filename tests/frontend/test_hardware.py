@@ -1,4 +1,4 @@
-"""The C library's allocator: what ranks ask of it, and what the user's environment decides."""
+"""The machines of a job's ranks, and the C library's allocator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from tensoropt.frontend.job.hardware import keep_freed_memory
+from collectives.transport.launch import Launch
+from tensoropt.frontend.job import hardware
+from tensoropt.frontend.job.hardware import (
+    Hardware,
+    hardware_of,
+    idle_cores,
+    keep_freed_memory,
+    rank_config,
+)
 
 ARENAS, THRESHOLD = -8, -3  # of mallopt(3)
 
@@ -50,3 +58,39 @@ def test_another_c_library_is_left_alone(
     monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
     assert not keep_freed_memory()
     assert not asked
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, bound: list[list[int]], limit: int | None) -> Hardware:
+    """The hardware of four ranks on machines a, a, b, b that are bound to these cores."""
+    monkeypatch.setattr(hardware, "core_limit", lambda: limit)
+    monkeypatch.setattr(hardware, "memory_limit_bytes", lambda: 1 << 30)
+
+    def allgather(facts: list[object]) -> list[list[object]]:
+        return [[cores, *facts[1:]] for cores in bound]
+
+    group = SimpleNamespace(
+        hosts=("a", "a", "b", "b"),
+        local_rank=lambda: 0,
+        local_size=lambda: 2,
+        allgather_object=allgather,
+    )
+    return hardware_of(group)  # type: ignore[arg-type]
+
+
+def test_the_cores_of_a_machine_are_those_of_all_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = [[0, 1], [2, 3]]
+    found = seen(monkeypatch, [*halves, *halves], 64)
+    assert found == Hardware((2, 2), 4, 1 << 30)
+    assert rank_config(found).intra_op_parallelism_threads == 2
+    assert seen(monkeypatch, [[0, 1, 2], [0, 1, 2], *halves], 64).cores_per_host == 3
+    assert seen(monkeypatch, [*halves, *halves], 3).cores_per_host == 3
+
+
+def test_cores_that_a_launcher_withholds_are_named() -> None:
+    bound = Hardware((2, 2), 2, 1 << 30)
+    line = idle_cores(bound, 16, Launch("Open MPI", 4, 2))
+    assert line.startswith("Open MPI binds the 2 ranks of a machine to 2 of its 16 cores; start")
+    assert "srun --cpus-per-task=8 " in idle_cores(bound, 16, Launch("Slurm", 4, 2))
+    assert not idle_cores(bound, 16, Launch("MPICH", 4, 2))
+    assert not idle_cores(bound, 3, Launch("Open MPI", 4, 2))  # no whole core for each
+    assert not idle_cores(bound, 16, None)

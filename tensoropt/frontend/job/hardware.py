@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 import tensorflow as tf
 
 from collectives import Group
+from collectives.limits import core_limit, memory_limit_bytes
+from collectives.transport.launch import Launch
 from tensoropt.cost.cluster import Cluster
 from tensoropt.frontend.job.gpus import gpu_memory_bytes
 
-__all__ = ["Hardware", "hardware_of", "keep_freed_memory", "rank_config"]
+__all__ = ["Hardware", "hardware_of", "idle_cores", "keep_freed_memory", "rank_config"]
 
 # Parameters of glibc's mallopt(3): environment variable, number, and value here.
 _ALLOCATOR = (
@@ -30,7 +32,7 @@ class Hardware:
 
     Attributes:
         ranks_per_host: number of ranks of each machine.
-        cores_per_host: cores of the smallest machine.
+        cores_per_host: cores that ranks may use on the machine with the fewest.
         memory_bytes_per_host: memory of the smallest machine.
         gpu_bytes: a rank's share of the memory of the smallest GPU; 0 if a rank has no GPU.
     """
@@ -67,17 +69,51 @@ class Hardware:
 
 
 def hardware_of(group: Group) -> Hardware:
-    """The machines of a group's ranks. Collective: every rank calls it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    """The machines of a group's ranks. Collective: every rank calls it.
+
+    A rank may be bound to some cores of its machine, so the cores of all its ranks count. The
+    limits of a container count in place of the machine's numbers.
+    """
+    machine = range(os.cpu_count() or 1)
+    own_cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else machine
+    limit = core_limit() or len(machine)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = min(memory, memory_limit_bytes() or memory)
     gpu = gpu_memory_bytes(group.local_rank(), group.local_size())
-    everyone: list[list[int]] = group.allgather_object([cores or 1, memory, gpu])
-    ranks_per_host = tuple(Counter(group.hosts).values())
+    everyone = group.allgather_object([sorted(own_cores), limit, memory, gpu])
+    cores: dict[str, set[int]] = {}
+    for host, (rank_cores, *_) in zip(group.hosts, everyone, strict=True):
+        cores.setdefault(host, set()).update(rank_cores)
+    least_limit = min(limit for _, limit, _, _ in everyone)
     return Hardware(
-        ranks_per_host,
-        cores_per_host=min(cores for cores, _, _ in everyone),
-        memory_bytes_per_host=min(memory for _, memory, _ in everyone),
-        gpu_bytes=min(gpu for _, _, gpu in everyone),
+        tuple(Counter(group.hosts).values()),
+        cores_per_host=min(least_limit, *map(len, cores.values())),
+        memory_bytes_per_host=min(memory for _, _, memory, _ in everyone),
+        gpu_bytes=min(gpu for _, _, _, gpu in everyone),
+    )
+
+
+def idle_cores(hardware: Hardware, available: int, launch: Launch | None) -> str:
+    """A line about cores that no rank may use because the launcher binds ranks; empty if none are.
+
+    Open MPI binds each of two ranks to one core, and Slurm each rank to one core by default,
+    however many there are. MPICH binds none.
+
+    Args:
+        hardware: the machines.
+        available: number of cores that the launcher has on this machine.
+        launch: the launcher.
+    """
+    ranks, used = max(hardware.ranks_per_host), hardware.cores_per_host
+    remedies = {
+        "Open MPI": "mpirun --bind-to none",
+        "Slurm": f"srun --cpus-per-task={available // ranks}",
+    }
+    if launch is None or launch.launcher not in remedies or available < used + ranks:
+        return ""
+    return (
+        f"{launch.launcher} binds the {ranks} rank{'s' if ranks > 1 else ''} of a machine to "
+        f"{used} of its {available} cores; start with {remedies[launch.launcher]} to use all"
     )
 
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from collectives import Group, world
 from collectives.horovod.module import horovod_module
 from collectives.transport.in_process import InProcessTransport
+from collectives.transport.launch import available_cores, detect
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.errors import OptionError, StateError
@@ -29,7 +30,12 @@ from tensoropt.execution.world.mpi_world import Transport
 from tensoropt.frontend.job import copies, failure, interruption
 from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.frontend.job.gpus import see_own_gpu
-from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_memory
+from tensoropt.frontend.job.hardware import (
+    Hardware,
+    hardware_of,
+    idle_cores,
+    keep_freed_memory,
+)
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.plan import Plan
 from tensoropt.plan.comparison import ExecutedSteps
@@ -281,7 +287,10 @@ def init(
     is_mpi = group.size > 1
     if is_mpi:
         see_own_gpu(group.local_rank())
-    _job = Job(group, is_mpi, count, hardware_of(group), named, seed, _everyone, carrier)
+    hardware = hardware_of(group)
+    if group.rank == 0 and (idle := idle_cores(hardware, available_cores(), detect())):
+        sys.stderr.write(f"tensoropt: {idle}\n")
+    _job = Job(group, is_mpi, count, hardware, named, seed, _everyone, carrier)
     _job.check_every = check_every if count > 1 else 0
     _job.check_feeds_every = check_feeds_every
     _refuse_copies(_job, allow_copies)
