@@ -23,6 +23,7 @@ __all__ = [
     "check_library",
     "check_size",
     "detect",
+    "library_settings",
     "mpi_settings",
     "refuse_single_ranks",
     "shared_memory_bytes",
@@ -111,6 +112,18 @@ def refuse_single_ranks(environment: Mapping[str, str] | None = None) -> None:
                 f"start them with mpirun -np {size}, or set {TRANSPORT_VARIABLE}=single for "
                 "processes that are jobs of their own."
             )
+
+
+def library_settings(launch: Launch, library: str) -> dict[str, str]:
+    """Environment variables that an MPI library needs under a launcher; set ones win.
+
+    Ranks exchange their addresses through the launcher. Slurm's PMI2 refuses lines of more than
+    some 1,000 bytes, and MPICH, whose addresses are longer with UCX, waits for an answer forever.
+    With libfabric they are short.
+    """
+    device = re.search(r"^MPICH Device:\s*ch4:(.*)$", library, re.MULTILINE)
+    has_both = device is not None and {"ucx", "ofi"} <= set(device[1].split())
+    return {"MPIR_CVAR_CH4_NETMOD": "ofi"} if has_both and launch.launcher == "Slurm" else {}
 
 
 def check_library(launch: Launch, library: str) -> None:

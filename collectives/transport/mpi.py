@@ -21,6 +21,7 @@ from collectives.transport.launch import (
     available_cores,
     check_library,
     check_size,
+    library_settings,
     mpi_settings,
     shared_memory_bytes,
 )
@@ -198,9 +199,7 @@ def connect(launch: Launch) -> MpiTransport:
         TransportError: if mpi4py or its MPI is missing, if mpi4py uses another MPI than the
             launcher, or if MPI's thread level is too low for TensorFlow's threads.
     """
-    settings = mpi_settings(launch, available_cores(), shared_memory_bytes())
-    for variable, value in settings.items():
-        os.environ.setdefault(variable, value)
+    _set_defaults(mpi_settings(launch, available_cores(), shared_memory_bytes()))
     dog = watchdog()
     dog.end_alone_by(_end_in_start)
     with about("the start of MPI"), dog.waiting("", ()):
@@ -214,6 +213,11 @@ def connect(launch: Launch) -> MpiTransport:
         if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             dog.connect(MpiPeers(MPI.COMM_WORLD.Dup()))
     return MpiTransport(communicator, ranks, hosts)
+
+
+def _set_defaults(settings: dict[str, str]) -> None:
+    for variable, value in settings.items():
+        os.environ.setdefault(variable, value)
 
 
 def _started(launch: Launch) -> ModuleType:
@@ -239,7 +243,9 @@ def _started(launch: Launch) -> ModuleType:
             f"{error!r}: install them, or set COLLECTIVES_TRANSPORT=single."
         ) from error
     if not MPI.Is_initialized():
-        check_library(launch, MPI.Get_library_version())
+        library = MPI.Get_library_version()
+        check_library(launch, library)
+        _set_defaults(library_settings(launch, library))
         wanted = getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}")
         given = ctypes.c_int()
         failed = ctypes.CDLL(MPI.__file__).MPI_Init_thread(None, None, wanted, ctypes.byref(given))

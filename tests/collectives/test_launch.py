@@ -12,6 +12,7 @@ from collectives.transport.launch import (
     check_library,
     check_size,
     detect,
+    library_settings,
     mpi_settings,
     refuse_single_ranks,
 )
@@ -23,7 +24,7 @@ SRUN = {
     "SLURM_STEP_TASKS_PER_NODE": "4(x2),3",
     "SLURM_NODEID": "0",
 }
-MPICH = "MPICH Version:      5.0.2\nMPICH configure: --with-device=ch4:ofi"
+MPICH = "MPICH Version:      5.0.2\nMPICH Device:     ch4:ucx ofi\nMPICH configure: --with-x"
 OPEN_MPI = "Open MPI v5.0.11, package: Open MPI user@localhost Distribution"
 
 
@@ -110,6 +111,14 @@ def test_processes_that_mpi_does_not_join_are_refused(monkeypatch: pytest.Monkey
     check_library(Launch("Slurm", 4, 2), f"{MPICH} --with-pmix")
     check_library(Launch("Open MPI", 4, 2), OPEN_MPI)
     check_size(Launch("PMIx", None, None), 4, OPEN_MPI)
+
+
+def test_mpich_of_two_networks_takes_the_one_with_short_addresses_under_slurm() -> None:
+    slurm = Launch("Slurm", 4, 2)
+    assert library_settings(slurm, MPICH) == {"MPIR_CVAR_CH4_NETMOD": "ofi"}
+    assert not library_settings(Launch("MPICH", 4, 2), MPICH)
+    assert not library_settings(slurm, MPICH.replace("ucx ofi", "ucx"))
+    assert not library_settings(slurm, OPEN_MPI)
 
 
 @pytest.mark.parametrize("variable", ["WORLD_SIZE", "HOROVOD_SIZE"])
