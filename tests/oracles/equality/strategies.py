@@ -4,7 +4,7 @@
 
 Under ``mpirun -np DEVICES`` each rank is a process, otherwise one process runs all ranks. KINDS are
 separated by commas; '' stands for all. The program prints a line of JSON for each strategy and
-type.
+type. On several machines all collectives of half of the strategies go within and across machines.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
+from tensoropt.cost.hierarchy import large_ones
 from tensoropt.errors import TensorOptError
 from tensoropt.execution.world.mpi_world import MPIWorld
+from tensoropt.execution.world.world import GoesInHierarchy
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
@@ -109,7 +111,9 @@ def main(model: str, devices: int, seed: int, kinds: tuple[str, ...], numbers: l
         prices = random_prices(number)
         train = functools.partial(train_parallel, script, mesh, drawn, prices, batched, kept=kept)
         if job.is_mpi:
-            world = MPIWorld(mesh, job.group)
+            is_divided = number % 4 >= 2
+            divided: GoesInHierarchy = (lambda *_: True) if is_divided else large_ones
+            world = MPIWorld(mesh, job.group, goes_in_hierarchy=divided)
             train = functools.partial(train, world=world, agreement=job.agreement)
         return train, sorted(found)
 
