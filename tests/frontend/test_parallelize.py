@@ -11,15 +11,18 @@ import pytest
 
 import tensoropt
 from tensoropt.errors import StateError
+from tests.proofs import proof
 
 PROGRAM = Path(__file__).parent / "steps_program.py"
 TRACES = Path(__file__).parent / "traces_program.py"
+DEVICES = pytest.mark.parametrize("devices", ["2", proof("4")])
 
 
+@DEVICES
 def test_steps_of_keras_models_equal_plain_tensorflow_under_random_strategies(
-    python: Callable[..., Any], tmp_path: Path
+    devices: str, python: Callable[..., Any], tmp_path: Path
 ) -> None:
-    finished = python(PROGRAM, "4", tmp_path)
+    finished = python(PROGRAM, devices, tmp_path)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     assert all(error < 1e-5 for error in found["errors"].values()), found["errors"]
@@ -42,10 +45,11 @@ def test_steps_of_keras_models_equal_plain_tensorflow_under_random_strategies(
         assert found["mistakes"][name].startswith(begin), found["mistakes"][name]
 
 
+@DEVICES
 def test_static_shapes_composite_tensors_and_epochs_equal_plain_tensorflow(
-    python: Callable[..., Any],
+    devices: str, python: Callable[..., Any]
 ) -> None:
-    finished = python(TRACES, "4")
+    finished = python(TRACES, devices)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     assert all(error < 1e-5 for error, _ in found["steps"].values()), found["steps"]

@@ -351,7 +351,7 @@ def undominated(points: Sequence[tuple[int, int]]) -> bool:
     [
         (4, 64, None, False, False),  # by bounds nothing is faster
         (1, 4096, 60 * 2**20, False, True),
-        (4, 4096, 14 * 2**20, False, True),
+        proof(4, 4096, 14 * 2**20, False, True),
     ],
 )
 def test_what_auto_plans(
