@@ -9,16 +9,22 @@ import pytest
 from benchmarks.search.enumerated import FAMILIES, LIMITS, problem_of, what_is_wrong
 from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import frontier_tracking
+from tests.proofs import proof
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_frontiers_are_those_of_enumeration(family: str) -> None:
-    for seed in range(3):
-        problem = problem_of(family, seed)
-        truth = brute_force(problem)
-        for limits in LIMITS.values():
-            found = frontier_tracking(problem, epsilon=0.002, limits=limits)
-            assert what_is_wrong(problem, found, truth) is None
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        *((family, 0) for family in FAMILIES),
+        *(proof(family, seed) for family in FAMILIES for seed in (1, 2)),
+    ],
+)
+def test_frontiers_are_those_of_enumeration(family: str, seed: int) -> None:
+    problem = problem_of(family, seed)
+    truth = brute_force(problem)
+    for limits in LIMITS.values():
+        found = frontier_tracking(problem, epsilon=0.002, limits=limits)
+        assert what_is_wrong(problem, found, truth) is None
 
 
 def test_what_is_wrong_is_said() -> None:

@@ -30,6 +30,7 @@ from tests.oracles.equality import (
     train_plain,
     worst_error,
 )
+from tests.proofs import proof
 
 v1 = tf.compat.v1
 train = v1.train
@@ -158,16 +159,21 @@ FLOAT32_ONLY = ("proximal descent", "proximal adagrad")  # as TensorFlow has the
 IN_FLOAT32 = ("momentum", "nesterov")
 
 
-@pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_optimizer_trains_as_on_one_device(name: str, resource: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "resource", "strategies"),
+    [
+        *((name, resource, 1) for name in OPTIMIZERS for resource in (False, True)),
+        *(proof(name, True, 2) for name in OPTIMIZERS),
+    ],
+)
+def test_an_optimizer_trains_as_on_one_device(name: str, resource: bool, strategies: int) -> None:
     def minimize(loss: tf.Tensor) -> tf.Operation:
         return OPTIMIZERS[name]().minimize(loss, train.get_or_create_global_step())
 
     dtype = tf.float32 if name in FLOAT32_ONLY else tf.float64
     # References are the older form of the same variables.
     written = script(minimize, dtype, resource, build=layer)
-    check(written, TOLERANCE[dtype], strategies=1 + resource)
+    check(written, TOLERANCE[dtype], strategies=strategies)
 
 
 @pytest.mark.parametrize("name", IN_FLOAT32)
@@ -384,9 +390,14 @@ RACING = ("averaged",)
 HABIT_CASES = [(n, r) for n in HABITS for r in (False, True) if r or n not in RACING]
 
 
-@pytest.mark.parametrize(("name", "resource"), HABIT_CASES)
-def test_a_habit_of_scripts_trains_as_on_one_device(name: str, resource: bool) -> None:
-    check(script(HABITS[name], resource=resource), TOLERANCE[tf.float64], strategies=1 + resource)
+@pytest.mark.parametrize(
+    ("name", "resource", "strategies"),
+    [*((*case, 1) for case in HABIT_CASES), *(proof(name, True, 2) for name in HABITS)],
+)
+def test_a_habit_of_scripts_trains_as_on_one_device(
+    name: str, resource: bool, strategies: int
+) -> None:
+    check(script(HABITS[name], resource=resource), TOLERANCE[tf.float64], strategies=strategies)
 
 
 @pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])

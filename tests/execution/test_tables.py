@@ -32,6 +32,7 @@ from tests.oracles.equality import (
     train_plain,
     worst_error,
 )
+from tests.proofs import proof
 
 v1 = tf.compat.v1
 MESH = Mesh.of(4)
@@ -70,8 +71,9 @@ def splits_rows(graph: Graph, name: str) -> Callable[[Strategies], bool]:
     return lambda chosen: bool(chosen[name].splits[row])
 
 
-@FORMS
-@pytest.mark.parametrize("wrong", [8, -1])
+@pytest.mark.parametrize(
+    ("resource", "wrong"), [(False, 8), (True, -1), proof(False, -1), proof(True, 8)]
+)
 def test_a_row_that_the_table_lacks_is_an_error(resource: bool, wrong: int) -> None:
     graph = tf.Graph()
     with graph.as_default(), v1.variable_scope("", use_resource=resource):

@@ -15,6 +15,7 @@ from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.pipeline.atomic import atomic_components
 from tensoropt.pipeline.batch_growth import BatchGrowth
+from tests.proofs import proof
 
 
 def tiny_bert(batch: int) -> TrainingStep:
@@ -77,7 +78,7 @@ def test_moving_averages_and_random_numbers() -> None:
         assert any(graph[update].mutates for update in state.updates)
 
 
-@pytest.mark.parametrize("examples", [1, 2, 4, 12])
+@pytest.mark.parametrize("examples", [1, proof(2), proof(4), 12])
 def test_work_at_a_number_of_examples_is_that_of_a_step_imported_with_so_many(
     examples: int,
 ) -> None:
