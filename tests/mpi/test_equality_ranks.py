@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.proofs import proof
+
 PROGRAM = Path(__file__).parent / "programs" / "equality_ranks.py"
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [proof(2), 4])
 def test_training_equals_one_device(ranks: int, mpirun: Callable[..., Any]) -> None:
     finished = mpirun(ranks, PROGRAM, "2", str(ranks))
     assert finished.returncode == 0, finished.stderr

@@ -38,6 +38,33 @@ measurer.collectives(1 << 16)
 measurer.finish()
 """
 
+PROFILED = """
+import shutil
+from sys import argv
+
+import tensoropt
+from collectives import world
+from tensoropt.cli.main import main
+
+def profile(name):
+    tensoropt.reset_default_graph()
+    script, file = f"{argv[1]}/{name}.py", f"{argv[1]}/{name}.json"
+    return main(("profile", script, "--largest", "64B", "--seconds", "1", "--output", file))
+
+tensoropt.enable_graph_mode()
+for name in ("failing", "limited", "small"):
+    if world().rank == 0:
+        print("profile of", name, flush=True)
+    assert profile(name) == 0
+if world().rank == 0:
+    shutil.copy(f"{argv[1]}/small.py", f"{argv[1]}/changed.py")
+    text = open(f"{argv[1]}/small.json").read()
+    with open(f"{argv[1]}/changed.json", "w") as file:
+        file.write(text.replace('"complete": true', '"complete": false'))
+world().barrier()
+profile("changed")
+"""
+
 Mpirun = Callable[..., Any]
 
 
@@ -73,47 +100,35 @@ def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) ->
     assert profile.in_steps().computing > 0
     assert [step.microbatches for step in profile.steps] == [1] * 6 + [4]
 
-    file.write_text(file.read_text().replace('"complete": true', '"complete": false'))
-    refused = mpirun(2, "-m", *command)
-    assert refused.returncode != 0
-    assert refused.stderr.count("changed afterwards") == 1
 
-
-def test_steps_that_cannot_be_run_are_told(mpirun: Mpirun, tmp_path: Path) -> None:
-    script, file = tmp_path / "train.py", tmp_path / "profile.json"
+def test_steps_that_are_not_measured_are_told(mpirun: Mpirun, tmp_path: Path) -> None:
+    """Steps that fail, and that fit no memory; the limit of a script is not heeded. At the end a
+    changed profile is refused."""
     failing = "tf.matmul(tf.debugging.check_numerics(tf.log(-values), 'it is'),"
-    script.write_text(SCRIPT.replace("tf.matmul(values,", failing))
-    command = ("profile", script, "--largest", "64B", "--output", file)
-    finished = mpirun(2, "-m", "tensoropt", *command)
-    assert finished.returncode == 0, finished.stderr
-    assert "steps of the script were not measured: " in finished.stdout
-    assert "it is: Tensor had NaN" in finished.stdout
-    profile = Profile.load(file)
-    assert profile.complete
-    assert profile.operators
-    assert not profile.steps
-
-
-def test_steps_do_not_heed_the_limit_of_the_script(mpirun: Mpirun, tmp_path: Path) -> None:
-    script, file = tmp_path / "train.py", tmp_path / "profile.json"
-    script.write_text(SCRIPT.replace("size=32", "size=32, memory_limit_bytes=100"))
-    command = ("profile", script, "--largest", "64B", "--seconds", "1", "--output", file)
-    finished = mpirun(2, "-m", "tensoropt", *command)
-    assert finished.returncode == 0, finished.stderr
-    assert "steps of the script were not measured" not in finished.stdout
-    assert {step.microbatches for step in Profile.load(file).steps} == {1, 4}
-
-
-def test_steps_that_fit_no_memory_are_told(mpirun: Mpirun, tmp_path: Path) -> None:
-    script, file = tmp_path / "train.py", tmp_path / "profile.json"
     small = "from tensoropt.planner.request import Request\nRequest.usable_bytes = lambda *_: 100\n"
-    script.write_text(small + SCRIPT)
-    command = ("profile", script, "--largest", "64B", "--seconds", "1", "--output", file)
-    finished = mpirun(2, "-m", "tensoropt", *command)
-    assert finished.returncode == 0, finished.stderr
-    assert "steps of the script were not measured: at least one of the" in finished.stdout
-    assert "profile with a smaller --batch-size" in finished.stdout
-    assert not Profile.load(file).steps
+    scripts = {
+        "failing": SCRIPT.replace("tf.matmul(values,", failing),
+        "limited": SCRIPT.replace("size=32", "size=32, memory_limit_bytes=100"),
+        "small": small + SCRIPT,
+    }
+    for name, script in scripts.items():
+        (tmp_path / f"{name}.py").write_text(script)
+    finished = mpirun(2, "-c", PROFILED, tmp_path)
+    _, *texts = finished.stdout.split("profile of ")
+    said = {text.partition("\n")[0]: text for text in texts}
+    profiles = {name: Profile.load(tmp_path / f"{name}.json") for name in scripts}
+    assert all(profile.complete and profile.operators for profile in profiles.values())
+    not_measured = "steps of the script were not measured: "
+    assert not_measured in said["failing"]
+    assert "it is: Tensor had NaN" in said["failing"]
+    assert not profiles["failing"].steps
+    assert not_measured not in said["limited"]
+    assert {step.microbatches for step in profiles["limited"].steps} == {1, 4}
+    assert f"{not_measured}at least one of the" in said["small"]
+    assert "profile with a smaller --batch-size" in said["small"]
+    assert not profiles["small"].steps
+    assert finished.returncode != 0
+    assert finished.stderr.count("changed afterwards") == 1
 
 
 def test_ranks_that_share_a_core_measure_fewer_sizes(mpirun: Mpirun, tmp_path: Path) -> None:
