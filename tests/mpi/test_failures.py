@@ -42,7 +42,7 @@ MISMATCHES = {
     "another_batch": [
         "in run(GradientDescent) as the first difference `feed_dict of 'features', shape [8, 4], "
         "values with checksum ",
-        "Seed what draws or shuffles it alike, and leave out no step on one rank alone.",
+        "Draw and shuffle batches with the same seed, and run the same steps on all ranks.",
     ],
     "exits": [
         "Got the end of the script on rank 2, but run(GradientDescent) on ranks 0 and 1.",

@@ -21,35 +21,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensoropt.arrays import BoolArray, Float64Array, Int64Array
+from tensoropt.arrays import BoolArray, Float64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
-from tensoropt.search.bounds.corner_gaps import Corners, by_lines, by_nodes, limits_of
+from tensoropt.search.bounds.corner_gaps import Corners, by_nodes, limits_of
 from tensoropt.search.branching.divide import Halves, at_hub, by_costs, sides
-from tensoropt.search.branching.exact_search import search_exactly
-from tensoropt.search.branching.known_points import KnownPoints, Points
-from tensoropt.search.branching.subproblem import NO_CORNERS, Hull, Subproblem
-from tensoropt.search.effort import (
-    BOUNDS_AGAIN,
-    CONFIGURATIONS_PER_WEIGHT,
-    CORNER_PRICE,
-    MIXED_EDGES,
-    WEIGHT_SWEEPS,
-)
+from tensoropt.search.branching.first_phase import FAR, FirstPhase, region_below
+from tensoropt.search.branching.known_points import Points
+from tensoropt.search.branching.subproblem import NO_CORNERS, Subproblem
+from tensoropt.search.effort import BOUNDS_AGAIN, CORNER_PRICE
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.pareto.region import SearchRegion, Weights
+from tensoropt.search.pareto.region import SearchRegion
 from tensoropt.search.tolerances import (
-    BETTER_MIXTURE,
     DIVIDED_GAP,
-    EXACT_EDGE,
-    MIXTURE_GRAIN,
-    NEAR_BOUND,
     REBUILT_PART,
     REPEATED_SEARCH,
-    SAME_SLOPE,
     STAGE_REACHED,
     STALLED_GAP,
     WIDEST_GAP,
@@ -58,10 +47,6 @@ from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["branch_and_bound"]
 
-# Slopes of a hull that are bounded at once.
-_AT_ONCE = 4
-# Factor from the mean worth of a byte to weights of least time, or least memory.
-_FAR = 1e6
 # Factor between the gaps of two stages.
 _NARROWER = 10.0
 
@@ -109,15 +94,13 @@ class _Gaps(NamedTuple):
     share: Float64Array
 
 
-class _Search:
-    """One search.
+class _Search(FirstPhase):
+    """One search: the second phase divides the subproblems that the first phase explores.
 
     Attributes:
-        known: the points known so far.
+        target: the gap to reach.
+        closes: see `branch_and_bound`.
         proven: the least gap that was proven so far.
-        spent: the additions so far.
-        epsilon: the gap of this stage.
-        closed: the widest gap of all subproblems that are not searched further.
     """
 
     def __init__(
@@ -128,19 +111,14 @@ class _Search:
         incumbent: Frontier | None,
         closes: bool,
     ) -> None:
-        self.problem, self.target, self.closes = problem, epsilon, closes
-        self.limits = limits.leaf
-        self.known = KnownPoints(problem)
-        self.proven = np.inf  # the least gap that was proven so far
+        super().__init__(problem, epsilon, limits.leaf)
+        self.target, self.closes = epsilon, closes
+        self.proven = np.inf
         if incumbent is not None:
             self.known.add(Points(incumbent.memory, incumbent.time, incumbent.strategies))
             self.proven = np.inf if incumbent.within is None else incumbent.within
-        self.spent = 0.0
-        self.epsilon = epsilon  # of this stage
-        self.closed = 0.0  # the widest gap of all parts that are not searched further
         self._heap: list[tuple[float, int, Subproblem, _Gaps]] = []
         self._pushed = 0
-        self._mixed: set[bytes] = set()
 
     def run(self, whole: Subproblem) -> Frontier:
         """Search until gaps are narrow enough or the additions are spent.
@@ -148,9 +126,9 @@ class _Search:
         Each stage begins with the whole problem again, and with the points known by then.
         """
         worth = self.problem.byte_worth
-        ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
+        ends = [(1.0, 0.0), (1.0, worth / FAR), (1.0, worth), (1.0, worth * FAR), (0.0, 1.0)]
         if not whole.bounds:
-            self._bound(whole, ends)
+            self.bound(whole, ends)
         keep(partial(self._frontier, self.proven), gap=self.proven)
         limits = self.limits
         most = limits.next_stage_share * limits.branching_additions  # before a narrower stage
@@ -175,9 +153,9 @@ class _Search:
         """
         begun = self.spent
         self.epsilon, self.closed = epsilon, 0.0
-        self._mixed.clear()
+        self.forget_mixtures()
         whole.closed, whole.failed = NO_CORNERS, np.inf
-        self._look_at(whole)
+        self._explore(whole)
         enough, wide = divided
         if not enough < self.within <= wide:
             self.closed = self.within
@@ -193,7 +171,7 @@ class _Search:
             tell(f"gap {self.proven:.2%}", int(self.spent), int(self.limits.branching_additions))
             keep(partial(self._frontier, self.proven), gap=self.proven)
             _, _, part, gaps = heapq.heappop(self._heap)
-            self._go_on(part, gaps)
+            self._narrow(part, gaps)
         self.proven = self.within
         self._heap.clear()
 
@@ -205,21 +183,12 @@ class _Search:
         """The proven gap: the widest of all subproblems, or a narrower one proven before."""
         return min(self.proven, max([self.closed, *(-negative for negative, *_ in self._heap)]))
 
-    def _bound(self, part: Subproblem, weights: Sequence[Weights]) -> None:
-        points, additions, swept = part.bound(
-            weights, WEIGHT_SWEEPS, NEAR_BOUND * self.epsilon, self.epsilon
-        )
-        each = self.limits.line_additions * (1 + part.configurations / CONFIGURATIONS_PER_WEIGHT)
-        self.spent += additions + swept * each
-        self.known.add(points)
+    def _explore(self, part: Subproblem) -> None:
+        """Explore a subproblem, and queue it unless its gap is narrow."""
+        self.explore(part)
+        self._queue(part)
 
-    def _look_at(self, part: Subproblem) -> None:
-        """Find a subproblem's supported points near open corners, mixtures of them, and its gap."""
-        self._mix(part, self._supported(part, EXACT_EDGE * self.epsilon))
-        self._supported(part, 0.0)
-        self._wait(part)
-
-    def _wait(self, part: Subproblem) -> None:
+    def _queue(self, part: Subproblem) -> None:
         """Queue a subproblem, unless its gap is narrow."""
         gaps = self._gaps(part)
         if gaps is None:
@@ -232,7 +201,7 @@ class _Search:
 
     def _gaps(self, part: Subproblem) -> _Gaps | None:
         """Return a subproblem's open corners and their gaps, if it has any."""
-        corners, share = self._open_corners(part)
+        corners, share = self.open_corners(part)
         if share.size == 0:
             return None
         limits = self._limits(part, corners)
@@ -240,7 +209,7 @@ class _Search:
         self.spent += share.size * CORNER_PRICE * part.configurations
         return _Gaps(self.known.count, corners, share)
 
-    def _go_on(self, part: Subproblem, earlier: _Gaps) -> None:
+    def _narrow(self, part: Subproblem, earlier: _Gaps) -> None:
         """Reduce the gap of a subproblem at its widest edge of the hull.
 
         It is searched exactly if few configurations are left. Else configurations that are not
@@ -264,7 +233,7 @@ class _Search:
         here = wide & (edges == edges[worst])
         window = corners[0][here], corners[1][here]
         self.closed = max(self.closed, self.epsilon)  # what is left out may be better by so much
-        region = _region(window, self.epsilon)
+        region = region_below(window, self.epsilon)
         lines = BoundSet([each.weights for each in part.bounds], region)
         alive = lines.possible(part.min_marginals())
         worth = hull.slope(int(edges[worst])) if hull.memory.size > 1 else self.problem.byte_worth
@@ -272,16 +241,16 @@ class _Search:
         near = self._near_corners(part, limits[here])
         if self._searched(part, alive, region, worth):
             part.close(window)
-            self._wait(part)
+            self._queue(part)
         elif (wide & ~here).any() or alive.sum() < REBUILT_PART * part.configurations:
-            self._look_at_some(part, alive, near, window)
+            self._explore_some(part, alive, near, window)
             part.close(window)
-            self._wait(part)
+            self._queue(part)
         elif part.configurations == part.nodes:
             self.closed = max(self.closed, gap)
         else:
             for half in at_hub(part) or self._halves(part, worth):
-                self._look_at_some(part, half, near, part.window)
+                self._explore_some(part, half, near, part.window)
 
     def _halves(self, part: Subproblem, slope: float) -> Halves:
         """Return halves of a subproblem by costs on both sides of an edge of its hull, see
@@ -289,13 +258,13 @@ class _Search:
         weights, own = sides(part, slope), {each.weights for each in part.own}
         wanted = [pair for pair in weights if pair not in own]
         if wanted:
-            self._bound(part, wanted)
+            self.bound(part, wanted)
         return by_costs(part, weights)
 
-    def _look_at_some(
+    def _explore_some(
         self, part: Subproblem, alive: BoolArray, near: Sequence[int], window: Corners | None
     ) -> None:
-        """Look at some of a subproblem's configurations, below the corners of a window.
+        """Explore some of a subproblem's configurations, below the corners of a window.
 
         The bounds near these corners are inherited.
         """
@@ -304,8 +273,8 @@ class _Search:
         if not some.is_simple and some.cells <= self.limits.exact_cells:
             some = some.simplified(self.limits)
         again = [part.bounds[line].weights for line in near[:BOUNDS_AGAIN]]
-        self._bound(some, again)
-        self._look_at(some)
+        self.bound(some, again)
+        self._explore(some)
 
     def _searched(
         self, part: Subproblem, alive: BoolArray, region: SearchRegion, worth: float
@@ -319,7 +288,7 @@ class _Search:
         if left > min(most, REPEATED_SEARCH * part.failed):
             return False
         smaller = part.only(alive)
-        if smaller.cells <= self.limits.exact_cells and self._solved(
+        if smaller.cells <= self.limits.exact_cells and self.solved(
             smaller, region, self.epsilon, worth
         ):
             return True
@@ -330,107 +299,8 @@ class _Search:
         self._pushed += 1
         heapq.heappush(self._heap, (-gap, self._pushed, part, gaps))
 
-    def _open_corners(self, part: Subproblem) -> tuple[Corners, Float64Array]:
-        """Return the corners at which lines leave a gap of more than epsilon, and their gaps.
-
-        Narrower gaps count as closed.
-        """
-        corners = self.known.corners()
-        lines = part.lines()
-        limits = limits_of(corners, [weights for weights, _ in lines])
-        share = by_lines(limits, np.array([least for _, least in lines]))
-        wide = share > self.epsilon
-        self.closed = max(self.closed, float(share.max(initial=0.0, where=~wide)))
-        wide[wide] = part.is_open((corners[0][wide], corners[1][wide]))
-        return (corners[0][wide], corners[1][wide]), share[wide]
-
     def _limits(self, part: Subproblem, corners: Corners) -> Float64Array:
         return limits_of(corners, [each.weights for each in part.bounds])
-
-    def _supported(self, part: Subproblem, nearly: float) -> Hull:
-        """Find a subproblem's supported points and return their hull (dichotomy: Aneja and Nair,
-        1979).
-
-        Each edge of the hull below an open corner becomes one of the hull of all strategies, as far
-        as bounds prove it; edges within a share ``nearly`` of that, as bounds for other slopes say,
-        are skipped.
-        """
-        while True:
-            hull = part.hull()
-            corners, share = self._open_corners(part)
-            if share.size == 0 or self.spent > self.limits.branching_additions:
-                return hull
-            beyond = self._ends(part, hull, corners)
-            if beyond:
-                self._bound(part, beyond)
-                continue
-            if hull.memory.size < 2:
-                return hull
-            gaps: dict[int, float] = {}
-            for edge, gap in zip(hull.edges_below(corners[0]).tolist(), share, strict=True):
-                gaps[edge] = max(gaps.get(edge, 0.0), float(gap))
-            known = np.array([each.weights[1] for each in part.bounds if each.weights[0] == 1])
-            wanted = [
-                (gap, slope)
-                for edge, gap in gaps.items()
-                if not (np.abs(known - (slope := hull.slope(edge))) <= SAME_SLOPE * slope).any()
-                and (nearly == 0 or part.is_loose(hull, edge, nearly))
-            ]
-            if not wanted:
-                return hull
-            best = sorted(wanted, reverse=True)[:_AT_ONCE]
-            self._bound(part, sorted((1.0, slope) for _, slope in best))
-
-    def _ends(self, part: Subproblem, hull: Hull, corners: Corners) -> list[Weights]:
-        """Return weights for the ends of a hull that does not reach to an open corner."""
-        worth = self.problem.byte_worth
-        ends = []
-        if corners[0].min() <= hull.memory[0]:
-            ends.append((1.0, worth * _FAR))
-        if corners[1].min() <= hull.time[-1]:
-            ends.append((1.0, worth / _FAR))
-        known = {each.weights for each in part.own}
-        return [pair for pair in ends if pair not in known]
-
-    def _mix(self, part: Subproblem, hull: Hull) -> None:
-        """Find mixtures of neighbours on a subproblem's hull, below open corners."""
-        corners, _ = self._open_corners(part)
-        if hull.memory.size > 1 and corners[0].size:
-            edges = np.unique(hull.edges_below(corners[0]))
-            for some in np.array_split(edges, -(-edges.size // MIXED_EDGES)):
-                self._mix_edges(part, hull, some)
-
-    def _mix_edges(self, part: Subproblem, hull: Hull, edges: Int64Array) -> None:
-        """Find mixtures of the ends of some of a hull's edges.
-
-        If that takes too much, the edges are halved.
-        """
-        ends = np.unique([edges, edges + 1])
-        key = hull.strategies[ends].tobytes()
-        if key in self._mixed:
-            return
-        self._mixed.add(key)
-        better = BETTER_MIXTURE * self.epsilon
-        region = _region(self.known.corners(), better)
-        grain = int(MIXTURE_GRAIN * better * hull.time[ends[-1]])
-        worth = hull.slope(int(edges[edges.size // 2]))
-        if not self._solved(part.mixtures(hull, ends), region, better, worth, grain):
-            for half in np.array_split(edges, 2) if edges.size > 1 else ():
-                self._mix_edges(part, hull, half)
-
-    def _solved(
-        self, part: Subproblem, region: SearchRegion, epsilon: float, worth: float, grain: int = 0
-    ) -> bool:
-        """Whether a subproblem could be searched exactly, for strategies better by more than
-        epsilon.
-
-        The strategies found are known afterwards. See `search_exactly`.
-        """
-        result = search_exactly(part, region, epsilon / 2, worth, self.limits, grain)
-        self.spent += result.additions
-        if result.points is not None:
-            self.known.add(result.points)
-        return result.is_whole
 
     def _near_corners(self, part: Subproblem, limits: Float64Array) -> list[int]:
         """Return the bounds that rule out most at open corners, those that do so most often
@@ -442,11 +312,6 @@ class _Search:
         _, first = np.unique(order.T, return_index=True)
         lines: list[int] = order.T.ravel()[np.sort(first)][: 4 * BOUNDS_AGAIN].tolist()
         return lines
-
-
-def _region(corners: Corners, epsilon: float) -> SearchRegion:
-    """The region of strategies better than a corner by more than a factor of 1 + epsilon."""
-    return SearchRegion.at(corners[0] / (1 + epsilon), corners[1] / (1 + epsilon))
 
 
 def _stages(epsilon: float, proven: float, first: float) -> list[float]:

@@ -1,0 +1,182 @@
+"""The first phase: supported points of subproblems, and mixtures of neighbours among them.
+
+The supported points of a subproblem are found by a dichotomy (Aneja and Nair 1979): each edge of
+the hull below an open corner gives the weights of the next bounds. Between the ends of an edge,
+strategies that mix both are searched exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tensoropt.arrays import Float64Array, Int64Array
+from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.corner_gaps import Corners, by_lines, limits_of
+from tensoropt.search.branching.exact_search import search_exactly
+from tensoropt.search.branching.known_points import KnownPoints
+from tensoropt.search.branching.subproblem import Hull, Subproblem
+from tensoropt.search.effort import CONFIGURATIONS_PER_WEIGHT, MIXED_EDGES, WEIGHT_SWEEPS
+from tensoropt.search.limits import SearchLimits
+from tensoropt.search.pareto.region import SearchRegion, Weights
+from tensoropt.search.tolerances import (
+    BETTER_MIXTURE,
+    EXACT_EDGE,
+    MIXTURE_GRAIN,
+    NEAR_BOUND,
+    SAME_SLOPE,
+)
+
+__all__ = ["FAR", "FirstPhase", "region_below"]
+
+FAR = 1e6
+"""Factor from the mean worth of a byte to weights of least time, or least memory."""
+
+# Slopes of a hull that are bounded at once.
+_AT_ONCE = 4
+
+
+class FirstPhase:
+    """Finds supported points of subproblems, and mixtures of neighbours among them.
+
+    Args:
+        problem: the problem.
+        epsilon: the gap that the search is to reach.
+        limits: of additions and of exact searches.
+
+    Attributes:
+        problem, limits: see above.
+        known: the points known so far.
+        spent: the additions so far.
+        epsilon: the gap of this stage.
+        closed: the widest gap of all subproblems that are not searched further.
+    """
+
+    def __init__(self, problem: Problem, epsilon: float, limits: SearchLimits) -> None:
+        self.problem, self.epsilon, self.limits = problem, epsilon, limits
+        self.known = KnownPoints(problem)
+        self.spent = 0.0
+        self.closed = 0.0
+        self._mixed: set[bytes] = set()
+
+    def forget_mixtures(self) -> None:
+        """Let mixtures that were searched in an earlier stage be searched again."""
+        self._mixed.clear()
+
+    def explore(self, part: Subproblem) -> None:
+        """Find a subproblem's supported points near open corners, and mixtures of them."""
+        self._mix(part, self._supported(part, EXACT_EDGE * self.epsilon))
+        self._supported(part, 0.0)
+
+    def _mix(self, part: Subproblem, hull: Hull) -> None:
+        """Find mixtures of neighbours on a subproblem's hull, below open corners."""
+        corners, _ = self.open_corners(part)
+        if hull.memory.size > 1 and corners[0].size:
+            edges = np.unique(hull.edges_below(corners[0]))
+            for some in np.array_split(edges, -(-edges.size // MIXED_EDGES)):
+                self._mix_edges(part, hull, some)
+
+    def _mix_edges(self, part: Subproblem, hull: Hull, edges: Int64Array) -> None:
+        """Find mixtures of the ends of some of a hull's edges.
+
+        If that takes too much, the edges are halved.
+        """
+        ends = np.unique([edges, edges + 1])
+        key = hull.strategies[ends].tobytes()
+        if key in self._mixed:
+            return
+        self._mixed.add(key)
+        better = BETTER_MIXTURE * self.epsilon
+        region = region_below(self.known.corners(), better)
+        grain = int(MIXTURE_GRAIN * better * hull.time[ends[-1]])
+        worth = hull.slope(int(edges[edges.size // 2]))
+        if not self.solved(part.mixtures(hull, ends), region, better, worth, grain):
+            for half in np.array_split(edges, 2) if edges.size > 1 else ():
+                self._mix_edges(part, hull, half)
+
+    def _supported(self, part: Subproblem, nearly: float) -> Hull:
+        """Find a subproblem's supported points and return their hull (dichotomy: Aneja and Nair,
+        1979).
+
+        Each edge of the hull below an open corner becomes one of the hull of all strategies, as far
+        as bounds prove it; edges within a share ``nearly`` of that, as bounds for other slopes say,
+        are skipped.
+        """
+        while True:
+            hull = part.hull()
+            corners, share = self.open_corners(part)
+            if share.size == 0 or self.spent > self.limits.branching_additions:
+                return hull
+            beyond = self._ends(part, hull, corners)
+            if beyond:
+                self.bound(part, beyond)
+                continue
+            if hull.memory.size < 2:
+                return hull
+            gaps: dict[int, float] = {}
+            for edge, gap in zip(hull.edges_below(corners[0]).tolist(), share, strict=True):
+                gaps[edge] = max(gaps.get(edge, 0.0), float(gap))
+            known = np.array([each.weights[1] for each in part.bounds if each.weights[0] == 1])
+            wanted = [
+                (gap, slope)
+                for edge, gap in gaps.items()
+                if not (np.abs(known - (slope := hull.slope(edge))) <= SAME_SLOPE * slope).any()
+                and (nearly == 0 or part.is_loose(hull, edge, nearly))
+            ]
+            if not wanted:
+                return hull
+            best = sorted(wanted, reverse=True)[:_AT_ONCE]
+            self.bound(part, sorted((1.0, slope) for _, slope in best))
+
+    def _ends(self, part: Subproblem, hull: Hull, corners: Corners) -> list[Weights]:
+        """Return weights for the ends of a hull that does not reach to an open corner."""
+        worth = self.problem.byte_worth
+        ends = []
+        if corners[0].min() <= hull.memory[0]:
+            ends.append((1.0, worth * FAR))
+        if corners[1].min() <= hull.time[-1]:
+            ends.append((1.0, worth / FAR))
+        known = {each.weights for each in part.own}
+        return [pair for pair in ends if pair not in known]
+
+    def open_corners(self, part: Subproblem) -> tuple[Corners, Float64Array]:
+        """Return the corners at which lines leave a gap of more than epsilon, and their gaps.
+
+        Narrower gaps count as closed.
+        """
+        corners = self.known.corners()
+        lines = part.lines()
+        limits = limits_of(corners, [weights for weights, _ in lines])
+        share = by_lines(limits, np.array([least for _, least in lines]))
+        wide = share > self.epsilon
+        self.closed = max(self.closed, float(share.max(initial=0.0, where=~wide)))
+        wide[wide] = part.is_open((corners[0][wide], corners[1][wide]))
+        return (corners[0][wide], corners[1][wide]), share[wide]
+
+    def bound(self, part: Subproblem, weights: Sequence[Weights]) -> None:
+        points, additions, swept = part.bound(
+            weights, WEIGHT_SWEEPS, NEAR_BOUND * self.epsilon, self.epsilon
+        )
+        each = self.limits.line_additions * (1 + part.configurations / CONFIGURATIONS_PER_WEIGHT)
+        self.spent += additions + swept * each
+        self.known.add(points)
+
+    def solved(
+        self, part: Subproblem, region: SearchRegion, epsilon: float, worth: float, grain: int = 0
+    ) -> bool:
+        """Whether a subproblem could be searched exactly, for strategies better by more than
+        epsilon.
+
+        The strategies found are known afterwards. See `search_exactly`.
+        """
+        result = search_exactly(part, region, epsilon / 2, worth, self.limits, grain)
+        self.spent += result.additions
+        if result.points is not None:
+            self.known.add(result.points)
+        return result.is_whole
+
+
+def region_below(corners: Corners, epsilon: float) -> SearchRegion:
+    """The region of strategies better than a corner by more than a factor of 1 + epsilon."""
+    return SearchRegion.at(corners[0] / (1 + epsilon), corners[1] / (1 + epsilon))
