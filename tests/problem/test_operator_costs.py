@@ -15,7 +15,7 @@ from tensoropt.parallel.assignments import assignments, configuration_of
 from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
-from tensoropt.problem.operators.inner_collectives import inner_collectives
+from tensoropt.problem.operators.inner_steps import inner_steps
 from tensoropt.problem.operators.local_work import has_known_shape, operator_work
 from tensoropt.problem.operators.memory import among_kept, memory_amounts
 from tensoropt.problem.operators.operator_costs import OperatorCosts
@@ -43,7 +43,7 @@ def operator_nanoseconds(
     if work is None:
         return 0
     time = cost.operator_nanoseconds(work)
-    inner = inner_collectives(operator, derivation, configuration, mesh, differentiated)
+    inner = inner_steps(operator, derivation, configuration, mesh, differentiated)
     return (time.forward if recomputed else time.total) + sum(
         (each.forward if recomputed else each.times)
         * cost.collective_nanoseconds(each.kind, each.axes, each.bytes)

@@ -30,7 +30,7 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
-from tensoropt.problem.operators.inner_collectives import InnerCollective, inner_collectives
+from tensoropt.problem.operators.inner_steps import InnerStep, inner_steps
 from tensoropt.problem.operators.joined_products import MATRIX, joined_product, sharing_products
 from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.tensor_spec import TensorSpec
@@ -170,9 +170,8 @@ class _Step:
             return
         runs = self._runs(operator.name)
         self.time.operators += runs * self._cost.operator_nanoseconds(work).total
-        inner = inner_collectives(operator, derivation, configuration, strategy.mesh, backward)
-        for collective in inner:
-            self._move_inside(collective, runs * collective.times)
+        for step in inner_steps(operator, derivation, configuration, strategy.mesh, backward):
+            self._move_inside(step, runs * step.times)
 
     def _join_products(self) -> None:
         """Add the joined gradients of matrices that several products share.
@@ -216,9 +215,8 @@ class _Step:
                 continue
             runs = self._runs(name)
             self.time.operators += runs * self._cost.operator_nanoseconds(work).forward
-            inner = inner_collectives(operator, derivation, configuration, strategy.mesh, 0)
-            for collective in inner:
-                self._move_inside(collective, runs * collective.forward)
+            for step in inner_steps(operator, derivation, configuration, strategy.mesh, 0):
+                self._move_inside(step, runs * step.forward)
         for tensor, source, target in again.moved:
             spec = self._graph[tensor.operator].value_spec(tensor.index)
             shape, runs = known_shape(spec.shape), self._runs(tensor.operator)
@@ -374,9 +372,9 @@ class _Step:
         self.time.network += times * network
         self.time.calls += times * (network > 0)
 
-    def _move_inside(self, collective: InnerCollective, times: int) -> None:
-        """Add a collective inside an operator, which is called ``times`` times."""
-        traffic = StepTraffic(collective.kind, collective.axes, collective.bytes, "")
+    def _move_inside(self, step: InnerStep, times: int) -> None:
+        """Add a step inside an operator, which is made ``times`` times."""
+        traffic = StepTraffic(step.kind, step.axes, step.bytes, "")
         self._move([traffic], times)
 
     def _moved(

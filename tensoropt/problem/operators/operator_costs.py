@@ -19,9 +19,9 @@ from tensoropt.errors import LayoutError
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.assignments import NO_INDEX, index_pieces, splits_of, unlike_rows
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.problem.operators.inner_collectives import (
-    InnerCollective,
-    local_collectives,
+from tensoropt.problem.operators.inner_steps import (
+    InnerStep,
+    local_inner_steps,
     only_halos,
 )
 from tensoropt.problem.operators.local_work import (
@@ -195,7 +195,7 @@ class OperatorCosts:
             inside = [
                 sum(
                     (each.forward if recomputing else each.times) * self._price(each)
-                    for each in local_collectives(operator, derivation, local, differentiated)
+                    for each in local_inner_steps(operator, derivation, local, differentiated)
                 )
                 for local in shapes.local(rows[distinct])
             ]
@@ -215,7 +215,7 @@ class OperatorCosts:
             columns += [kinds.assigned[rows] == halo.index, kinds.pieces[rows][:, dims]]
         return unlike_rows(np.concatenate(columns, axis=1).astype(np.int64))
 
-    def _price(self, inner: InnerCollective) -> int:
+    def _price(self, inner: InnerStep) -> int:
         key = inner.kind, inner.axes, inner.bytes
         price = self._prices.get(key)
         if price is None:

@@ -1,4 +1,4 @@
-"""Collectives inside an operator: those of its lowering rule, and exchanges of halos."""
+"""Collectives and copies inside an operator: those of its lowering rule, and exchanges of halos."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tensoropt.tdl.derivation import Halo
 from tensoropt.tdl.registry import find
 
 __all__ = [
-    "InnerCollective",
-    "inner_collectives",
-    "local_collectives",
+    "InnerStep",
+    "inner_steps",
+    "local_inner_steps",
     "only_halos",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class InnerCollective:
+class InnerStep:
     """A collective or a local copy inside an operator.
 
     Attributes:
@@ -46,25 +46,25 @@ class InnerCollective:
         return self.times - self.backward
 
 
-def inner_collectives(
+def inner_steps(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
     mesh: Mesh,
     differentiated_inputs: int,
-) -> list[InnerCollective]:
-    """Return the collectives inside an operator; none unless a split index has a lowering rule."""
+) -> list[InnerStep]:
+    """Return the steps inside an operator; none unless a split index has a lowering rule."""
     split = zip(derivation.indices, configuration.splits, strict=True)
     if not any(axes and index.spelled_out for index, axes in split):
         return []
     local = LocalShapes.of(derivation, configuration, mesh)
-    return local_collectives(operator, derivation, local, differentiated_inputs)
+    return local_inner_steps(operator, derivation, local, differentiated_inputs)
 
 
-def local_collectives(
+def local_inner_steps(
     operator: Operator, derivation: Derivation, local: LocalShapes, differentiated_inputs: int
-) -> list[InnerCollective]:
-    """Return the collectives inside an operator, from the local shapes of its tensors."""
+) -> list[InnerStep]:
+    """Return the steps inside an operator, from the local shapes of its tensors."""
     return [
         *_collectives_of_rule(operator, derivation, local),
         *_halos(operator, derivation, local, differentiated_inputs),
@@ -72,7 +72,7 @@ def local_collectives(
 
 
 def only_halos(operator: Operator, derivation: Derivation) -> tuple[Halo, ...]:
-    """Return the halos of an operator if exchanging them is all that `local_collectives` has."""
+    """Return the halos of an operator if exchanging them is all that `local_inner_steps` has."""
     description = find(operator.type)
     has_rule = description is not None and description.inner_collectives is not None
     return () if has_rule else derivation.halos
@@ -80,7 +80,7 @@ def only_halos(operator: Operator, derivation: Derivation) -> tuple[Halo, ...]:
 
 def _collectives_of_rule(
     operator: Operator, derivation: Derivation, local: LocalShapes
-) -> Iterator[InnerCollective]:
+) -> Iterator[InnerStep]:
     split = {
         index.name: axes
         for index, axes in zip(derivation.indices, local.splits, strict=True)
@@ -93,12 +93,12 @@ def _collectives_of_rule(
     itemsize = operator.outputs[0].itemsize
     for each in rule_collectives(frozenset(split), local.inputs, local.outputs):
         size = each.elements * itemsize
-        yield InnerCollective(each.kind, axes, size, each.times, each.backward)
+        yield InnerStep(each.kind, axes, size, each.times, each.backward)
 
 
 def _halos(
     operator: Operator, derivation: Derivation, local: LocalShapes, differentiated_inputs: int
-) -> Iterator[InnerCollective]:
+) -> Iterator[InnerStep]:
     """Yield the exchange of each halo and the copy of its window, forward and backward.
 
     The backward exchange counts if all inputs with floating-point elements have a gradient.
@@ -119,6 +119,6 @@ def _halos(
         )
         width = halo.before + halo.after
         times = 2 if differentiated_inputs > other_gradients else 1
-        yield InnerCollective("exchange", axes, row_bytes * width, times, times - 1)
+        yield InnerStep("exchange", axes, row_bytes * width, times, times - 1)
         window_bytes = row_bytes * (shape[halo.dim] + width)
-        yield InnerCollective("slice", axes, window_bytes, times, times - 1)
+        yield InnerStep("slice", axes, window_bytes, times, times - 1)
