@@ -77,7 +77,8 @@ class Watch:
         self.interrupted = self.timed_out = self.was_not_worth = False
         self.progress = progress
         self.known: list[_Kept | None] = []
-        self._seconds, self._given_clock = inf if seconds is None else seconds, clock
+        self._seconds = inf if seconds is None else seconds
+        self._given_clock, self._clock = clock, clock or search_clock
         self._worth = worth
         self._outer: Watch | None = None
 
@@ -86,8 +87,8 @@ class Watch:
         if self.progress is None and self._outer is not None:
             self.progress = self._outer.progress
         self._token = _current.set(self)
-        inherited = search_clock if self._outer is None else self._outer._clock
-        self._clock = self._given_clock or inherited
+        if self._given_clock is None and self._outer is not None:
+            self._clock = self._outer._clock
         self._begun = self._clock()
         self._end = self._begun + self._seconds
         if self._outer is not None:
