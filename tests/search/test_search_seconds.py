@@ -200,10 +200,10 @@ def test_a_search_of_several_ends_when_the_time_of_all_is_over(positive_problem:
     clock = second_by_second()
     with Watch(seconds=7, clock=clock) as all_:
         assert seconds_left() == 6
-        with Watch(seconds=100, clock=clock) as first:
+        with Watch(seconds=100) as first:  # by the same clock
             assert search().frontier is None
         assert (first.ended_by, seconds_left()) == ("", 3)
-        with Watch(seconds=100, clock=clock) as second:
+        with Watch(seconds=100) as second:
             assert search().frontier is None
             assert search().found is truth
         assert (second.ended_by, all_.ended_by) == ("time", "time")

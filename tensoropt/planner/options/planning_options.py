@@ -133,7 +133,8 @@ class PlanningOptions:
             the computation of costs counts only on many devices. "mini_parallelism", "mini_cost"
             and "profiling" may search this long for each number of devices. The search of
             microbatches, stages, rewritten graphs and strategies that keep less may take this long
-            once more, in all. A search that ends by itself finds the same frontier on every
+            once more, in all; planning with its dry runs ends after one and a half times this
+            long. A search that ends by itself finds the same frontier on every
             machine; a note of the plan says if the limit ended it.
             "auto" is 30 seconds, or less: a search also ends when it has taken longer than the rest
             of it can save. The most it can save is the proven gap in each of the job's ``steps``.
