@@ -44,8 +44,9 @@ class Clock:
 
 
 @pytest.fixture
-def request_() -> Request:
+def request_() -> Iterator[Request]:
     """Two towers of three layers, whose activations are larger than their weights, on 4 devices."""
+    tf.shutdown()
     tf.reset_default_graph()
     tf.init(devices=4, cluster="2x8-v100")
     values = tf.placeholder(tf.float32, [None, 64])
@@ -55,12 +56,13 @@ def request_() -> Request:
         towers[layer % 2] = tf.tanh(tf.matmul(towers[layer % 2], weights))
     loss = tf.reduce_mean(tf.square(towers[0] * towers[1]))
     tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
-    return replace(
+    yield replace(
         step_request(current(), PlanningOptions(batch_size=4096, pipeline=False)),
         dry_run_peak=None,
         stage_peak=None,
         pipeline=PipelineNumbers(None),
     )
+    tf.shutdown()
 
 
 @pytest.fixture
