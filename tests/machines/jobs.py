@@ -43,7 +43,7 @@ class Job:
     """A running job.
 
     Args:
-        command: the command that starts ``mpirun`` on the head.
+        command: the command that starts ``mpirun``.
         env: its environment.
         outputs: files for standard output and standard error; None to print them.
     """

@@ -1,9 +1,10 @@
 """Simulated machines: network, host name, ``/dev/shm``, IPC and process numbers of their own.
 
-A *head* is made first. It has such namespaces, too, and the bridge between the machines, and is
-where ``mpirun`` runs. The machines are made inside it. All of them share the file system.
+A *switch* is made first. It has such namespaces, too, and the bridge between the machines, which
+are made inside it. ``mpirun`` runs on the first machine. This one has the switch's process numbers,
+so that it can reach the other ones as if by ssh. All of them share the file system.
 
-The first process of the head and of each machine reads a pipe that only this process writes. So it
+The first process of the switch and of each machine reads a pipe that only this process writes. It
 ends when this process ends, in whatever way, and the system then kills all processes under it.
 """
 
@@ -27,14 +28,15 @@ from tests.machines.processes import Process, below, enter, processes_of
 
 __all__ = ["Machine", "Machines", "MachinesError", "machines"]
 
-_NAMESPACES = ("--net", "--uts", "--mount", "--ipc", "--pid", "--fork", "--mount-proc")
+_NAMESPACES = ("--net", "--uts", "--mount", "--ipc")
+_PROCESSES = ("--pid", "--fork", "--mount-proc")
 _NETWORK = "10.77.0"
-_HEAD = f"{_NETWORK}.254"
+_SWITCH = f"{_NETWORK}.254"
 _BRIDGE, _DEVICE = "bridge", "eth0"
 _MAKE_BRIDGE = f"""
 ip link set lo up
 ip link add {_BRIDGE} type bridge
-ip addr add {_HEAD}/24 dev {_BRIDGE}
+ip addr add {_SWITCH}/24 dev {_BRIDGE}
 ip link set {_BRIDGE} up
 """
 _SHARED_MEMORY_BYTES = 2 << 30
@@ -48,7 +50,7 @@ class MachinesError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A simulated machine, or the head.
+    """A simulated machine, or the switch.
 
     Attributes:
         name: its host name.
@@ -70,16 +72,18 @@ class Machines:
     Attributes:
         folder: a folder of this instance, which is removed at the end.
         has_users: whether the machines have a namespace of users.
-        head: the machine on which ``mpirun`` runs.
-        nodes: the machines, m1, m2, ...
+        switch: where the machines' cables end.
+        nodes: the machines, m1, m2, ...; ``mpirun`` runs on m1.
         relays: for each machine the process that delays and loses its packets, if there is one.
+        own: numbers of the processes that make up the machines.
     """
 
     folder: Path
     has_users: bool
-    head: Machine
+    switch: Machine
     nodes: list[Machine] = field(default_factory=list)
     relays: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    own: frozenset[int] = frozenset()
 
     def run(self, machine: Machine, command: Sequence[str]) -> str:
         """Run a command on a machine's cores; return what it printed.
@@ -116,24 +120,31 @@ class Machines:
     def off(self, machine: Machine) -> None:
         """Unplug a machine from the bridge: packets to and from it are lost, and nobody is told, as
         if the machine were switched off."""
-        self.run(self.head, ["ip", "link", "set", _end(machine.name), "nomaster"])
+        self.run(self.switch, ["ip", "link", "set", _end(machine.name), "nomaster"])
 
     def on(self, machine: Machine) -> None:
         """Plug in a machine that was off."""
-        self.run(self.head, ["ip", "link", "set", _end(machine.name), "master", _BRIDGE])
+        self.run(self.switch, ["ip", "link", "set", _end(machine.name), "master", _BRIDGE])
 
     def stop(self, machine: Machine) -> None:
-        """Stop all processes of a machine."""
+        """Stop all processes of a machine, but not of the first one."""
+        assert machine != self.nodes[0], "mpirun runs there"
         for process in self.processes(machine):
             _signal(process.pid, signal.SIGSTOP)
 
+    def go_on(self, machine: Machine) -> None:
+        """Let the processes of a stopped machine go on."""
+        for process in self.processes(machine):
+            _signal(process.pid, signal.SIGCONT)
+
     def end(self, machine: Machine) -> None:
-        """Kill all processes of a machine, which then is no more."""
+        """Kill all processes of a machine, which then is no more; but not of the first one."""
+        assert machine != self.nodes[0], "mpirun runs there"
         _signal(machine.init, signal.SIGKILL)
 
     def processes(self, machine: Machine) -> list[Process]:
         """The processes of a machine that have not ended."""
-        return processes_of(machine.init)
+        return [each for each in processes_of(machine.init) if each.pid not in self.own]
 
     def hide(self, folder: Path, machine: Machine) -> None:
         """Cover a folder by an empty one that this machine does not share."""
@@ -148,7 +159,7 @@ class Machines:
         only: Sequence[Machine] = (),
         is_quiet: bool = True,
     ) -> Job:
-        """Start ``mpirun`` on the head, with as many ranks on each machine.
+        """Start ``mpirun`` on the first machine, with as many ranks on each.
 
         Args:
             ranks: number of ranks on each machine.
@@ -164,10 +175,11 @@ class Machines:
         launcher += ["-hosts", hosts, "-np", str(ranks * len(nodes))]
         launcher += ["-prepend-rank"] if is_quiet else []
         inside = _in_folder(folder or Path.cwd(), [*launcher, *map(str, command)])
-        on_head = enter(self.head.init, self.has_users, inside)
+        first = self.nodes[0]
+        on_first = enter(first.init, self.has_users, [*_on_cores(first), *inside])
         number = len(list(self.folder.iterdir()))
         outputs = self.folder / f"{number}.out", self.folder / f"{number}.err"
-        return Job(on_head, {**os.environ, **(env or {})}, outputs if is_quiet else None)
+        return Job(on_first, {**os.environ, **(env or {})}, outputs if is_quiet else None)
 
 
 @contextmanager
@@ -194,17 +206,20 @@ def machines(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="machines.")))
         names = {f"m{number + 1}": f"{_NETWORK}.{number + 1}" for number in range(count)}
-        hosts = ["127.0.0.1 localhost", f"{_HEAD} head"]
+        hosts = ["127.0.0.1 localhost", f"{_SWITCH} switch"]
         hosts += [f"{address} {name}" for name, address in names.items()]
         (folder / "hosts").write_text("".join(f"{line}\n" for line in hosts))
         may_mount = subprocess.run(["unshare", "--mount", "true"], capture_output=True)
         users = ["--user", "--map-root-user"] if may_mount.returncode else []
-        init = stack.enter_context(_first_process(folder, "head", ["unshare", *users]))
-        head = Machine("head", _HEAD, init, frozenset(available))
-        made = Machines(folder, bool(users), head)
+        init = stack.enter_context(
+            _first_process(folder, "switch", ["unshare", *users, *_PROCESSES])
+        )
+        switch = Machine("switch", _SWITCH, init, frozenset(available))
+        made = Machines(folder, bool(users), switch)
         _run(enter(init, made.has_users, ["sh", "-ec", _MAKE_BRIDGE]))
         for (name, address), own in zip(names.items(), cores, strict=True):
-            inside = enter(init, made.has_users, ["unshare"])
+            processes = _PROCESSES if made.nodes else ()
+            inside = enter(init, made.has_users, ["unshare", *processes])
             machine = Machine(
                 name, address, stack.enter_context(_first_process(folder, name, inside)), own
             )
@@ -215,6 +230,7 @@ def machines(
         _write_remote_shell(made)
         if link is not None:
             made.link(link)
+        made.own = frozenset([init, *(each.pid for each in processes_of(init))])
         yield made
 
 
@@ -257,34 +273,34 @@ def _ready_process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _end(name: str) -> str:
-    """The name of the cable's end on the head."""
+    """The name of the cable's end at the switch."""
     return f"to-{name}"
 
 
 @contextmanager
 def _cable(made: Machines, machine: Machine) -> Iterator[None]:
-    """A cable of the system from a machine to the head."""
-    pid = str(_number_in_head(machine.init))
+    """A cable of the system from a machine to the switch."""
+    pid = str(_number_at(made.switch.init, machine.init))
     cable = ["ip", "link", "add", _end(machine.name), "type", "veth"]
-    made.run(made.head, [*cable, "peer", "name", _DEVICE, "netns", pid])
+    made.run(made.switch, [*cable, "peer", "name", _DEVICE, "netns", pid])
     yield
 
 
 @contextmanager
 def _relay(made: Machines, machine: Machine) -> Iterator[None]:
     """A cable that delays and loses packets; see `tests.machines.relay`."""
-    near, pid = f"{machine.name}-near", str(_number_in_head(machine.init))
+    near, pid = f"{machine.name}-near", str(_number_at(made.switch.init, machine.init))
     program = [sys.executable, "-IS", str(Path(__file__).with_name("relay.py"))]
-    inside = enter(made.head.init, made.has_users, [*program, near, _end(machine.name)])
+    inside = enter(made.switch.init, made.has_users, [*program, near, _end(machine.name)])
     with _ready_process(inside) as process:
         made.relays[machine.name] = process
-        made.run(made.head, ["ip", "link", "set", near, "netns", pid, "name", _DEVICE])
+        made.run(made.switch, ["ip", "link", "set", near, "netns", pid, "name", _DEVICE])
         yield
 
 
 def _configure(made: Machines, machine: Machine) -> None:
     """Plug in the cable and give the machine its address."""
-    made.run(made.head, ["ip", "link", "set", _end(machine.name), "master", _BRIDGE, "up"])
+    made.run(made.switch, ["ip", "link", "set", _end(machine.name), "master", _BRIDGE, "up"])
     steps = [
         "ip link set lo up",
         f"ip addr add {machine.address}/24 dev {_DEVICE}",
@@ -293,12 +309,16 @@ def _configure(made: Machines, machine: Machine) -> None:
     made.run(machine, ["sh", "-ec", "; ".join(steps)])
 
 
-def _number_in_head(init: int) -> int:
-    """The number that a machine's first process has on the head; it has another one outside and is
-    1 on the machine."""
-    status = Path(f"/proc/{init}/status").read_text().splitlines()
-    numbers = next(line for line in status if line.startswith("NSpid:")).split()
-    return int(numbers[-2])
+def _number_at(switch: int, init: int) -> int:
+    """The number that the switch has for a machine's first process; outside it has another one."""
+    return _numbers(init)[len(_numbers(switch)) - 1]
+
+
+def _numbers(pid: int) -> list[int]:
+    """The numbers that a process has in its namespaces, this process's first."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    line = next(line for line in status if line.startswith("NSpid:"))
+    return [int(number) for number in line.split()[1:]]
 
 
 def _write_remote_shell(made: Machines) -> None:
@@ -308,9 +328,9 @@ def _write_remote_shell(made: Machines) -> None:
     lines.append("inside=\"cd '$PWD' && $*\"")
     lines.append("case $host in")
     for machine in made.nodes:
-        # Users' namespaces are the head's, in which the launcher is.
+        # The launcher is in the namespace of users.
         shell = [*_on_cores(machine), "sh", "-c"]
-        command = enter(_number_in_head(machine.init), False, shell)
+        command = enter(_number_at(made.switch.init, machine.init), False, shell)
         lines.append(f'{machine.name}) exec {shlex.join(command)} "$inside" ;;')
     lines += ["esac", 'echo "no machine $host" >&2', "exit 1"]
     path = made.folder / "rsh"
