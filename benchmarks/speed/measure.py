@@ -38,8 +38,9 @@ from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, session_config
 from tensoropt.graph.batch_norm import BatchNorm
+from tensoropt.plan.plan import Plan
 
-__all__ = ["Way", "medians"]
+__all__ = ["Way", "horovod_way", "medians", "plain_way", "planned_way"]
 
 _WARM_UP, _TURNS, _STEPS = 5, 10, 4
 
@@ -66,27 +67,30 @@ def main(model: str, result: Path, rewrite: bool = False) -> None:
     group = current().group
     batch = BATCHES[model]
     if group.size == 1:
-        ways = {"plain": _plain(training_step(model, batch)), "one_rank": _ours(model, "ft")}
+        ways = {
+            "plain": plain_way(training_step(model, batch)),
+            "one_rank": planned_way(model, "ft")[0],
+        }
     else:
         share = batch // group.size
-        ways = {"none": _plain(training_step(model, share))}
+        ways = {"none": plain_way(training_step(model, share))}
         strategy, target, config = multi_worker(group, session_config(current()))
         step = training_step(model, share, strategy=strategy)
-        ways["multi_worker"] = _plain(step, target=target, config=config)
+        ways["multi_worker"] = plain_way(step, target=target, config=config)
         if importlib.util.find_spec("horovod") is not None:
-            ways["horovod"] = _horovod(model, share)
-        ways["data_parallel"] = _ours(model, "data_parallel")
+            ways["horovod"] = horovod_way(model, share)
+        ways["data_parallel"] = planned_way(model, "data_parallel")[0]
         if _normalises(model):
-            ways["data_parallel_local"] = _ours(model, "data_parallel", "local")
-        ways["mini_time"] = _ours(model, "ft")
+            ways["data_parallel_local"] = planned_way(model, "data_parallel", "local")[0]
+        ways["mini_time"] = planned_way(model, "ft")[0]
         if rewrite:
-            ways["rewrite"] = _ours(model, "ft", rewrite=True)
+            ways["rewrite"] = planned_way(model, "ft", rewrite=True)[0]
     found = medians(group, ways)
     if group.rank == 0:
         result.write_text(json.dumps(found))
 
 
-def _plain(
+def plain_way(
     step: Step, turn: Context = contextlib.nullcontext, target: str = "", config: Any = None
 ) -> Way:
     """A step in a plain TensorFlow session."""
@@ -97,11 +101,12 @@ def _plain(
     return Way(lambda: session.run(step.train, step.feeds), turn)
 
 
-def _horovod(model: str, share: int) -> Way:
+def horovod_way(model: str, share: int) -> Way:
+    """A step whose gradients Horovod sums; its thread runs only in these steps."""
     import horovod.tensorflow as hvd
 
     with _horovod_runs():
-        return _plain(training_step(model, share, hvd.DistributedOptimizer), _horovod_runs)
+        return plain_way(training_step(model, share, hvd.DistributedOptimizer), _horovod_runs)
 
 
 @contextlib.contextmanager
@@ -124,10 +129,10 @@ def _normalises(model: str) -> bool:
     return any(operation.type.startswith("FusedBatchNorm") for operation in operations)
 
 
-def _ours(
+def planned_way(
     model: str, algorithm: str, batch_norm: BatchNorm = "global", rewrite: bool = False
-) -> Way:
-    """A step of the whole batch under a plan, on variables of its own."""
+) -> tuple[Way, Plan]:
+    """A step of the whole batch under a plan, on variables of its own, and the plan."""
     job, step = current(), training_step(model, BATCHES[model])
     feeds = {given.op.name: value for given, value in step.feeds.items()}
     with step.graph.as_default():
@@ -142,24 +147,38 @@ def _ours(
         assert world is not None, "such a plan takes all ranks"
         executor = plan_executor(job, step.graph, plan, world, agreement)
     draws = Draws()
-    return Way(lambda: executor.run([], [step.train.name], feeds, draws))
+    return Way(lambda: executor.run([], [step.train.name], feeds, draws)), plan
 
 
-def medians(group: Group, ways: dict[str, Way]) -> dict[str, float]:
-    """Milliseconds of a step for each way."""
+def medians(
+    group: Group,
+    ways: dict[str, Way],
+    warm_up: int = _WARM_UP,
+    turns: int = _TURNS,
+    steps: int = _STEPS,
+) -> dict[str, float]:
+    """Milliseconds of a step for each way.
+
+    Args:
+        group: the ranks, all of which call.
+        ways: the ways to run a step.
+        warm_up: number of steps of each way that are not timed.
+        turns: number of turns of each way.
+        steps: number of timed steps of a turn.
+    """
     for way in ways.values():
         with way.turn():
-            for _ in range(_WARM_UP):
+            for _ in range(warm_up):
                 way.step()
     times: dict[str, list[float]] = {name: [] for name in ways}
     order, random = list(ways), np.random.default_rng(0)  # the same order on all ranks
-    for _ in range(_TURNS):
+    for _ in range(turns):
         random.shuffle(order)
         for name in order:
             way = ways[name]
             with way.turn():
                 way.step()
-                times[name] += [_seconds(group, way) for _ in range(_STEPS)]
+                times[name] += [_seconds(group, way) for _ in range(steps)]
     return {name: float(np.median(found)) * 1e3 for name, found in times.items()}
 
 

@@ -1,0 +1,1 @@
+"""The time of training steps on several machines."""

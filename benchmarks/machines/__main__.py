@@ -1,0 +1,95 @@
+"""``python -m benchmarks.machines``: milliseconds of a training step on several machines.
+
+Simulated machines (`tests.machines`) of one core or two ranks each are joined by links of several
+rates and delays. In turns: no communication, Horovod if it can be imported, and ours by data
+parallelism and by ``mini_time``. The last line is one JSON object: for each cell, named by model,
+shape and link ("mlp/2x1/1gbit-1ms"), the milliseconds of each way, and the predicted milliseconds
+of ``mini_time``. One core copies some 5 Gbit/s, so the fastest link is as fast as it goes. Takes
+one to five minutes a cell; with --results, a later run goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from tensoropt.report.text_table import table
+from tests.machines import Link, machines
+
+__all__ = ["main"]
+
+MODELS = ("mlp", "vgg16_dense", "lstm", "transformer")
+SHAPES = {"2x1": (2, 1), "2x2": (2, 2), "4x1": (4, 1)}
+"""For each name the number of machines and of ranks on each."""
+
+LINKS = {
+    f"{rate}-{delay}": Link.parse(f"rate {rate} delay {delay}")
+    for rate in ("10gbit", "1gbit", "100mbit")
+    for delay in ("0.1ms", "1ms")
+}
+WAYS = ("none", "horovod", "data_parallel", "mini_time", "predicted")
+LIMIT_SECONDS = 1800.0
+Cells = dict[str, dict[str, float]]
+
+
+def main() -> None:
+    """Run, print the times, and end with the JSON line."""
+    options = _arguments()
+    cells: Cells = {}
+    if options.results and options.results.exists():
+        cells = json.loads(options.results.read_text())["cells"]
+    for link in options.links:
+        for shape in options.shapes:
+            for model in options.models:
+                name = f"{model}/{shape}/{link}"
+                if name in cells or not re.search(options.only, name):
+                    continue
+                cells[name] = _measured(model, shape, LINKS[link], options.profile)
+                print(name, *(f"{way} {ms:.0f}" for way, ms in cells[name].items()), flush=True)
+                if options.results:
+                    options.results.write_text(json.dumps({"cells": cells}) + "\n")
+    rows = [
+        [name, *(f"{of[way]:.0f}" if way in of else "" for way in WAYS)]
+        for name, of in cells.items()
+    ]
+    print("ms per step")
+    print(table(["cell", *WAYS], rows, [False] + [True] * len(WAYS)))
+    print(json.dumps({"cells": cells}))
+
+
+def _measured(model: str, shape: str, link: Link, profile: str) -> dict[str, float]:
+    """Milliseconds of each way on new machines."""
+    count, ranks = SHAPES[shape]
+    env = {"TENSOROPT_PLANS": "none", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
+    env |= {"TENSOROPT_PROFILE": profile} if profile else {}
+    with tempfile.TemporaryDirectory() as folder, machines(count, link) as made:
+        result = Path(folder) / "times.json"
+        program = [sys.executable, "-m", "benchmarks.machines.measure", model, str(result)]
+        ended = made.mpirun(ranks, program, env=env).wait(LIMIT_SECONDS)
+        if ended.status:
+            raise RuntimeError(f"a job ends well. Got status {ended.status}:\n{ended.stderr}")
+        times: dict[str, float] = json.loads(result.read_text())
+        return times
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.machines", description=__doc__)
+    add = parser.add_argument
+    add("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    add("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="machines x ranks")
+    add("--links", nargs="+", choices=LINKS, default=list(LINKS))
+    add("--only", default="", help="cells whose name this regular expression is in")
+    add("--profile", default="", help="TENSOROPT_PROFILE of the ranks; by default the caller's")
+    results = "file for the results; cells that are in it are not measured again"
+    add("--results", type=Path, help=results)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
