@@ -169,6 +169,7 @@ class Watchdog:
         self._waits: dict[int, Wait] = {}
         self._others: list[Callable[[], Wait | None]] = []
         self._peers: Peers | None = None
+        self._hosts: tuple[str, ...] = ()
         self._end_alone = terminate
         self._question: _Question | None = None
         self._period = min([_LONGEST_PERIOD, *(seconds / 4 for seconds in limits if seconds)])
@@ -185,9 +186,15 @@ class Watchdog:
         """Set how this process ends the job before `connect`; by default `terminate`."""
         self._end_alone = end
 
-    def connect(self, peers: Peers) -> None:
-        """Set the connection by which the other processes can be asked."""
+    def connect(self, peers: Peers, hosts: Sequence[str] = ()) -> None:
+        """Set the connection by which the other processes can be asked.
+
+        Args:
+            peers: the connection.
+            hosts: the machine of each rank of the world; reports name it if there are several.
+        """
         self._peers = peers
+        self._hosts = tuple(hosts) if len(set(hosts)) > 1 else ()
 
     def add(self, probe: Callable[[], Wait | None]) -> None:
         """Add a function that returns a collective in which this process is, or None."""
@@ -260,7 +267,20 @@ class Watchdog:
 
     @property
     def _name(self) -> str:
-        return "a process" if self._peers is None else f"rank {self._peers.rank}"
+        return "a process" if self._peers is None else self._rank(self._peers.rank)
+
+    def _rank(self, rank: int) -> str:
+        """A rank, with its machine if there are several."""
+        return f"rank {rank} on {self._hosts[rank]}" if self._hosts else f"rank {rank}"
+
+    def _silent_hosts(self, question: _Question) -> str:
+        """A sentence about the machines of which no rank answers a question; empty if none is."""
+        if not self._hosts or self._peers is None:
+            return ""
+        alive = {self._hosts[rank] for rank in (self._peers.rank, *question.answers)}
+        asked = dict.fromkeys(self._hosts[rank] for rank in question.wait.ranks)
+        silent = [host for host in asked if host not in alive]
+        return f". No rank on {_listed(silent)} answers: see to machine and network" * bool(silent)
 
     def _ask(self, question: _Question) -> None:
         if self._peers is None:
@@ -290,13 +310,14 @@ class Watchdog:
         if own is None:
             text += ", to which every process of the job comes"
         elif wait.sender is not None:
-            text += f", for a message: {_absence(wait.sender, question.answers)}, has not sent it"
+            text += f", for a message: {self._absence(wait.sender, question)}, has not sent it"
         elif not absent:
             text += f", where all of ranks {_listed(wait.ranks)} are"
         else:
             text += f", a collective of ranks {_listed(wait.ranks)}. Not there: "
-            text += "; ".join(_absence(rank, question.answers) for rank in absent[:_LONGEST_LIST])
+            text += "; ".join(self._absence(rank, question) for rank in absent[:_LONGEST_LIST])
             text += "; and others" if len(absent) > _LONGEST_LIST else ""
+        text += self._silent_hosts(question)
         hint = "" if self._limits.abort else f"; {ABORT_VARIABLE}=SECONDS would end the job"
         self._say(
             f"{text}. The job ends, by {ABORT_VARIABLE}={self._limits.abort:g}"
@@ -305,18 +326,20 @@ class Watchdog:
         )
         return True
 
+    def _absence(self, rank: int, question: _Question) -> str:
+        """A rank that has not come, and what it does instead."""
+        name = self._rank(rank)
+        if rank not in question.answers:
+            return f"{name}, which does not answer (stopped, stuck or out of reach)"
+        state = question.answers[rank]
+        if state is None:
+            return f"{name}, which is in no collective (it computes, or does something else)"
+        return f"{name}, which waits in {_quoted(state[0])}"
 
-def _absence(rank: int, answers: dict[int, Any]) -> str:
-    if rank not in answers:
-        return f"rank {rank}, which does not answer (stopped, stuck or out of reach)"
-    if answers[rank] is None:
-        return f"rank {rank}, which is in no collective (it computes, or does something else)"
-    return f"rank {rank}, which waits in {_quoted(answers[rank][0])}"
 
-
-def _listed(ranks: Sequence[int]) -> str:
-    more = ", ..." if len(ranks) > _LONGEST_LIST else ""
-    return ", ".join(map(str, ranks[:_LONGEST_LIST])) + more
+def _listed(values: Sequence[int | str]) -> str:
+    more = ", ..." if len(values) > _LONGEST_LIST else ""
+    return ", ".join(map(str, values[:_LONGEST_LIST])) + more
 
 
 def _quoted(text: str) -> str:

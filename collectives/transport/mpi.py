@@ -16,6 +16,7 @@ import numpy as np
 
 from collectives.buffers import Array, Bytes
 from collectives.errors import TransportError
+from collectives.transport.ending import end_later
 from collectives.transport.launch import (
     Launch,
     available_cores,
@@ -186,6 +187,7 @@ class MpiPeers:
 
 def _abort(communicator: MPI.Intracomm, code: int) -> None:
     """MPI_Abort without MPI's own messages, because the caller has written the reason."""
+    end_later()  # the launcher may wait for a machine that is out of reach
     sys.stderr.flush()
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
@@ -211,7 +213,7 @@ def connect(launch: Launch) -> MpiTransport:
         hosts = _hosts(communicator)
         _unlink_segments()
         if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-            dog.connect(MpiPeers(MPI.COMM_WORLD.Dup()))
+            dog.connect(MpiPeers(MPI.COMM_WORLD.Dup()), hosts)
     return MpiTransport(communicator, ranks, hosts)
 
 

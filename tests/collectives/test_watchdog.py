@@ -24,14 +24,14 @@ RANKS = (0, 1, 2)
 class Job:
     """The watchdogs of three processes."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, hosts: tuple[str, ...] = ("m1", "m1", "m1")) -> None:
         self.now = 0.0
         self.said: list[str] = []
         self.aborted: list[int] = []
         self.mail: dict[int, list[tuple[int, bytes]]] = {rank: [] for rank in RANKS}
         self.dogs = [Watchdog(limits, lambda: self.now, self.said.append) for _ in RANKS]
         for rank, dog in enumerate(self.dogs):
-            dog.connect(Post(self, rank))
+            dog.connect(Post(self, rank), hosts)
 
     def pass_time(self, seconds: float, running: tuple[int, ...] = RANKS) -> None:
         for _ in range(int(seconds * 4)):
@@ -145,3 +145,23 @@ def test_limits_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(WARN_VARIABLE, text)
         with pytest.raises(TransportError, match=r"is a number of seconds, 0 for never\. Got"):
             limits()
+
+
+def test_machines_are_named_where_there_are_several() -> None:
+    job = Job(Limits(60, 0), ("m1", "m2", "m2"))
+    with job.dogs[0].waiting("allreduce", RANKS):
+        job.pass_time(70, running=(0,))
+    (said,) = job.said
+    assert said.startswith("rank 0 on m1 has waited 64 s in 'allreduce'")
+    assert "rank 2 on m2, which does not answer" in said
+    assert "No rank on m2 answers: see to machine and network. It goes on waiting" in said
+
+
+def test_a_machine_answers_if_one_of_its_ranks_does() -> None:
+    job = Job(Limits(60, 0), ("m1", "m2", "m2"))
+    with job.dogs[0].waiting("allreduce", RANKS):
+        job.pass_time(70, running=(0, 1))
+    (said,) = job.said
+    assert "rank 1 on m2, which is in no collective" in said
+    assert "rank 2 on m2, which does not answer" in said
+    assert "No rank on" not in said
