@@ -20,7 +20,10 @@ from tensoropt.parallel.mesh import Mesh
 
 __all__ = ["MAY_LACK", "Cluster", "Device", "Level", "cluster_names", "load_cluster"]
 
-MAY_LACK = frozenset({"device_hour_cost", "measured", "overlaps_traffic", "step_overhead_seconds"})
+MAY_LACK = frozenset(
+    {"device_hour_cost", "measured", "overlaps_traffic", "processor_bytes_per_second"}
+    | {"step_overhead_seconds"}
+)
 """Names that a cluster file may lack."""
 
 _FOLDER = resources.files(__package__) / "clusters"
@@ -60,6 +63,9 @@ class Level:
         bandwidth_bytes_per_second: bandwidth of one link in each direction.
         shared_by_group: whether all devices of a group share one link (for example a network card),
             or each has its own (NVLink).
+        processor_bytes_per_second: bytes of collectives that a device's processor handles in a
+            second, if it computes while collectives run over these links; None if it waits for
+            them.
     """
 
     name: Text
@@ -67,6 +73,7 @@ class Level:
     latency_seconds: _Seconds
     bandwidth_bytes_per_second: _Rate
     shared_by_group: bool
+    processor_bytes_per_second: _Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,7 @@ class Cluster:
         The ranks of a host share its memory, memory bandwidth and cores equally. If hosts have
         different numbers of ranks, the ranks are divided into groups of the greatest common divisor
         of these numbers. All links between groups are then taken as links between hosts.
+        The cluster of several hosts is named by them, such as "2 machines of 4 ranks".
 
         Args:
             template: a cluster of two levels, hosts and ranks, with the peak rate of one core and
@@ -204,8 +212,11 @@ class Cluster:
             memory_bandwidth_bytes_per_second=template.device.memory_bandwidth_bytes_per_second
             / most,
         )
-        levels = (within,) if between.count == 1 else (between, within)
-        return replace(template, levels=levels, device=device)
+        if between.count == 1:
+            return replace(template, levels=(within,), device=device)
+        ranks = " and ".join(map(str, sorted(set(counts), reverse=True)))
+        name = f"{len(counts)} {between.name}s of {ranks} {within.name}{'s' * (most > 1)}"
+        return replace(template, name=name, levels=(between, within), device=device)
 
     @classmethod
     def from_json(cls, values: object, origin: str) -> Cluster:
@@ -226,6 +237,9 @@ class Cluster:
         values: dict[str, Any] = {"schema": self.schema, **to_values(self)}
         if self.device_hour_cost is None:
             del values["device_hour_cost"]
+        for level in values["levels"]:
+            if level["processor_bytes_per_second"] is None:
+                del level["processor_bytes_per_second"]
         return values
 
     def level_counts(self, devices: int) -> tuple[int, ...]:

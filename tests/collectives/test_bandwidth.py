@@ -10,6 +10,8 @@ import collectives
 from collectives import bandwidth
 from collectives.bandwidth import caches as cache_sizes
 
+Groups = tuple[tuple[int, ...], ...]
+
 
 @pytest.fixture
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -46,3 +48,30 @@ def test_a_collective_is_timed_at_the_bytes_that_divide() -> None:
     assert bytes_ == bandwidth.measured_bytes(1000, 1) >= 1000
     assert found.seconds > 0
     assert found.runs >= 3
+
+
+@pytest.mark.parametrize(
+    ("hosts", "within", "across"),
+    [
+        ("aa", ((0, 1),), ()),
+        ("ab", (), ((0, 1),)),
+        ("aabb", ((0, 1), (2, 3)), ((0, 2), (1, 3))),
+        ("abab", ((0, 2), (1, 3)), ((0, 1), (2, 3))),
+        ("aaabb", ((0, 1), (3, 4)), ((0, 3), (1, 4))),
+        ("aab", (), ((0, 2),)),
+    ],
+)
+def test_links_are_measured_by_equal_groups(hosts: str, within: Groups, across: Groups) -> None:
+    assert bandwidth.within_machines(hosts) == within
+    assert bandwidth.across_machines(hosts) == across
+
+
+def test_links_are_measured_by_ascending_sizes_while_there_is_time() -> None:
+    everyone = collectives.world()
+    found = bandwidth.measure_links(everyone, ((0,),), None, 0.0)
+    assert [each.kind for each in found] == ["allreduce", "allgather", "alltoall"]
+    found = bandwidth.measure_links(everyone, ((0,),), None, 2.0)
+    sizes = [each.bytes for each in found if each.kind == "allreduce"]
+    assert sizes == sorted(sizes)
+    assert len(sizes) > 1
+    assert all(each.seconds > 0 and not each.is_beside for each in found)

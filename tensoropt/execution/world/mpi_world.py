@@ -28,7 +28,7 @@ from tensoropt.execution.world.world import (
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Step, StepTraffic, step_traffic
 
-__all__ = ["Call", "MPIWorld", "Transport"]
+__all__ = ["Call", "MPIWorld", "Transport", "tensor_transport"]
 
 Transport = Literal["mpi", "horovod", "host"]
 """How tensors get from process to process; see `MPIWorld`."""
@@ -38,6 +38,14 @@ _TRANSPORTS: dict[str, Callable[[Group], TensorTransport | None]] = {
     "horovod": horovod_transport,
     "host": lambda _: None,
 }
+
+
+def tensor_transport(transport: Transport, group: Group) -> TensorTransport | None:
+    """Return what carries tensors in steps of a group; None for host calls alone.
+
+    Every rank of the group calls.
+    """
+    return _TRANSPORTS[transport](group)
 
 
 class Call(NamedTuple):
@@ -92,7 +100,7 @@ class MPIWorld(World):
         self._timeline: list[Call] | None = None
         self._moved: dict[_Watched, tuple[StepTraffic, ...]] = {}
         self._guard: Guard | None = None
-        self._transport = _TRANSPORTS[transport](group)
+        self._transport = tensor_transport(transport, group)
         if transport != "horovod":
             self._goes_in_hierarchy = goes_in_hierarchy
 

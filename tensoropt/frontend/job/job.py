@@ -19,6 +19,7 @@ from collectives.transport.in_process import InProcessTransport
 from collectives.transport.launch import available_cores, detect
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
+from tensoropt.cost.measured_links import MeasuredLinks, on_links
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
@@ -117,6 +118,7 @@ class Job:
         script: the current graph, which need not run yet; None before the first.
         draws: counters of the random operators, for runs without a session.
         dry_run: the settings of a dry run; None in a real run.
+        links: the measured links of several machines; None until they are measured, or on one.
         profiles: cache of `profile_at`, by number of devices.
         warned_of_share: whether a batch that looks like one rank's share has been reported.
         check_every: number of steps between two comparisons of variables; 0 for never.
@@ -139,6 +141,7 @@ class Job:
     script: tf.Graph | None = None
     draws: Draws = field(default_factory=Draws)
     dry_run: DryRun | None = None
+    links: MeasuredLinks | None = None
     profiles: dict[int, Profile | None] = field(default_factory=dict)
     warned_of_share: bool = False
     check_every: int = 0
@@ -165,6 +168,8 @@ class Job:
         if cluster.devices:
             return cluster
         cluster = self.hardware.cluster(devices, cluster)
+        if self.links is not None and self.cluster is None:
+            cluster = on_links(cluster, self.links)
         profile = self.profile_at(devices)
         return cluster if profile is None else measured_cluster(cluster, profile)
 

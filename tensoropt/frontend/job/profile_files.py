@@ -17,6 +17,7 @@ __all__ = [
     "FORCE_VARIABLE",
     "PROFILE_VARIABLE",
     "processor_name",
+    "profile_folder",
     "profile_for",
     "profile_path",
     "setting_of",
@@ -57,11 +58,16 @@ def setting_of(hardware: Hardware, devices: int, mpi: str = "") -> Setting:
 
 def profile_path(setting: Setting) -> Path:
     """The file in which the profile of a setting is kept, whether it exists or not."""
+    return profile_folder() / setting.file_name
+
+
+def profile_folder() -> Path:
+    """The folder of measurements, whether it exists or not."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
-        return Path(folder) / setting.file_name
+        return Path(folder)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "tensoropt" / "profiles" / setting.file_name
+    return Path(cache) / "tensoropt" / "profiles"
 
 
 def profile_for(setting: Setting) -> Profile | None:

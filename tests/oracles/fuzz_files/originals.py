@@ -1,4 +1,4 @@
-"""The real files that are mutated: plans, profiles and clusters."""
+"""The real files that are mutated: plans, profiles, measured links and clusters."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tensoropt.cost.machine_profile import (
     Setting,
     measured_cluster,
 )
+from tensoropt.cost.measured_links import LinkSetting, LinkTime, MeasuredLevel, MeasuredLinks
 from tensoropt.cost.measured_operator_times import MeasuredOperator
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.cost.slowdown_in_steps import MeasuredCall, MeasuredStep
@@ -32,6 +33,7 @@ def originals() -> dict[str, list[dict[str, Any]]]:
     return {
         "plan": _plans(),
         "profile": [profile.to_json()],
+        "links": [_links().to_json()],
         "cluster": [cluster.to_json() for cluster in clusters],
     }
 
@@ -63,6 +65,17 @@ def _plan() -> Plan:
     finally:
         tf.shutdown()
         tf.reset_default_graph()
+
+
+def _links() -> MeasuredLinks:
+    """Links of two machines of two ranks."""
+    times = [
+        LinkTime(kind, size, 10_000 + 80 * size, 5 * size)
+        for kind in ("allreduce", "allgather", "alltoall")
+        for size in (2**12, 2**20, 2**22)
+    ]
+    level = MeasuredLevel(2, 2, True, tuple(times))
+    return MeasuredLinks(LinkSetting(("m1", "m2"), (2, 2), 2, "MPICH 5.0"), level, level)
 
 
 def _profile() -> Profile:

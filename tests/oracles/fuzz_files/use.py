@@ -11,6 +11,7 @@ from pathlib import Path
 from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
+from tensoropt.cost.measured_links import MeasuredLinks, on_links
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.errors import TensorOptError
@@ -56,6 +57,19 @@ def _use_profile(profile: Profile) -> None:
     _use_cluster(measured_cluster(load_cluster("8-v100"), profile))
 
 
+def _links(path: Path) -> None:
+    links = MeasuredLinks.load(path)
+    _works(lambda: _use_links(links))
+
+
+def _use_links(links: MeasuredLinks) -> None:
+    assert MeasuredLinks.from_json(json.loads(json.dumps(links.to_json())), "again") == links
+    assert links.setting.file_name.encode()
+    template = load_cluster("this-machine")
+    for hosts in ([2, 2], [2, 1], [2]):
+        _use_cluster(on_links(Cluster.for_hosts(template, hosts, 2**33, 2), links))
+
+
 def _cluster(path: Path) -> None:
     cluster = load_cluster(path)
     _works(lambda: _use_cluster(cluster))
@@ -87,6 +101,7 @@ def _works(use: Callable[[], None]) -> None:
 READ_AND_USED: dict[str, Callable[[Path], None]] = {
     "plan": _plan,
     "profile": _profile,
+    "links": _links,
     "cluster": _cluster,
 }
 """For each kind a function that reads and uses a file. It raises an error of the library if the

@@ -1,0 +1,221 @@
+"""Measure the links of a job on several machines within seconds.
+
+Two levels of links are measured: within a machine, and across machines. All ranks communicate at
+once, as in a step: within a machine its ranks, across machines the first ranks of all machines, the
+second ranks, and so on. Collectives run in a TensorFlow graph, by the transport that a step has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from collectives.bandwidth.matrices import collective_maker, matrix_shape
+from collectives.buffers import Array
+from collectives.group import Group
+from collectives.operations.calls import TensorTransport
+from collectives.operations.operation import Collective
+
+__all__ = ["LINK_KINDS", "LinkTiming", "across_machines", "measure_links", "within_machines"]
+
+LINK_KINDS = ("allreduce", "allgather", "alltoall")
+"""The measured collectives. Other kinds consist of the same messages."""
+_SIZES = tuple(1 << power for power in (12, 16, 20, 22, 23, 24))
+"""Bytes that a rank holds before, ascending."""
+_SHARES = (0.55, 0.25, 0.2)
+"""Shares of the time for each kind. A kind also gets the time that kinds before it have left."""
+_RUNS = 3
+_SLOW_SECONDS = 0.05
+"""A collective that is expected to take longer runs once, because disturbances of the machine are
+short beside it."""
+
+Partition = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTiming:
+    """The time of one collective on all groups of a level at once.
+
+    Attributes:
+        kind: one of `LINK_KINDS`.
+        bytes: bytes that a rank held before.
+        seconds: time from the arrival of the last rank.
+        processor_seconds: processor time of a rank's process, all its threads together.
+        is_beside: whether the process can compute during the collective.
+    """
+
+    kind: str
+    bytes: int
+    seconds: float
+    processor_seconds: float
+    is_beside: bool
+
+
+def within_machines(hosts: Sequence[str]) -> Partition:
+    """Return the groups of ranks on each machine, all of the size of the smallest group.
+
+    The result is empty if a machine has one rank.
+    """
+    by_host = _ranks_by_host(hosts)
+    size = min(map(len, by_host))
+    return tuple(ranks[:size] for ranks in by_host) if size > 1 else ()
+
+
+def across_machines(hosts: Sequence[str]) -> Partition:
+    """Return the group of the first ranks of all machines, that of the second ranks, and so on.
+
+    Ranks without a counterpart on every machine are in no group. The result is empty for one
+    machine.
+    """
+    by_host = _ranks_by_host(hosts)
+    return tuple(zip(*by_host, strict=False)) if len(by_host) > 1 else ()
+
+
+def measure_links(
+    everyone: Group,
+    partition: Partition,
+    transport: TensorTransport | None,
+    seconds: float,
+    config: tf.compat.v1.ConfigProto | None = None,
+) -> tuple[LinkTiming, ...]:
+    """Time collectives on all groups of a partition, for a limited time.
+
+    Every rank of ``everyone`` calls and gets the same result. Sizes of a kind ascend until the next
+    one would exceed its time.
+
+    Args:
+        everyone: all ranks.
+        partition: groups of world ranks of one size. The first rank is in one of them.
+        transport: carries tensors as in a step; collectives that it does not carry, and all if it
+            is None, are calls of the group.
+        seconds: the time for all measurements. The smallest collective of each kind is always
+            measured.
+        config: configuration of the session.
+    """
+    active = [rank for ranks in partition for rank in ranks]
+    timings: tuple[LinkTiming, ...] = ()
+    if everyone.ranks[everyone.rank] in active:
+        measurement = _Measurement(everyone.subgroup(sorted(active)), partition, transport)
+        timings = measurement.run(seconds, config)
+    rows = [[t.kind, t.bytes, t.seconds, t.processor_seconds, t.is_beside] for t in timings]
+    return tuple(LinkTiming(*row) for row in everyone.allgather_object(rows)[0])
+
+
+class _Measurement:
+    """The collectives of one partition, in one graph.
+
+    Args:
+        active: all ranks that run.
+        partition: their groups.
+        transport: see `measure_links`.
+    """
+
+    def __init__(
+        self, active: Group, partition: Partition, transport: TensorTransport | None
+    ) -> None:
+        self._active = active
+        self._group = active.split(partition)
+        self._transport = transport
+        self._spans: list[float] = []
+        self._carried: dict[str, bool] = {}
+
+    def run(
+        self, seconds: float, config: tf.compat.v1.ConfigProto | None
+    ) -> tuple[LinkTiming, ...]:
+        """Time collectives of ascending sizes, one kind after another, until the time is over."""
+        timings: list[LinkTiming] = []
+        until = time.monotonic()
+        if self._transport is not None:
+            self._transport.watch(True)
+        try:
+            with tf.Graph().as_default() as graph:
+                value = tf.compat.v1.placeholder(tf.float32, [None, None])
+                moved = {kind: self._moved(kind, value) for kind in LINK_KINDS}
+                with tf.compat.v1.Session(graph=graph, config=config) as session:
+                    for (kind, operation), share in zip(moved.items(), _SHARES, strict=True):
+                        until += share * seconds
+                        run = session.make_callable(operation, [value])
+                        timings += self._ascending(kind, run, until)
+        finally:
+            if self._transport is not None:
+                self._transport.watch(False)
+        return tuple(timings)
+
+    def _ascending(
+        self, kind: str, run: Callable[[Array], object], until: float
+    ) -> Iterator[LinkTiming]:
+        """Time a kind of collective at ascending sizes."""
+        expected = 0.0
+        for size, next_size in itertools.pairwise((*_SIZES, 2 * _SIZES[-1])):
+            timing = self._timed(kind, run, size, expected)
+            yield timing
+            expected = timing.seconds * next_size / size  # as if all of it were bandwidth
+            runs = 1 if expected > _SLOW_SECONDS else 1 + _RUNS
+            late = np.array([time.monotonic() + runs * expected > until])
+            if self._active.broadcast(late)[0]:
+                return
+
+    def before(self, shape: tuple[int, ...] | None) -> None:
+        """See `Watch`."""
+
+    def after(self, started: float, ended: float, worked: float | None = None) -> None:
+        """See `Watch`."""
+        del worked
+        self._spans.append(ended - started)
+
+    def _moved(self, kind: str, value: tf.Tensor) -> tf.Operation:
+        """Add a collective of a kind to the graph."""
+        collective = self._collective(kind, (1, 1))
+        transport = self._transport
+        self._carried[kind] = transport is not None and transport.carries(
+            collective, self._group, tf.float32
+        )
+        if transport is not None and self._carried[kind]:
+            return transport.move(collective, self._group, value, "links", self).op
+
+        def called(array: Array) -> Array:
+            made = self._collective(kind, array.shape)
+            started = time.perf_counter()
+            result = self._group.run(made, array)
+            self.after(started, time.perf_counter())
+            return np.asarray(result, order="C")
+
+        return tf.numpy_function(called, [value], tf.float32, stateful=True).op
+
+    def _collective(self, kind: str, shape: tuple[int, ...]) -> Collective:
+        return collective_maker(kind)(self._group.size, shape, 0)
+
+    def _timed(
+        self, kind: str, run: Callable[[Array], object], size: int, expected: float
+    ) -> LinkTiming:
+        array = np.zeros(matrix_shape(size, self._group.size), np.float32)
+        rows = []
+        for number in range(1 if expected > _SLOW_SECONDS else 1 + _RUNS):
+            self._spans.clear()
+            self._active.barrier()
+            worked = time.process_time()
+            run(array)
+            if number or expected:  # the first run of a kind opens connections
+                rows.append((self._spans[-1], time.process_time() - worked))
+        # The rank of a group that arrives last waits for no other; the slowest group counts.
+        spans, processor = np.array(rows, np.float64).T
+        spans = self._active.allreduce(self._group.allreduce(spans, "min"), "max")
+        processor = self._active.allreduce(processor, "max")
+        # Between machines a carried collective never waits in TensorFlow's threads.
+        overlaps = self._transport is not None and self._transport.overlaps
+        beside = self._carried[kind] and (overlaps or len(set(self._group.hosts)) > 1)
+        return LinkTiming(
+            kind, array.nbytes, float(np.median(spans)), float(np.median(processor)), beside
+        )
+
+
+def _ranks_by_host(hosts: Sequence[str]) -> list[tuple[int, ...]]:
+    by_host: dict[str, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        by_host.setdefault(host, []).append(rank)
+    return [tuple(ranks) for ranks in by_host.values()]
