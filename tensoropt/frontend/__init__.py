@@ -19,8 +19,8 @@ from tensoropt.frontend.job.job import (
     local_size,
     shutdown,
 )
-from tensoropt.frontend.job.run_summary import compare, summary
 from tensoropt.frontend.keras_models.parallelize import parallelize
+from tensoropt.frontend.measuring.run_summary import compare, summary
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.planning.preflight import preflight

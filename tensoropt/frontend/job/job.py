@@ -38,15 +38,19 @@ from tensoropt.frontend.job.hardware import (
     keep_freed_memory,
 )
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
+from tensoropt.frontend.job.settings import (
+    CHECK_FEEDS_VARIABLE,
+    TRACE_VARIABLE,
+    TRANSPORT_VARIABLE,
+    check_intervals,
+    checked_transport,
+    device_count,
+)
 from tensoropt.plan import Plan
 from tensoropt.plan.comparison import ExecutedSteps
 from tensoropt.planner.request import Request
 
 __all__ = [
-    "CHECK_FEEDS_VARIABLE",
-    "DEVICES_VARIABLE",
-    "TRACE_VARIABLE",
-    "TRANSPORT_VARIABLE",
     "Job",
     "Running",
     "at_shutdown",
@@ -63,18 +67,6 @@ __all__ = [
     "started",
 ]
 
-DEVICES_VARIABLE = "TENSOROPT_DEVICES"
-"""Environment variable: number of virtual ranks in the single-process world."""
-
-TRACE_VARIABLE = "TENSOROPT_TRACE"
-"""Environment variable: folder for a timeline of each rank's steps."""
-CHECK_FEEDS_VARIABLE = "TENSOROPT_CHECK_FEEDS_EVERY"
-"""Environment variable: interval of the runs in which ranks compare whole batches; 0 for never."""
-TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"
-"""Environment variable: the library for collectives between processes, mpi or horovod."""
-
-_TRANSPORTS: tuple[Transport, ...] = ("mpi", "horovod")
-_CHECK_EVERY = 500  # steps between two comparisons of variables
 _SAME_SETTINGS = (
     f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, and {CHECK_VARIABLE} and "
     f"{CHECK_FEEDS_VARIABLE}, on every rank."
@@ -258,7 +250,7 @@ def init(
     if _job is not None:
         _adjust(_job, devices, cluster, transport, allow_copies)
         return
-    carrier = _checked_transport(transport)
+    carrier = checked_transport(transport)
     if _dry_run is not None:
         _job = _dry_run_job(_dry_run)
         return
@@ -268,12 +260,9 @@ def init(
         _everyone = Agreement(group, failure.end_job)
         if group.size > 1:
             failure.install(group, _agree_on_the_end)
-    count = _device_count(group, devices)
+    count = device_count(group, devices)
     named = load_cluster(cluster) if cluster is not None else None
-    check_every = _number_from_environment(CHECK_VARIABLE, "a number of steps")
-    check_every = _CHECK_EVERY if check_every is None else check_every
-    check_feeds_every = _number_from_environment(CHECK_FEEDS_VARIABLE, "a number of runs")
-    check_feeds_every = CHECK_FEEDS_EVERY if check_feeds_every is None else check_feeds_every
+    check_every, check_feeds_every = check_intervals()
     settings = [
         f"transport={carrier!r}",
         f"{CHECK_VARIABLE}={check_every}",
@@ -322,7 +311,7 @@ def _adjust(
         return
     if devices not in (None, job.devices):
         _refuse_late(f"devices={devices}", f"{job.devices} devices")
-    if transport is not None and _checked_transport(transport) != job.transport:
+    if transport is not None and checked_transport(transport) != job.transport:
         _refuse_late(f"transport={transport!r}", f"transport={job.transport!r}")
     if cluster is not None:
         named = load_cluster(cluster)
@@ -371,46 +360,6 @@ def _agree_on_the_end() -> None:
         _job.agreement.check(SCRIPT_END)
     if _everyone is not None:
         _everyone.check(SCRIPT_END)
-
-
-def _device_count(group: Group, devices: int | None) -> int:
-    wanted = devices
-    if wanted is None:
-        wanted = _number_from_environment(DEVICES_VARIABLE, "a number of devices")
-    if wanted is not None and wanted < 1:
-        raise OptionError(
-            f"a job has at least one device. Got devices={wanted}; leave it out for one device."
-        )
-    if group.size > 1 and wanted not in (None, group.size):
-        raise OptionError(
-            f"under MPI there is one device per rank. Got devices={wanted} with {group.size} "
-            "ranks; leave devices out."
-        )
-    return int(group.size) if group.size > 1 else wanted or 1
-
-
-def _checked_transport(transport: str | None) -> Transport:
-    wanted = transport or os.environ.get(TRANSPORT_VARIABLE) or _TRANSPORTS[0]
-    checked = next((name for name in _TRANSPORTS if name == wanted), None)
-    if checked is None:
-        given = "transport" if transport else TRANSPORT_VARIABLE
-        raise OptionError(
-            f"a transport is one of {', '.join(_TRANSPORTS)}. Got {given}={wanted!r}; leave it out "
-            f"for {_TRANSPORTS[0]}."
-        )
-    return checked
-
-
-def _number_from_environment(variable: str, what: str) -> int | None:
-    """The number in an environment variable; None if it is not set."""
-    text = os.environ.get(variable)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal()):
-        raise OptionError(
-            f"{variable} is {what}. Got {text!r}; set it to a number such as 4, or unset it."
-        )
-    return int(text)
 
 
 def current() -> Job:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.frontend.job.job import current
-from tensoropt.frontend.job.run_summary import costs
 from tensoropt.frontend.keras_models.keras_package import package_of
 from tensoropt.frontend.keras_models.shared_draws import share_draws
+from tensoropt.frontend.measuring.run_summary import costs
 
 __all__ = ["loop_on_all_ranks"]
 

@@ -1,0 +1,102 @@
+"""Settings of a job: arguments of `init`, or environment variables in their place."""
+
+from __future__ import annotations
+
+import os
+
+from collectives import Group
+from tensoropt.errors import OptionError
+from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
+from tensoropt.execution.runtime.replicas import CHECK_VARIABLE
+from tensoropt.execution.world.mpi_world import Transport
+
+__all__ = [
+    "CHECK_FEEDS_VARIABLE",
+    "DEVICES_VARIABLE",
+    "TRACE_VARIABLE",
+    "TRANSPORT_VARIABLE",
+    "check_intervals",
+    "checked_transport",
+    "device_count",
+]
+
+DEVICES_VARIABLE = "TENSOROPT_DEVICES"
+"""Environment variable: number of virtual ranks in the single-process world."""
+
+TRACE_VARIABLE = "TENSOROPT_TRACE"
+"""Environment variable: folder for a timeline of each rank's steps."""
+CHECK_FEEDS_VARIABLE = "TENSOROPT_CHECK_FEEDS_EVERY"
+"""Environment variable: interval of the runs in which ranks compare whole batches; 0 for never."""
+TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"
+"""Environment variable: the library for collectives between processes, mpi or horovod."""
+
+_TRANSPORTS: tuple[Transport, ...] = ("mpi", "horovod")
+_CHECK_EVERY = 500  # steps between two comparisons of variables, by default
+
+
+def device_count(group: Group, devices: int | None) -> int:
+    """The number of devices of a job.
+
+    Args:
+        group: all ranks.
+        devices: the argument of `init`; if it is None, the environment variable counts.
+
+    Raises:
+        OptionError: if the number is not valid, or contradicts the number of ranks.
+    """
+    wanted = devices
+    if wanted is None:
+        wanted = _number_from_environment(DEVICES_VARIABLE, "a number of devices")
+    if wanted is not None and wanted < 1:
+        raise OptionError(
+            f"a job has at least one device. Got devices={wanted}; leave it out for one device."
+        )
+    if group.size > 1 and wanted not in (None, group.size):
+        raise OptionError(
+            f"under MPI there is one device per rank. Got devices={wanted} with {group.size} "
+            "ranks; leave devices out."
+        )
+    return int(group.size) if group.size > 1 else wanted or 1
+
+
+def checked_transport(transport: str | None) -> Transport:
+    """The transport that `init` or the environment variable names.
+
+    Raises:
+        OptionError: if there is no such transport.
+    """
+    wanted = transport or os.environ.get(TRANSPORT_VARIABLE) or _TRANSPORTS[0]
+    checked = next((name for name in _TRANSPORTS if name == wanted), None)
+    if checked is None:
+        given = "transport" if transport else TRANSPORT_VARIABLE
+        raise OptionError(
+            f"a transport is one of {', '.join(_TRANSPORTS)}. Got {given}={wanted!r}; leave it out "
+            f"for {_TRANSPORTS[0]}."
+        )
+    return checked
+
+
+def check_intervals() -> tuple[int, int]:
+    """The steps between two comparisons of variables, and the runs between two of whole batches.
+
+    Raises:
+        OptionError: if an environment variable is not a number.
+    """
+    every = _number_from_environment(CHECK_VARIABLE, "a number of steps")
+    feeds_every = _number_from_environment(CHECK_FEEDS_VARIABLE, "a number of runs")
+    return (
+        _CHECK_EVERY if every is None else every,
+        CHECK_FEEDS_EVERY if feeds_every is None else feeds_every,
+    )
+
+
+def _number_from_environment(variable: str, what: str) -> int | None:
+    """The number in an environment variable; None if it is not set."""
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise OptionError(
+            f"{variable} is {what}. Got {text!r}; set it to a number such as 4, or unset it."
+        )
+    return int(text)
