@@ -14,6 +14,7 @@ import atexit
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -267,7 +268,9 @@ class Watchdog:
 
     @property
     def _name(self) -> str:
-        return "a process" if self._peers is None else self._rank(self._peers.rank)
+        if self._peers is None:
+            return f"a process on {socket.gethostname()}"
+        return self._rank(self._peers.rank)
 
     def _rank(self, rank: int) -> str:
         """A rank, with its machine if there are several."""

@@ -187,11 +187,13 @@ class MpiPeers:
 
 def _abort(communicator: MPI.Intracomm, code: int) -> None:
     """MPI_Abort without MPI's own messages, because the caller has written the reason."""
-    end_later()  # the launcher may wait for a machine that is out of reach
-    sys.stderr.flush()
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    communicator.Abort(code)
+    try:
+        end_later()  # the launcher may wait for a machine that is out of reach
+    finally:
+        sys.stderr.flush()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 2)
+        communicator.Abort(code)
 
 
 def connect(launch: Launch) -> MpiTransport:
@@ -277,7 +279,10 @@ def _unlink_segments() -> None:
 def _end_in_start() -> None:
     """End the job from a process in which MPI is still starting."""
     _unlink_segments()
-    terminate()
+    try:
+        end_later()
+    finally:
+        terminate()
 
 
 def _hosts(communicator: MPI.Intracomm) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from tests.machines.machines import MachinesError, machines
 
 __all__ = ["why_not"]
 
-_COMMANDS = ("unshare", "nsenter", "mount", "taskset", "ip", "tc")
+_COMMANDS = ("bash", "unshare", "nsenter", "mount", "taskset", "ip", "tc")
 
 
 @functools.cache
@@ -21,7 +21,7 @@ def why_not() -> str:
     """
     missing = [command for command in _COMMANDS if shutil.which(command) is None]
     if missing:
-        return f"there is no command {', '.join(missing)} (packages util-linux and iproute2)"
+        return f"there is no command {', '.join(missing)} (packages util-linux, iproute2)"
     try:
         with machines(1, Link(bits_per_second=1e9)):
             return ""

@@ -40,7 +40,7 @@ ip addr add {_SWITCH}/24 dev {_BRIDGE}
 ip link set {_BRIDGE} up
 """
 _SHARED_MEMORY_BYTES = 2 << 30
-# Processes that nobody waits for vanish when they end: their parent ignores their ends.
+# Orphans vanish when they end: their parent ignores their ends. A shell other than bash would not.
 _WAIT_FOR_THE_END = "echo ready; trap '' CHLD; exec cat"
 
 
@@ -242,9 +242,10 @@ def _first_process(folder: Path, name: str, unshare: Sequence[str]) -> Iterator[
         f"hostname {name}",
         f"mount --bind {hosts} /etc/hosts",
         f"mount -t tmpfs -o size={_SHARED_MEMORY_BYTES} tmpfs /dev/shm",
+        "mount -t sysfs sysfs /sys",  # it shows the machine's network interfaces
         _WAIT_FOR_THE_END,
     ]
-    shell = ["sh", "-ec", "; ".join(steps)]
+    shell = ["bash", "-ec", "; ".join(steps)]
     with _ready_process([*unshare, *_NAMESPACES, *shell]) as process:
         yield below(process.pid)[-1]
 

@@ -33,7 +33,7 @@ def test_a_text_that_is_no_link(text: str) -> None:
 
 def test_a_missing_command_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else name)
-    assert why_not.__wrapped__() == "there is no command tc (packages util-linux and iproute2)"
+    assert why_not.__wrapped__() == "there is no command tc (packages util-linux, iproute2)"
 
 
 def test_machines_have_names_memory_and_processes_of_their_own(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_machines_have_names_memory_and_processes_of_their_own(tmp_path: Path) -
         (process,) = made.processes(second)
         assert process.command == "sleep 100 "
         assert made.processes(first) == []
-        made.run(second, ["true"])
+        made.run(second, ["sh", "-c", "(true & true) & true"])
         with pytest.raises(MachinesError, match="false failed"):
             made.run(second, ["false"])
     assert not Path(f"/proc/{process.pid}").exists()
@@ -71,3 +71,28 @@ def test_ranks_and_their_output() -> None:
             time.sleep(0.01)
         with pytest.raises(TimeoutError, match="ends within"):
             job.wait(0.1)
+
+
+def test_a_machine_that_stops_or_ends() -> None:
+    with machines(2) as made:
+        second = made.nodes[1]
+        made.run(second, ["sh", "-c", "sleep 100 >/dev/null 2>&1 &"])
+        (process,) = made.processes(second)
+        made.stop(second)
+        assert _state(process.pid) == "T"
+        made.go_on(second)
+        assert _state(process.pid) == "S"
+        assert made.run(made.nodes[0], ["cat", "/sys/class/net/eth0/operstate"]) == "up\n"
+        made.down(second)
+        assert made.run(second, ["cat", "/sys/class/net/eth0/operstate"]) == "down\n"
+        made.end(second)
+        while made.processes(second):
+            time.sleep(0.01)
+
+
+def _state(pid: int) -> str:
+    """The state of a process once it is not running."""
+    while True:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state != "R":
+            return state
