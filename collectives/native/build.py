@@ -2,7 +2,8 @@
 
 The file name of a library has a digest of its sources, the compiler, the options, TensorFlow's
 version and the processor, so a change of any of them compiles another library. One process compiles
-while other processes wait. The file gets its final name only when it is complete.
+while other processes wait. The file gets its final name only when it is complete. A library is
+loaded only if no other user could have written it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -29,12 +31,17 @@ __all__ = ["cache_folder", "library", "operators"]
 
 # g++ 13 rejects the code for AVX512-FP16 in TensorFlow's copy of Eigen. No operator here computes
 # in half precision.
-_OPTIONS = ("-O3", "-march=native", "-U__AVX512FP16__", "-fwrapv", "-fPIC", "-shared")
+_OPTIONS = (
+    *("-O3", "-march=native", "-U__AVX512FP16__", "-fwrapv", "-fPIC", "-shared"),
+    *("-Wall", "-Wextra"),  # `make test` makes errors of them, by -Werror in CXX
+)
 _COMPILERS = ("c++", "g++", "clang++")
 _SECONDS = 300
+_OWN_CACHE = "Set XDG_CACHE_HOME to a folder of yours that no other user can write."
 _REMEDY = "Name a compiler for C++17 in CXX: g++ 9, clang++ 9 or newer."
 _LINES = 12  # of the compiler's output that an error repeats
 _FAILED = ".failed"  # suffix of the file with the reason why compiling failed
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_folder() -> Path:
@@ -55,27 +62,26 @@ def library(name: str, sources: Sequence[Path]) -> Path:
         sources: the file to compile, then the files that it includes.
 
     Raises:
-        NativeError: if there is no compiler, or it fails, or the cache cannot be written.
+        NativeError: if there is no compiler, or it fails, or the cache cannot be written or
+            belongs to another user.
     """
     compiler = _compiler()
-    options = [*_OPTIONS, *tf.sysconfig.get_compile_flags()]
+    options = [*_OPTIONS, *_tensorflow_options()]
     libraries = tf.sysconfig.get_link_flags()
     made_with = [*compiler, _version(compiler), tf.__version__, *options, _processor()]
     path = cache_folder() / f"{name}-{_digest(made_with, sources)}.so"
-    if path.exists():
+    if _is_own(path.parent) and _is_own(path):
         return path
     since = time.time()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_own(path.parent)
         with path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or this process ends
-            if not path.exists():
+            if not _is_own(path):
                 _raise_failed(path, since)
                 _compile([*compiler, *options], sources[0], libraries, path)
     except OSError as error:
-        raise NativeError(
-            f"a cache that cannot be written: {error}.\nSet XDG_CACHE_HOME to a folder that can."
-        ) from error
+        raise NativeError(f"a cache that cannot be written: {error}.\n{_OWN_CACHE}") from error
     return path
 
 
@@ -92,6 +98,39 @@ def operators(path: Path) -> Any:
         raise NativeError(
             f"{path}, which TensorFlow does not load: {error.message}\nRemove that file."
         ) from error
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file or folder exists, and no other user can have written it."""
+    if not path.exists():
+        return False
+    status = path.stat() if path.is_dir() else path.lstat()  # the mode of a link has all rights
+    return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+
+
+def _make_own(folder: Path) -> None:
+    """Make a folder that no other user can write.
+
+    Raises:
+        NativeError: if it belongs to another user.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.geteuid():
+        raise NativeError(
+            f"a cache of another user: {folder} belongs to user {status.st_uid}.\n{_OWN_CACHE}"
+        )
+    if status.st_mode & _OTHERS_WRITE:
+        folder.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE)
+        for library_path in folder.glob("*.so"):
+            library_path.unlink(missing_ok=True)
+
+
+def _tensorflow_options() -> list[str]:
+    """TensorFlow's options, with its headers as those of a system, in which compilers warn of
+    nothing."""
+    flags = tf.sysconfig.get_compile_flags()
+    return [f"-isystem{flag[2:]}" if flag.startswith("-I") else flag for flag in flags]
 
 
 def _compiler() -> list[str]:
@@ -144,6 +183,7 @@ def _compile(command: list[str], source: Path, libraries: list[str], path: Path)
         except NativeError as error:
             path.with_suffix(_FAILED).write_text(str(error))
             raise
+        made.chmod(0o755)
         made.replace(path)
         path.with_suffix(_FAILED).unlink(missing_ok=True)
 

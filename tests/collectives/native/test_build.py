@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +128,37 @@ def test_a_cache_that_cannot_be_written_is_an_error(compiler: Compiler) -> None:
     folder = cache_folder()
     folder.parent.mkdir(parents=True)
     folder.write_text("a file")
-    with pytest.raises(NativeError, match="Set XDG_CACHE_HOME to a folder that can"):
+    with pytest.raises(NativeError, match="cannot be written") as caught:
         library()
+    assert "Set XDG_CACHE_HOME to a folder of yours that no other user can write" in str(caught)
     assert not compiler.compiled
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_a_library_that_another_user_can_have_written_is_compiled_anew(
+    kind: str, compiler: Compiler
+) -> None:
+    path = library()
+    path.write_text("planted")
+    if kind == "link":
+        path.rename(path.with_suffix(".planted"))
+        path.symlink_to(path.with_suffix(".planted"))
+    else:
+        (path if kind == "file" else path.parent).chmod(0o777)
+    assert library() == path
+    assert path.read_text() == "half\n"
+    assert compiler.compiled == 2
+    for made in (path, path.parent):
+        assert not made.lstat().st_mode & 0o022
+    library()
+    assert compiler.compiled == 2
+
+
+def test_a_cache_of_another_user_is_an_error(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = library()
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(NativeError, match=r"a cache of another user: .* belongs to user"):
+        library()
+    assert compiler.compiled == 1
