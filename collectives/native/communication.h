@@ -14,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "tensorflow/core/platform/denormal.h"
 #include "window.h"
 
 namespace collectives {
@@ -76,7 +75,6 @@ class CommunicationIn {
     const double worked = after_ != nullptr ? Worked() : 0.0;
     in_ = {memory, static_cast<int32_t>(call)};
     const Leave leave{in_};
-    tensorflow::port::ScopedDontFlushDenormal exact;  // TensorFlow's threads make them zeros
     try {
       action(*memories_[memory]);
     } catch (const std::exception& error) {

@@ -3,13 +3,19 @@
 // Each rank has an inbox and a room in this memory. A sender copies a message into its own room, puts
 // it on top of the receiver's inbox and continues. The receiver takes all messages from its inbox,
 // keeps those that it does not expect yet, and marks each message that it has copied as read. So a
-// message keeps its place until it is read, and a sender does not wait for its receiver.
+// message keeps its place until it is read.
+//
+// A room consists of parts of a few sizes. A sender may make at least as many parts of a size as it
+// sends messages of that size in one run of a program. If all of them are taken, it waits until one is
+// read. That message belongs to an earlier run, so its receiver waits for nothing that this sender
+// does in this run or later. Waits therefore lead to earlier runs, and never in a circle.
 
 #ifndef COLLECTIVES_NATIVE_MAIL_H_
 #define COLLECTIVES_NATIVE_MAIL_H_
 
 #include <fcntl.h>
 
+#include <cerrno>
 #include <cstring>
 #include <list>
 #include <string>
@@ -48,8 +54,14 @@ class Mail {
     return size;
   }
 
+  // Lets this rank make at least this number of parts of a size, which `Taken` has returned.
+  void Allow(int64_t size, int64_t parts) {
+    int64_t& allowed = rooms_[size].allowed;
+    allowed = std::max(allowed, parts);
+  }
+
   void Send(int target, int64_t tag, const char* from, int64_t bytes) {
-    const int64_t offset = Reserve(Taken(bytes));
+    const uint64_t offset = Reserve(Taken(bytes));
     Letter& letter = At(offset);
     letter.source = rank_, letter.tag = tag, letter.bytes = bytes;
     char* body = reinterpret_cast<char*>(&letter + 1);
@@ -88,8 +100,10 @@ class Mail {
   }
 
  private:
-  struct Part {
-    int64_t offset, size;
+  // The parts of one size.
+  struct Parts {
+    int64_t allowed = 0;
+    std::vector<uint64_t> offsets;
   };
 
   Letter& At(uint64_t offset) const { return *reinterpret_cast<Letter*>(base_ + offset); }
@@ -102,35 +116,45 @@ class Mail {
     }
   }
 
-  // Returns the offset of a free part of this rank's room: a part whose message was read, or a new
-  // part. If the room is full, it waits until a message is read.
-  int64_t Reserve(int64_t size) {
+  // Returns the offset of a part whose message was read, or of a new part. If there is none, it waits
+  // until a message of this size is read.
+  uint64_t Reserve(int64_t size) {
+    Parts& parts = rooms_[size];
     for (;;) {
-      for (const Part& part : parts_) {
+      for (uint64_t offset : parts.offsets) {
         uint32_t is_read = 1;
-        if (part.size == size && At(part.offset).is_read.compare_exchange_strong(is_read, 0)) return part.offset;
+        if (At(offset).is_read.compare_exchange_strong(is_read, 0)) return offset;
       }
-      if (used_ + size <= room_) break;
-      bool is_empty = true;
-      for (const Part& part : parts_) is_empty = is_empty && At(part.offset).is_read.load() == 1;
-      if (is_empty) {
-        parts_.clear();
-        used_ = 0;
-      } else {
-        usleep(100);
+      if (static_cast<int64_t>(parts.offsets.size()) < parts.allowed) break;
+      if (parts.allowed == 0) {
+        throw std::runtime_error("a program's messages are counted before one is sent. Got one of " +
+                                 std::to_string(size) + " bytes that was not.");
       }
+      usleep(100);
+    }
+    parts.offsets.push_back(New(size));
+    return parts.offsets.back();
+  }
+
+  // Returns the offset of a new part.
+  uint64_t New(int64_t size) {
+    if (used_ + size > room_) {
+      throw std::runtime_error("all parts of a room fit into it. Got " + std::to_string(used_) +
+                               " bytes and " + std::to_string(size) + " more for " +
+                               std::to_string(room_) + ".");
     }
     const int64_t offset = first_ + used_;
-    // Without reserved pages, a write to full memory is a signal that ends the process.
-    if (used_ + size > reserved_) {
-      if (posix_fallocate(file_, offset, size) != 0) {
-        throw std::runtime_error("messages of a step fit into /dev/shm. Got no more space there: "
-                                 "make it larger, or set COLLECTIVES_NATIVE=0.");
-      }
-      reserved_ = used_ + size;
+    // Without reserved pages, a write beyond the memory limit is a signal that ends the process.
+    int error;
+    do {
+      error = posix_fallocate(file_, offset, size);
+    } while (error == EINTR);
+    if (error != 0) {
+      throw std::runtime_error("messages of a step fit into memory. Got " +
+                               std::string(std::strerror(error)) + " for " + std::to_string(size) +
+                               " bytes: raise the memory limit, or set COLLECTIVES_NATIVE=0.");
     }
     used_ += size;
-    parts_.push_back({offset, size});
     At(offset).is_read = 0;
     return offset;
   }
@@ -141,8 +165,8 @@ class Mail {
   int file_;
   double spin_seconds_;
   Bypass bypass_;
-  int64_t used_ = 0, reserved_ = 0;
-  std::vector<Part> parts_;
+  int64_t used_ = 0;
+  std::map<int64_t, Parts> rooms_;  // by their size
   std::list<uint64_t> unread_;
 };
 

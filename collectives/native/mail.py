@@ -6,7 +6,8 @@ import ctypes
 import functools
 import mmap
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from collectives.errors import NativeError
 from collectives.group import Group, job_facts
 from collectives.native.build import library, operators
 from collectives.native.transport import SWITCH, spin_seconds
-from collectives.native.window import BYPASS_BELOW, shared_rooms
+from collectives.native.window import BYPASS_BELOW, memory_limit_bytes, shared_memory
 from collectives.watchdog import Wait, watchdog
 
 __all__ = ["Mail", "mail_of"]
@@ -25,6 +26,9 @@ _SOURCES = [
     Path(__file__).parent / name
     for name in ("messages.cc", "communication.h", "copy.h", "mail.h", "window.h")
 ]
+_SHARE = 8  # the rooms of a machine are the eighth part of its memory
+_PAGE = 4096
+_AHEAD = 2  # runs whose messages a room holds, so that a sender need not wait in its next run
 
 
 class Mail:
@@ -51,6 +55,7 @@ class Mail:
         self._memory = memory  # for as long as the process may use it
         self.overlaps = job_facts().overlaps
         self._room = min(group.allgather_object(room))
+        self._rooms: dict[int, Counter[int]] = {}  # by sender, the parts of each size
         self._mail = self._library.collectives_mail_open(
             ctypes.addressof(ctypes.c_char.from_buffer(memory)),
             *(group.local_rank(), len(local), room, file),
@@ -63,19 +68,36 @@ class Mail:
         """Time of this process's messages so far, including the time of waiting for other ranks."""
         return float(self._library.collectives_mail_seconds())
 
-    def has_room(self, sizes: Sequence[int]) -> bool:
-        """Whether the shared memory holds messages of these sizes from one rank at once.
+    def admits(self, messages: Iterable[tuple[int, int, int]]) -> bool:
+        """Count the messages of a program that is going to run, if the rooms hold them.
 
-        Every rank gets the same answer."""
-        taken = self._library.collectives_mail_taken
-        return bool(2 * sum(taken(size) for size in sizes) <= self._room)
+        The messages of all programs before it stay counted. Every member calls with the same
+        messages, and gets the same answer.
+
+        Args:
+            messages: for each message of one run the positions of sender and receiver in the
+                group, and its bytes.
+        """
+        hosts = self._group.hosts
+        sent: dict[int, Counter[int]] = {}
+        for sender, receiver, size in messages:
+            if hosts[sender] == hosts[receiver]:
+                taken = self._library.collectives_mail_taken(size)
+                sent.setdefault(sender, Counter())[taken] += 1
+        rooms = {sender: self._rooms.get(sender, Counter()) | sent[sender] for sender in sent}
+        if any(_AHEAD * _bytes_of(parts) > self._room for parts in rooms.values()):
+            return False
+        self._rooms |= rooms
+        for size, parts in rooms.get(self._group.rank, Counter()).items():
+            self._library.collectives_mail_allow(self._mail, size, _AHEAD * parts)
+        return True
 
     def reaches(self, member: int) -> bool:
         """Whether a member of the group, by its position, is on this machine."""
         return self._group.ranks[member] in self._places
 
     def send(self, tensor: tf.Tensor, member: int, tag: int, record: str) -> tf.Tensor:
-        """Send a tensor to a member without waiting for the receiver.
+        """Send a tensor to a member. It waits for receivers of messages of earlier runs at most.
 
         Args:
             tensor: the tensor, of a numeric type.
@@ -141,11 +163,22 @@ def _agreed(group: Group) -> Mail | None:
     if not all(group.allgather_object(path is not None)):
         return None
     assert path is not None, "all have it"
-    start = _loaded(path)[1].collectives_mail_start(group.local_size())
-    shared = shared_rooms(group, start)
+    ranks = group.local_size()
+    start = _loaded(path)[1].collectives_mail_start(ranks)
+    shared = shared_memory(group, start + ranks * _room_bytes(ranks), start)
     if shared.memory is None:
         return None
-    return Mail(group, path, shared.memory, shared.part_bytes, shared.file)
+    room = (len(shared.memory) - start) // ranks  # of the first rank of the machine
+    return Mail(group, path, shared.memory, room, shared.file)
+
+
+def _bytes_of(parts: Mapping[int, int]) -> int:
+    return sum(size * number for size, number in parts.items())
+
+
+def _room_bytes(ranks: int) -> int:
+    """Return the bytes of a room. Its pages are reserved when messages need them."""
+    return memory_limit_bytes() // _SHARE // ranks // _PAGE * _PAGE
 
 
 @functools.cache
@@ -166,5 +199,6 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     for name in ("start", "taken", "running"):
         getattr(found, f"collectives_mail_{name}").restype = ctypes.c_int64
     found.collectives_mail_taken.argtypes = [ctypes.c_int64]
+    found.collectives_mail_allow.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     found.collectives_mail_seconds.restype = ctypes.c_double
     return made, found

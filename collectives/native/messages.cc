@@ -135,6 +135,12 @@ int64_t collectives_mail_start(int ranks) { return collectives::Mail::Start(rank
 // Returns the bytes of its sender's room that a message takes.
 int64_t collectives_mail_taken(int64_t bytes) { return collectives::Mail::Taken(bytes); }
 
+// Lets this rank make at least this number of parts of a size in its room.
+void collectives_mail_allow(int mail, int64_t size, int64_t parts) {
+  collectives::CommunicationIn<collectives::Mail>::Get().Run(
+      mail, -1, [=](collectives::Mail& shared) { shared.Allow(size, parts); });
+}
+
 // Returns the seconds of all messages.
 double collectives_mail_seconds() {
   return collectives::CommunicationIn<collectives::Mail>::Get().seconds();

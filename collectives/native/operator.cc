@@ -14,8 +14,10 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/denormal.h"
 #include "communication.h"
 #include "direct.h"
+#include "dtypes.h"
 #include "network.h"
 #include "started.h"
 #include "transfer.h"
@@ -263,6 +265,7 @@ class CollectiveOp : public tensorflow::AsyncOpKernel {
     }
     held.clear();  // the context keeps them; more owners would forbid later operators to reuse them
     auto work = [this, context, done, action = std::move(action)] {
+      tensorflow::port::ScopedDontFlushDenormal exact;  // TensorFlow's threads make them zeros
       const std::string failure = Communication::Get().Run(window_, call_, action);
       OP_REQUIRES_ASYNC(context, failure.empty(), absl::AbortedError(failure), done);
       done();
@@ -283,6 +286,7 @@ class CollectiveOp : public tensorflow::AsyncOpKernel {
     auto started = StartedCalls::Get().Start(network_, call_);
     NetworkCommunication::Get().Submit([held = std::move(held), action = std::move(action), started,
                                         network = network_, call = call_]() mutable {
+      tensorflow::port::ScopedDontFlushDenormal exact;
       const std::string failure = NetworkCommunication::Get().Run(network, call, action);
       held.clear();  // before operators that may write into the result's buffer
       started->End(failure);
@@ -462,20 +466,23 @@ REGISTER_KERNEL_BUILDER(Name("CollectivesWait").Device(tensorflow::DEVICE_CPU), 
 extern "C" {
 
 // Makes a window in zeroed memory that all ranks have mapped; returns its number. `processes` has the
-// processes of the `ranks` ranks if they may read each other's memory, otherwise `ranks` is 0. Ranks
-// read at least `least_read` bytes that way. All ranks pass the same values, except for `rank`,
+// processes of the ranks if they may read each other's memory, otherwise it is null. Ranks read at
+// least `least_read` bytes that way. All ranks pass the same values, except for `rank`,
 // `spin_seconds` and `bypass_below`.
-int collectives_open(char* base, int rank, int64_t chunk_bytes, double spin_seconds,
-                     bool shares_cores, const int* processes, int ranks, int64_t least_read,
+int collectives_open(char* base, int rank, int ranks, int64_t chunk_bytes, double spin_seconds,
+                     bool shares_cores, const int* processes, int64_t least_read,
                      double bypass_below) {
+  std::vector<pid_t> readable;
+  if (processes != nullptr) readable.assign(processes, processes + ranks);
   return collectives::Communication::Get().Add(std::make_unique<collectives::Window>(
-      base, rank, chunk_bytes, spin_seconds, shares_cores,
-      std::vector<pid_t>(processes, processes + ranks), least_read, bypass_below));
+      base, rank, ranks, chunk_bytes, spin_seconds, shares_cores, std::move(readable), least_read,
+      bypass_below));
 }
 
-// Allows ranks with the same parent process to read this process's memory, which Linux's Yama
-// otherwise forbids.
-void collectives_let_read() { prctl(PR_SET_PTRACER, getppid(), 0, 0, 0); }
+// Allows the user's processes to read this process's memory, which Linux's Yama otherwise forbids. A
+// process has one such permission, and a new one replaces it. MPI may have given the same one for its
+// own reads, so it must not become smaller.
+void collectives_let_read() { prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); }
 
 // Returns whether this process can read `size` bytes of another process and they equal `bytes`.
 bool collectives_reads(int process, const char* there, const char* bytes, int64_t size) {
@@ -492,7 +499,7 @@ bool collectives_reads(int process, const char* there, const char* bytes, int64_
 
 // Returns the bytes of a window of `ranks` ranks.
 int64_t collectives_window_bytes(int ranks, int64_t chunk_bytes) {
-  return sizeof(collectives::Header) + ranks * collectives::kBuffers * chunk_bytes;
+  return collectives::WindowBytes(ranks, chunk_bytes);
 }
 
 void collectives_observe(int (*before)(int64_t, char*, int),

@@ -10,8 +10,6 @@
 #include <string>
 #include <type_traits>
 
-#include "tensorflow/core/framework/types.h"
-
 namespace collectives {
 
 // Reduces `count` elements of each of `n` arrays into `out`, which may be one of the arrays.
@@ -114,6 +112,7 @@ void ReduceArrays(const char* const* arrays, int n, char* out, int64_t count) {
   }
 }
 
+// Returns the function for a reducer, nullptr if the type has no such reduction.
 template <typename T>
 Reduce FindReduce(const std::string& reducer) {
   if (reducer == "sum") return &ReduceArrays<T, Sum>;
@@ -123,30 +122,6 @@ Reduce FindReduce(const std::string& reducer) {
     if (reducer == "min") return &ReduceArrays<T, Min>;
   }
   return nullptr;
-}
-
-// Returns the function for a dtype and a reducer, nullptr if the dtype has no such reduction.
-inline Reduce FindReduce(tensorflow::DataType dtype, const std::string& reducer) {
-  using namespace tensorflow;  // the names of dtypes
-  switch (dtype) {
-    case DT_HALF: return FindReduce<Float16>(reducer);
-    case DT_BFLOAT16: return FindReduce<BFloat16>(reducer);
-    case DT_FLOAT: return FindReduce<float>(reducer);
-    case DT_DOUBLE: return FindReduce<double>(reducer);
-    case DT_INT8: return FindReduce<int8_t>(reducer);
-    case DT_INT16: return FindReduce<int16_t>(reducer);
-    case DT_INT32: return FindReduce<int32_t>(reducer);
-    case DT_INT64: return FindReduce<int64_t>(reducer);
-    case DT_UINT8: return FindReduce<uint8_t>(reducer);
-    case DT_UINT16: return FindReduce<uint16_t>(reducer);
-    case DT_UINT32: return FindReduce<uint32_t>(reducer);
-    case DT_UINT64: return FindReduce<uint64_t>(reducer);
-    case DT_COMPLEX64: return FindReduce<std::complex<float>>(reducer);
-    case DT_COMPLEX128: return FindReduce<std::complex<double>>(reducer);
-    case DT_BOOL:  // in bytes, sum and max are a logical or, min and prod a logical and
-      return FindReduce<uint8_t>(reducer == "sum" ? "max" : reducer == "prod" ? "min" : reducer);
-    default: return nullptr;
-  }
 }
 
 }  // namespace collectives

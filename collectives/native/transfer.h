@@ -316,7 +316,7 @@ class Collective {
     }
   }
 
-  // The bytes of a chunk that are for one member.
+  // The bytes of a chunk that are for one member; a chunk has a cache line for each rank.
   int64_t Share() const { return window_.chunk_bytes() / n_ / kAlignment * kAlignment; }
   char* Own(int64_t chunk) const { return window_.Buffer(group_, group_.place, chunk); }
   // The addresses of the members' data in a chunk.

@@ -20,7 +20,7 @@ from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group, job_facts
 from collectives.native.build import library, operators
 from collectives.native.network import open_network
-from collectives.native.window import BYPASS_BELOW, shared_memory
+from collectives.native.window import BYPASS_BELOW, chunk_bytes, shared_memory
 from collectives.operations.calls import Watch
 from collectives.operations.kinds.allgather import Allgather
 from collectives.operations.kinds.allreduce import Allreduce
@@ -40,7 +40,7 @@ are available."""
 _SOURCES = [
     Path(__file__).parent / name
     for name in (
-        *("operator.cc", "communication.h", "direct.h"),
+        *("operator.cc", "communication.h", "direct.h", "dtypes.h"),
         *("connections.h", "network.h", "started.h"),
         *("copy.h", "reduce.h", "transfer.h", "window.h"),
     )
@@ -66,7 +66,6 @@ class NativeTransport:
         group: all ranks that have one.
         path: the library.
         memory: what this machine's ranks share.
-        chunk_bytes: size of a chunk of it.
         processes: of this machine's ranks, where each may read the others' memory; else empty.
         network: number of the network of all ranks; None if they are on one machine, or MPI carries
             collectives between machines.
@@ -79,7 +78,6 @@ class NativeTransport:
         group: Group,
         path: Path,
         memory: mmap.mmap,
-        chunk_bytes: int,
         processes: Sequence[int],
         network: int | None = None,
     ) -> None:
@@ -96,11 +94,11 @@ class NativeTransport:
         self._window = self._library.collectives_open(
             base,
             group.local_rank(),
-            chunk_bytes,
+            len(local),
+            chunk_bytes(len(local)),
             spin_seconds(group),
             facts.shares_cores(local),
-            (ctypes.c_int * len(processes))(*processes),
-            len(processes),
+            (ctypes.c_int * len(processes))(*processes) if processes else None,
             LEAST_READ,
             BYPASS_BELOW,
         )
@@ -363,12 +361,12 @@ def _agreed(group: Group) -> NativeTransport | None:
     if any(value == "0" for value, _ in said):
         return None
     problem = next((each for _, each in said if each), "")
-    memory, chunk_bytes = None, 0
+    memory, ranks = None, group.local_size()
     if not problem:
         assert path is not None, "each rank has a library or a problem"
-        window_bytes = _loaded(path)[1].collectives_window_bytes
-        memory, chunk_bytes, problem, file = shared_memory(group, window_bytes)
-        if file >= 0:
+        size = _loaded(path)[1].collectives_window_bytes(ranks, chunk_bytes(ranks))
+        memory, problem, file = shared_memory(group, size, size)
+        if file >= 0:  # the mapping keeps the memory
             os.close(file)
     if memory is None or path is None:
         if group.rank == 0:
@@ -381,16 +379,27 @@ def _agreed(group: Group) -> NativeTransport | None:
     processes = _processes(group, path)
     spans_machines = len(set(group.hosts)) > 1
     network = open_network(group, _loaded(path)[1]) if spans_machines else None
-    return NativeTransport(group, path, memory, chunk_bytes, processes, network)
+    return NativeTransport(group, path, memory, processes, network)
 
 
 def _processes(group: Group, path: Path) -> list[int]:
-    """Of this machine's ranks; none if one of them may not read another's memory.
+    """Return the processes of this machine's ranks; none if one may not read another's memory.
 
-    A container, or the system's settings, may forbid it. Every member calls.
+    A container, or the system's settings, may forbid it. Only if a rank may not read as things are,
+    its machine's ranks ask for the permission. Every member calls.
     """
     functions = _loaded(path)[1]
-    functions.collectives_let_read()
+    processes, is_allowed = _readable(group, functions)
+    if not is_allowed:
+        if not processes:
+            functions.collectives_let_read()
+        processes, _ = _readable(group, functions)
+    return processes
+
+
+def _readable(group: Group, functions: ctypes.CDLL) -> tuple[list[int], bool]:
+    """Return the processes of this machine's ranks, none if one may not read another's memory, and
+    whether all ranks may on all machines."""
     token = secrets.token_hex(16)  # another process may have the number, seen from a container
     buffer = ctypes.create_string_buffer(token.encode())
     said = group.allgather_object((os.getpid(), ctypes.addressof(buffer), token))
@@ -399,9 +408,11 @@ def _processes(group: Group, path: Path) -> list[int]:
         functions.collectives_reads(process, there, bytes_there.encode(), len(token))
         for process, there, bytes_there in local
     )
-    all_said = group.allgather_object(may)  # nobody lets go of its buffer before this
-    may = all(each for each, host in zip(all_said, group.hosts, strict=True) if host == group.host)
-    return [process for process, _, _ in local] if may else []
+    answers = group.allgather_object(may)  # the buffer must exist until then
+    here = all(
+        answer for answer, host in zip(answers, group.hosts, strict=True) if host == group.host
+    )
+    return [process for process, _, _ in local] if here else [], all(answers)
 
 
 @functools.cache
@@ -417,11 +428,8 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     tf.no_gradient("CollectivesWait")
     found = ctypes.CDLL(str(path))
     found.collectives_open.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_int,
-        ctypes.c_int64,
-        *(ctypes.c_double, ctypes.c_bool),
-        *(ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int64, ctypes.c_double),
+        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_double),
+        *(ctypes.c_bool, ctypes.POINTER(ctypes.c_int), ctypes.c_int64, ctypes.c_double),
     ]
     found.collectives_reads.argtypes = [
         *(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)

@@ -1,6 +1,6 @@
 // The memory that the ranks of one machine share, and the waiting of ranks for each other in it.
 //
-// A window is a file that every rank has mapped. It has a table of groups, then a ring of chunks for
+// A window is memory that every rank has mapped. It has a table of groups, then a ring of chunks for
 // each rank. A rank writes only into its own chunks, and the members of its groups read them. Each
 // member arrives at every round of the group's collectives. By arriving it tells the other members
 // which chunks it has written and read.
@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <map>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,6 @@
 
 namespace collectives {
 
-constexpr int kGroups = 1024;  // a mesh of 64 ranks has 729 groups
 constexpr int kAhead = 9;      // chunks that a rank may have written beyond the one that it reads
 // Chunks of a rank. A member that has waited for a round knows that all members have read the chunks
 // that are kAhead + 1 or more rounds older.
@@ -51,9 +51,23 @@ struct GroupWords {
   Word departed;              // members that have read all data of a collective
 };
 
-struct Header {
-  GroupWords groups[kGroups];
-};
+// Returns the entries of the table of groups. Each prime factor p of the number of ranks is a mesh
+// axis; a group takes all p coordinates of it or one. So a mesh of 128 ranks has 3^7 groups. The table
+// stays half empty, and has space for the groups of small meshes of other shapes.
+inline int64_t GroupEntries(int ranks) {
+  int64_t groups = 1;
+  for (int factor = 2; ranks > 1; ++factor) {
+    for (; ranks % factor == 0; ranks /= factor) groups *= factor + 1;
+  }
+  int64_t entries = 1024;
+  while (entries < 2 * groups) entries *= 2;
+  return entries;
+}
+
+inline int64_t WindowBytes(int ranks, int64_t chunk_bytes) {
+  return GroupEntries(ranks) * static_cast<int64_t>(sizeof(GroupWords)) +
+         ranks * kBuffers * chunk_bytes;
+}
 
 inline double Now() {  // the clock of Python's time.perf_counter
   using std::chrono::steady_clock;
@@ -121,15 +135,17 @@ struct Group {
 
 class Window {
  public:
+  // The memory has `WindowBytes(ranks, chunk_bytes)` bytes, and a chunk has a cache line for each rank.
   // `processes` has the processes of all ranks if they may read each other's memory, otherwise it is
   // empty. Ranks read at least `least_read` bytes that way. `shares_cores` says whether one of the
   // ranks has less than a core. Ranks that disagree on these values would wait for each other. Each
   // rank has its own `spin_seconds`; 0 lets it sleep at once. Writes into chunks bypass the caches
   // while they are slower than `bypass_below` bytes a second.
-  Window(char* base, int rank, int64_t chunk_bytes, double spin_seconds, bool shares_cores,
-         std::vector<pid_t> processes, int64_t least_read, double bypass_below)
-      : header_(reinterpret_cast<Header*>(base)),
-        chunks_(base + sizeof(Header)),
+  Window(char* base, int rank, int ranks, int64_t chunk_bytes, double spin_seconds,
+         bool shares_cores, std::vector<pid_t> processes, int64_t least_read, double bypass_below)
+      : words_(reinterpret_cast<GroupWords*>(base)),
+        entries_(GroupEntries(ranks)),
+        chunks_(base + entries_ * sizeof(GroupWords)),
         rank_(rank),
         chunk_bytes_(chunk_bytes),
         spin_seconds_(spin_seconds),
@@ -153,8 +169,8 @@ class Window {
     uint64_t key = 1469598103934665603u;  // FNV-1a
     for (int member : members) key = (key ^ static_cast<uint64_t>(member + 1)) * 1099511628211u;
     if (key == 0) key = 1;
-    for (int probe = 0; probe < kGroups; ++probe) {
-      GroupWords& words = header_->groups[(key + probe) % kGroups];
+    for (int64_t probe = 0; probe < entries_; ++probe) {
+      GroupWords& words = words_[(key + probe) % entries_];
       uint64_t present = 0;
       if (words.key.compare_exchange_strong(present, key) || present == key) {
         group.words = &words;
@@ -163,7 +179,8 @@ class Window {
         return group;
       }
     }
-    throw std::runtime_error("a window has space for 1024 groups. Got one more.");
+    throw std::runtime_error("a window has space for " + std::to_string(entries_) +
+                             " groups. Got one more.");
   }
 
   // Called before this rank writes into its chunks: waits until they have been read in its last
@@ -204,7 +221,8 @@ class Window {
     return static_cast<uint32_t>(((group.rounds + round) / kRounds + 1) * group.size());
   }
 
-  Header* header_;
+  GroupWords* words_;
+  int64_t entries_;
   char* chunks_;
   int rank_;
   int64_t chunk_bytes_;

@@ -1,8 +1,14 @@
-"""Memory that the ranks of one machine share: a file in /dev/shm that is unlinked at once.
+"""Memory that the ranks of one machine share.
 
-A file has three advantages over a window of MPI's. Its size can follow the free space. Its pages
-are reserved before a rank writes, while a missing page would be a signal that ends the process. And
-it needs no MPI.
+The first rank of a machine makes a file in memory without a name (memfd_create), and sends its
+descriptor to the other ranks over a socket. The system frees the memory with the last process that
+has it, however that process ends, so nothing is left behind and nothing is cleaned up. The size of
+/dev/shm does not matter. The memory counts in the control group's memory limit of its first user.
+
+The socket has a random name in the network namespace, which the ranks of a machine share. A path
+like /proc/PID/fd/N would need a common process namespace, and the right to inspect another process.
+Any process of the namespace may connect to the socket, so each side asks the system for the user of
+the other side.
 """
 
 from __future__ import annotations
@@ -12,18 +18,25 @@ import fcntl
 import mmap
 import os
 import secrets
-import shutil
-from collections.abc import Callable
+import socket
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
 from collectives.errors import NativeError
 from collectives.group import Group
 
-__all__ = ["BYPASS_BELOW", "CHUNK_BYTES", "SharedMemory", "shared_memory", "shared_rooms"]
+__all__ = [
+    "BYPASS_BELOW",
+    "CHUNK_BYTES",
+    "SharedMemory",
+    "chunk_bytes",
+    "memory_limit_bytes",
+    "shared_memory",
+]
 
-CHUNK_BYTES = (1 << 17, 1 << 16, 1 << 15, 1 << 14, 1 << 13)
-"""Sizes of a chunk in bytes, the best first.
+CHUNK_BYTES = 1 << 17
+"""Bytes of a chunk.
 
 Readers should find a chunk in a cache, which asks for small chunks. A rank may be some chunks ahead
 of other ranks, so large chunks mean less waiting. Waiting costs more inside a step than in a
@@ -34,11 +47,10 @@ BYPASS_BELOW = 6e9
 Two cores without a common cache write that slowly. Measured: 1.8e9 to 3.5e9 without a common cache,
 7e9 and more with one."""
 
-_FOLDER = Path("/dev/shm")
-_PREFIX = "collectives-"
-_PAGE = 4096
-_SHARE = 0.25
-"""Largest share of the free space; MPI and TensorFlow's data pipelines use /dev/shm, too."""
+_LEAST_SHARE_BYTES = 64  # of a chunk for each rank; a cache line
+_MOST = 8  # the reserved memory is at most the eighth part of the limit
+_SECONDS = 60.0
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class SharedMemory(NamedTuple):
@@ -46,116 +58,150 @@ class SharedMemory(NamedTuple):
 
     Attributes:
         memory: the mapped memory, at first all zeros; None if a member could not map it.
-        part_bytes: bytes of a chunk, or of a room.
         problem: the reason why there is no memory, the same on all members.
-        file: descriptor of the file; -1 if there is no memory.
+        file: descriptor of the memory; -1 if there is no memory.
     """
 
     memory: mmap.mmap | None
-    part_bytes: int
     problem: str
     file: int
 
 
-def shared_memory(group: Group, window_bytes: Callable[[int, int], int]) -> SharedMemory:
+def chunk_bytes(ranks: int) -> int:
+    """Return the bytes of a chunk in a window of so many ranks, which each get a part of it."""
+    least = ranks * _LEAST_SHARE_BYTES
+    return max(CHUNK_BYTES, 1 << (least - 1).bit_length())
+
+
+def memory_limit_bytes() -> int:
+    """Return the bytes of memory that the processes of this control group may use together."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in map(Path, _LIMITS):
+        text = path.read_text().strip() if path.exists() else ""
+        limits += [int(text)] if text.isdigit() else []
+    return min(limits)
+
+
+def shared_memory(group: Group, size_bytes: int, reserved_bytes: int) -> SharedMemory:
     """Map the same memory on all members of the group that are on one machine.
 
-    All members of the group call. The file is unlinked before the function returns.
+    All members of the group call.
 
     Args:
         group: ranks on one machine or on several machines.
-        window_bytes: returns the bytes of a window for a number of ranks and a size of chunks.
+        size_bytes: size of the memory; the first rank of the machine decides.
+        reserved_bytes: the first bytes, whose pages are reserved.
     """
-    return _shared(group, lambda: _created(group.local_size(), window_bytes))
-
-
-def shared_rooms(group: Group, start: int) -> SharedMemory:
-    """Like `shared_memory`, with a room for each rank whose pages are not reserved yet.
-
-    Args:
-        group: ranks on one machine or on several machines; all members call.
-        start: bytes before the first room; their pages are reserved.
-    """
-    return _shared(group, lambda: _created_rooms(group.local_size(), start))
-
-
-def _shared(group: Group, created: Callable[[], tuple[str, int, int]]) -> SharedMemory:
-    path, chunk, problem, lock = "", 0, "", -1
-    if group.local_rank() == 0:
+    is_first, file, name, problem = group.local_rank() == 0, -1, "", ""
+    with contextlib.ExitStack() as stack:
         try:
-            path, chunk, lock = created()
+            if is_first:
+                file = _created(size_bytes, reserved_bytes)
+                listening = stack.enter_context(_listening(group.local_size()))
+                name = listening.getsockname()[1:].decode()
         except (OSError, NativeError) as error:
             problem = str(error)
-    offers = group.allgather_object([group.local_rank(), path, chunk, problem])
-    _, path, chunk, problem = next(
-        offer
-        for offer, host in zip(offers, group.hosts, strict=True)
-        if offer[0] == 0 and host == group.host
-    )
-    memory, file = None, -1
-    if not problem:
+        firsts = zip(group.hosts, group.allgather_object([is_first, name, problem]), strict=True)
+        name, problem = next(own for host, (first, *own) in firsts if first and host == group.host)
         try:
-            file = os.open(path, os.O_RDWR)
-            memory = mmap.mmap(file, 0)
-        except OSError as error:
+            if not problem and not is_first:
+                connection = stack.enter_context(_connected(name))
+        except (OSError, NativeError) as error:
             problem = str(error)
-    problems = group.allgather_object(problem)
-    if lock >= 0:
-        Path(path).unlink(missing_ok=True)
-        os.close(lock)
-    first = next((text for text in problems if text), "")
-    if first and file >= 0:
+        problem = _first_problem(group, problem)  # afterwards, all connections wait for `listening`
+        memory = None
+        try:
+            if not problem:
+                if is_first:
+                    _hand_out(listening, file)
+                else:
+                    file = _received(connection)
+                memory = mmap.mmap(file, 0)
+        except (OSError, NativeError) as error:
+            problem = str(error)
+        problem = _first_problem(group, problem)
+    if problem and file >= 0:
         os.close(file)
-    return SharedMemory(*((None, chunk, first, -1) if first else (memory, chunk, "", file)))
+    return SharedMemory(None, problem, -1) if problem else SharedMemory(memory, "", file)
 
 
-def _created(ranks: int, window_bytes: Callable[[int, int], int]) -> tuple[str, int, int]:
-    """Make a file with the largest chunks that fit; return its path, the size of the chunks and the
-    descriptor that locks it."""
-    if not _FOLDER.is_dir():
-        raise NativeError(f"no {_FOLDER}, which is Linux's shared memory.")
-    _remove_abandoned()
-    free = shutil.disk_usage(_FOLDER).free
-    room = int(free * _SHARE)
-    chunk = next((size for size in CHUNK_BYTES if window_bytes(ranks, size) <= room), 0)
-    if not chunk:
+def _first_problem(group: Group, problem: str) -> str:
+    """Return the first problem of any member."""
+    return next((text for text in group.allgather_object(problem) if text), "")
+
+
+def _created(size_bytes: int, reserved_bytes: int) -> int:
+    """Return the descriptor of a new file in memory, which no process can shrink."""
+    if not hasattr(os, "memfd_create"):
+        raise NativeError("no memfd_create, which is Linux's.")
+    limit = memory_limit_bytes()
+    if reserved_bytes > limit // _MOST:
         raise NativeError(
-            f"{free:,} bytes free in {_FOLDER}, where {ranks} ranks need "
-            f"{int(window_bytes(ranks, CHUNK_BYTES[-1]) / _SHARE):,}.\nMake it larger, for example "
-            "with docker run --shm-size=1g."
+            f"a memory limit of {limit:,} bytes, of which the ranks of this machine would share "
+            f"{reserved_bytes:,}, more than the eighth part.\nRaise the limit of the container, or "
+            "start fewer ranks on the machine."
         )
-    size = window_bytes(ranks, chunk)
-    return _file(size, size, chunk)
-
-
-def _created_rooms(ranks: int, start: int) -> tuple[str, int, int]:
-    """Make a file with rooms; return its path, the size of a room and the descriptor."""
-    if not _FOLDER.is_dir():
-        raise NativeError(f"no {_FOLDER}, which is Linux's shared memory.")
-    _remove_abandoned()
-    room = int(shutil.disk_usage(_FOLDER).free * _SHARE) // ranks // _PAGE * _PAGE
-    return _file(start, start + ranks * room, room)
-
-
-def _file(reserved: int, size: int, part_bytes: int) -> tuple[str, int, int]:
-    """Make a file and reserve the pages of its first bytes; return its path, ``part_bytes`` and its
-    descriptor."""
-    path = _FOLDER / f"{_PREFIX}{secrets.token_hex(8)}"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    file = os.memfd_create("collectives", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.ftruncate(descriptor, size)
-        os.posix_fallocate(descriptor, 0, reserved)
+        os.ftruncate(file, size_bytes)
+        os.posix_fallocate(file, 0, reserved_bytes)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
     except OSError:
-        os.unlink(path)
-        os.close(descriptor)
+        os.close(file)
         raise
-    return str(path), part_bytes, descriptor
+    return file
 
 
-def _remove_abandoned() -> None:
-    """Remove files of processes that ended before they unlinked them; no process locks these."""
-    for path in _FOLDER.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError), open(path, "rb") as file:  # another user's, or gone
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+def _listening(ranks: int) -> socket.socket:
+    """Return a socket of a random name, in whose queue the other ranks' connections wait."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        listening.bind(f"\0collectives-{secrets.token_hex(16)}")
+        listening.listen(ranks)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _connected(name: str) -> socket.socket:
+    """Return a connection with the socket of that name."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connection.settimeout(_SECONDS)
+        connection.connect(f"\0{name}")
+        if not _is_own(connection):
+            raise NativeError("shared memory that a process of another user offers.")
+    except (OSError, NativeError):
+        connection.close()
+        raise
+    return connection
+
+
+def _is_own(connection: socket.socket) -> bool:
+    """Whether the process at the other end belongs to the user of this process."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return bool(struct.unpack("3i", credentials)[1] == os.geteuid())
+
+
+def _hand_out(listening: socket.socket, file: int) -> None:
+    """Send a descriptor over all connections that wait, except to other users."""
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except BlockingIOError:
+            return
+        with connection:
+            if _is_own(connection):
+                socket.send_fds(connection, [b"f"], [file])
+
+
+def _received(connection: socket.socket) -> int:
+    """Return the descriptor that the process at the other end sends."""
+    _, files, _, _ = socket.recv_fds(connection, 1, 1)
+    if not files:
+        raise NativeError("no shared memory from the first rank of the machine.")
+    os.set_inheritable(files[0], False)
+    return files[0]

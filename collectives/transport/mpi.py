@@ -39,8 +39,7 @@ HOST_VARIABLE = "COLLECTIVES_HOST"
 
 Ranks in two containers of one machine need different names, because they share no memory."""
 
-# MPI guarantees tags below this number; a library may allow larger ones.
-_TAGS = 1 << 15
+_LEAST_TAG_LIMIT = 32767  # every MPI library has tags up to this number
 _SEGMENTS = "/dev/shm/mpich_shm_"
 
 _outbox = Outbox()
@@ -65,6 +64,8 @@ class MpiTransport:
         self.rank: int = communicator.Get_rank()
         self.library = " ".join(MPI.Get_library_version().splitlines()[0].split())
         self._communicator = communicator
+        largest = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+        self._largest_tag = largest if isinstance(largest, int) else _LEAST_TAG_LIMIT
         self._subgroups: dict[tuple[int, ...], MpiTransport] = {ranks: self}
         self._operations = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}
 
@@ -74,7 +75,7 @@ class MpiTransport:
             positions = [self.ranks.index(rank) for rank in ranks]
             members = self._communicator.Get_group().Incl(positions)
             # The tag distinguishes groups that share members and are made at the same time.
-            tag = zlib.crc32(repr(ranks).encode()) % _TAGS
+            tag = zlib.crc32(repr(ranks).encode()) % (self._largest_tag + 1)
             with watchdog().waiting("a new group", ranks):
                 communicator = self._communicator.Create_group(members, tag)
             members.Free()
@@ -126,13 +127,21 @@ class MpiTransport:
 
     def send(self, buffer: Bytes, target: int, tag: int) -> None:
         """MPI_Isend, which `Outbox` continues."""
-        _outbox.add(self._communicator.Isend(buffer, target, tag % _TAGS), buffer)
+        _outbox.add(self._communicator.Isend(buffer, target, self._checked(tag)), buffer)
 
     def receive(self, buffer: Bytes, source: int, tag: int) -> None:
         """MPI_Recv."""
         sender = self.ranks[source]
         with watchdog().waiting("receive", (sender, self.ranks[self.rank]), sender):
-            self._communicator.Recv(buffer, source, tag % _TAGS)
+            self._communicator.Recv(buffer, source, self._checked(tag))
+
+    def _checked(self, tag: int) -> int:
+        if not 0 <= tag <= self._largest_tag:
+            raise TransportError(
+                f"tags of messages through MPI are from 0 to {self._largest_tag}. Got {tag}: send "
+                "fewer messages between two ranks in a step, by fewer microbatches."
+            )
+        return tag
 
     def wait(self) -> None:
         """Do nothing: MPI's blocking collectives are done when they return."""

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
-SHARED_MEMORY = Path("/dev/shm")
 
 Mpirun = Callable[..., Any]
 
 
 @pytest.mark.parametrize("carrier", ["mpi", "network"])
 def test_training_is_the_same_as_with_host_calls(carrier: str, mpirun: Mpirun) -> None:
-    before = set(SHARED_MEMORY.glob("collectives-*"))
     finished = mpirun(2, PROGRAMS / "transport_training.py", carrier, "2")
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
@@ -27,7 +25,6 @@ def test_training_is_the_same_as_with_host_calls(carrier: str, mpirun: Mpirun) -
     assert not native["PyFunc"]
     assert host["PyFunc"] >= host["calls"] > 0
     assert not host["CollectivesMove"] + host["CollectivesAllreduce"]
-    assert set(SHARED_MEMORY.glob("collectives-*")) <= before
 
 
 def test_all_ranks_have_it_or_none_and_the_first_says_why(mpirun: Mpirun) -> None:
@@ -51,4 +48,4 @@ def test_all_ranks_have_it_or_none_and_the_first_says_why(mpirun: Mpirun) -> Non
     assert "Name a compiler for C++17 in CXX" in compiler
     assert "COLLECTIVES_NATIVE=0 chooses Python without this note." in compiler
     assert "collectives run in Python" not in notes[0] + notes[1]
-    assert "bytes free in /dev/shm" in notes[2]
+    assert "Got a memory limit of " in notes[2]

@@ -1,11 +1,13 @@
 """Tensors from the ranks of one pipeline stage to those of another.
 
 A tensor is sent after its operator and received before its first reader. Both points are in the one
-order of the step, and a sender does not wait for the receiver, so no rank waits for a later point.
+order of the step. A sender waits for receivers of earlier steps at most, so no rank waits for a
+later point.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -39,7 +41,8 @@ class _Transfer:
         arriving: the layout in which it arrives.
         wanted: the layout that its readers want.
         messages: regions of the tensor with the devices that send and receive them.
-        tag: the tag of the first message.
+        tags: the tag of each message. A tag is unique among the messages that one rank sends
+            another in a step.
     """
 
     name: str
@@ -53,7 +56,7 @@ class _Transfer:
     arriving: Layout
     wanted: Layout
     messages: tuple[Message, ...]
-    tag: int
+    tags: tuple[int, ...]
 
     def __str__(self) -> str:
         return (
@@ -87,18 +90,23 @@ class Transfers:
         self._transfers: dict[str, _Transfer] = {}
         self._by_tensor: dict[str, list[_Transfer]] = {}
         self._here: dict[str, dict[Message, tf.Tensor]] = {}
-        tag = 0
+        sent: Counter[tuple[int, int]] = Counter()
         for operator in step.graph:
             if operator.type == TRANSFER:
-                found = self._described(operator, step, strategies, tag)
+                found = self._described(operator, step, strategies, sent)
                 self._transfers[found.name] = found
                 self._by_tensor.setdefault(found.tensor.operator, []).append(found)
-                tag += len(found.messages)
         self._mail = self._mail_with_room()
 
     def _described(
-        self, operator: Operator, step: StagedStep, strategies: Sequence[Strategy], tag: int
+        self,
+        operator: Operator,
+        step: StagedStep,
+        strategies: Sequence[Strategy],
+        sent_between: Counter[tuple[int, int]],
     ) -> _Transfer:
+        """The transfer of an operator; counts its messages in ``sent_between``, by the ranks of
+        sender and receiver."""
         (tensor,), (spec,) = operator.inputs, operator.outputs
         source, target = step.stage_of[tensor.operator], step.stage_of[operator.name]
         mesh, others = (self._stages[stage].world.mesh for stage in (source, target))
@@ -106,6 +114,13 @@ class Transfers:
         sent = Layout(made.dims)
         wanted = strategies[target].output_slot(TensorName(operator.name, 0)).forward
         arriving = spread(wanted, spec.shape, others)
+        pieces = messages(spec.shape, sent, mesh, arriving, others)
+        firsts = [self._stages[stage].world.first for stage in (source, target)]
+        tags = []
+        for each in pieces:
+            pair = firsts[0] + each.source, firsts[1] + each.target
+            tags.append(sent_between[pair])
+            sent_between[pair] += 1
         return _Transfer(
             operator.name,
             tensor,
@@ -117,8 +132,8 @@ class Transfers:
             sent,
             arriving,
             wanted,
-            messages(spec.shape, sent, mesh, arriving, others),
-            tag,
+            pieces,
+            tuple(tags),
         )
 
     def lines(self) -> list[str]:
@@ -207,21 +222,22 @@ class Transfers:
         return dict(zip(own, received, strict=True))
 
     def _mail_with_room(self) -> Mail | None:
-        """The mail within a machine, if it has room for all messages of a step; else None."""
+        """The mail within a machine, if it has room for the messages of a step; else None."""
         if self._everyone is None or self._everyone.mail is None:
             return None
-        sent: dict[int, list[int]] = {}
+        sent: list[tuple[int, int, int]] = []
         for transfer in self._transfers.values():
-            first = self._stages[transfer.source].world.first
+            source = self._stages[transfer.source].world.first
+            target = self._stages[transfer.target].world.first
             itemsize = tf.as_dtype(transfer.dtype).size
             for each in transfer.messages:
                 elements = prod(stop - start for start, stop in each.region)
-                sent.setdefault(first + each.source, []).append(elements * itemsize)
+                sent.append((source + each.source, target + each.target, elements * itemsize))
         mail = self._everyone.mail
-        return mail if all(map(mail.has_room, sent.values())) else None
+        return mail if mail.admits(sent) else None
 
     def _tags(self, transfer: _Transfer) -> dict[Message, int]:
-        return {each: transfer.tag + n for n, each in enumerate(transfer.messages)}
+        return dict(zip(transfer.messages, transfer.tags, strict=True))
 
 
 def _joined(parts: Mapping[Region, tf.Tensor], dim: int) -> tf.Tensor:

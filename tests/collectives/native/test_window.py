@@ -1,67 +1,84 @@
-"""The file that ranks share: as large as there is room for, and gone as soon as it is mapped."""
+"""The memory that ranks share: zeros, without a name, and for processes of one user alone."""
 
 from __future__ import annotations
 
-import fcntl
-import shutil
-from collections import namedtuple
+import mmap
+import os
 from pathlib import Path
 
 import pytest
 
 from collectives import Group
+from collectives.errors import NativeError
 from collectives.native import window
-from collectives.native.window import CHUNK_BYTES, shared_memory
+from collectives.native.window import CHUNK_BYTES, chunk_bytes, memory_limit_bytes, shared_memory
 from collectives.transport.in_process import InProcessTransport
 
-Usage = namedtuple("Usage", "total used free")
 ALONE = Group(InProcessTransport())
+SIZE = 5 * 4096
 
 
-def window_bytes(ranks: int, chunk_bytes: int) -> int:
-    return 4096 + ranks * 3 * chunk_bytes
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(window, "_FOLDER", tmp_path)
-    return tmp_path
-
-
-def test_memory_is_zero_and_its_file_has_no_name(folder: Path) -> None:
-    memory, chunk, problem, _ = shared_memory(ALONE, window_bytes)
+def test_memory_is_zero_has_no_name_and_cannot_shrink() -> None:
+    memory, problem, file = shared_memory(ALONE, SIZE, 4096)
     assert memory is not None
-    assert (chunk, problem) == (CHUNK_BYTES[0], "")
-    assert memory[:] == bytes(window_bytes(1, chunk))
-    assert not list(folder.iterdir())
+    assert not problem
+    status = os.fstat(file)
+    assert status.st_nlink == 0
+    assert status.st_blocks * 512 == 4096  # the pages of a room are reserved later
+    assert memory[:] == bytes(SIZE)
+    with pytest.raises(PermissionError):
+        os.ftruncate(file, 4096)
+    os.close(file)
 
 
-def test_what_a_killed_process_left_is_removed(folder: Path) -> None:
-    abandoned, locked = folder / "collectives-0", folder / "collectives-1"
-    abandoned.touch()
-    with open(locked, "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        shared_memory(ALONE, window_bytes)
-        assert list(folder.iterdir()) == [locked]
+def test_a_descriptor_goes_to_each_process_that_has_connected() -> None:
+    file = window._created(SIZE, SIZE)
+    with window._listening(3) as listening:
+        name = listening.getsockname()[1:].decode()
+        connections = [window._connected(name) for _ in range(3)]
+        window._hand_out(listening, file)
+        received = [window._received(connection) for connection in connections]
+    os.close(file)
+    memories = [mmap.mmap(each, 0) for each in received]
+    memories[0][:3] = b"abc"
+    assert memories[2][:3] == b"abc"
+    for connection, each in zip(connections, received, strict=True):
+        assert not os.get_inheritable(each)
+        os.close(each)
+        connection.close()
 
 
-def test_with_little_room_chunks_are_smaller(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for chunk in CHUNK_BYTES:
-        free = 4 * window_bytes(1, chunk)
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: Usage(free, 0, free))
-        assert shared_memory(ALONE, window_bytes)[1] == chunk
+def test_a_process_of_another_user_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = window._created(SIZE, SIZE)
+    with window._listening(1) as listening:
+        name = listening.getsockname()[1:].decode()
+        with window._connected(name) as connection:
+            monkeypatch.setattr(os, "geteuid", lambda: -1)
+            window._hand_out(listening, file)
+            with pytest.raises(NativeError, match="no shared memory from the first rank"):
+                window._received(connection)
+        with pytest.raises(NativeError, match="that a process of another user offers"):
+            window._connected(name)
+    os.close(file)
 
 
-def test_with_none_the_reason_says_what_helps(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_chunk_has_a_cache_line_for_each_rank() -> None:
+    assert chunk_bytes(2) == chunk_bytes(2048) == CHUNK_BYTES
+    assert chunk_bytes(2049) == 2 * CHUNK_BYTES
+
+
+def test_the_limit_of_the_control_group_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1000, 0, 1000))
-    memory, _, problem, _ = shared_memory(ALONE, window_bytes)
+    limit = tmp_path / "limit"
+    monkeypatch.setattr(window, "_LIMITS", (str(limit), "/nowhere"))
+    total = memory_limit_bytes()
+    limit.write_text("max\n")
+    assert memory_limit_bytes() == total
+    limit.write_text("800000\n")
+    assert memory_limit_bytes() == 800000
+    memory, problem, file = shared_memory(ALONE, 1 << 20, 100001)
     assert memory is None
-    assert "1,000 bytes free in " in problem
-    assert "--shm-size" in problem
-    monkeypatch.setattr(window, "_FOLDER", folder / "none")
-    memory, _, problem, _ = shared_memory(ALONE, window_bytes)
-    assert memory is None
-    assert "which is Linux's shared memory" in problem
-    assert not list(folder.iterdir())
+    assert file == -1
+    assert problem.startswith("a memory limit of 800,000 bytes, of which the ranks of this machine")
+    assert "Raise the limit of the container" in problem

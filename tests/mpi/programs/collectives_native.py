@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import traceback
 from typing import Any
 
@@ -38,7 +37,7 @@ from collectives.operations.operation import Collective, Finish
 from collectives.windows import MemberWindows
 
 CHUNK_BYTES = 1 << 13
-ROOM_BYTES = 1 << 16
+ROOM_BYTES = 1 << 17
 
 
 class Member:
@@ -158,14 +157,26 @@ def check_errors(member: Member) -> None:
 
 def check_messages(world: collectives.Group) -> None:
     """Messages arrive in another order than they are sent; there is no room for all at once."""
-    free = shutil.disk_usage("/dev/shm").free
-    window._SHARE = world.size * ROOM_BYTES / free
+    mail_module.memory_limit_bytes = lambda: mail_module._SHARE * world.size * ROOM_BYTES
     mail = mail_of(world)
     assert mail is not None
     assert mail_of(world) is mail
-    assert mail.has_room([9000, 1])
-    assert not mail.has_room([40000, 1])
     after, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    with pytest.raises(tf.errors.AbortedError, match="are counted before one is sent"):
+        mail.send(tf.zeros(2), after, 0, "")
+
+    def admits(*sizes: int) -> bool:
+        ranks = range(world.size)
+        return mail.admits(
+            (rank, (rank + 1) % world.size, size) for rank in ranks for size in sizes
+        )
+
+    assert admits(9000, 1, 1)
+    assert not admits(70000)
+    assert admits(30000)
+    assert not admits(40000)  # for a room that holds the first ones, too
+    with pytest.raises(collectives.TransportError, match="tags of messages through MPI are from"):
+        world.send(np.zeros(1), after, 1 << 40)
     for size in (9000, 0, 30000, 3000, 70):  # each has places of its own
         for step in range(20):
             value = np.arange(size, dtype=np.uint8) + np.uint8(step)
@@ -222,7 +233,7 @@ def bind() -> None:
 def main() -> None:
     bind()
     world = collectives.world()
-    window.CHUNK_BYTES = (CHUNK_BYTES,)
+    window.CHUNK_BYTES = CHUNK_BYTES
     check(world)
     check_many_chunks(Member(world, new_transport(world, 1)), (1, 2049, 320003))
     past_caches = Member(world, new_transport(world, 1 << 60, math.inf))

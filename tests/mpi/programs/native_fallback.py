@@ -41,7 +41,7 @@ def main() -> None:
         if world.rank == 1:
             os.environ.update(variables)
         if case == "none":
-            window.CHUNK_BYTES = (1 << 50,)  # more than any machine has
+            window.CHUNK_BYTES = 1 << 50  # more than any machine has
         if world.rank == 0:
             sys.stderr.write(f"case {case}\n")
             sys.stderr.flush()
