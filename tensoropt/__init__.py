@@ -12,7 +12,7 @@ API: a call of one of its functions, a session or optimizer that is made, or a c
 name is an AttributeError.
 
 Under a launcher that has started several ranks, training outside of TensorOpt is refused from the
-import on (`launched`).
+import on, and an error of the script ends the job (`launched`).
 """
 
 from __future__ import annotations
@@ -104,3 +104,4 @@ def __dir__() -> list[str]:
 
 
 launched.refuse_copies()
+launched.end_job_on_error()

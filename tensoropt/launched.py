@@ -1,26 +1,49 @@
-"""Guards against training of unconnected copies, from ``import tensoropt`` on.
+"""Guards of a script that a launcher has started on several ranks, from ``import tensoropt`` on.
+
+A rank that fails before `init` ends the job, because the other ranks would wait for it forever.
 
 A script that imports TensorOpt and forgets `parallelize` trains a separate copy on every rank. If a
 launcher has started several ranks, the first gradient tape or session imports the front end, which
-refuses copies (`frontend.job.copies`). The guard imports neither MPI nor TensorFlow: it waits until
-the script imports TensorFlow. In a process without a launcher it does nothing.
+refuses copies (`frontend.job.copies`). The guards import neither MPI nor TensorFlow: they wait
+until the script imports TensorFlow. In a process without a launcher they do nothing.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import time
+import traceback
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from types import ModuleType, TracebackType
+from typing import Any, TypeAlias
 
-__all__ = ["refuse_copies", "several_ranks"]
+__all__ = [
+    "FORWARDING_SECONDS",
+    "Hook",
+    "call_hook",
+    "end_job_on_error",
+    "hook_of_script",
+    "refuse_copies",
+    "several_ranks",
+]
+
+FORWARDING_SECONDS = 0.5
+"""Time for the launcher to pass on a printed error before it ends the job."""
+_SRUN_VARIABLE = "SLURM_STEP_ID"
+_SRUN = " srun ends the other ranks only with --kill-on-bad-exit=1."
 
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _TENSORFLOW = "tensorflow"
+
+Hook: TypeAlias = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
+
+_before: Hook | None = None  # the excepthook that `_end_job` replaces; None if it does not
+_has_joined = False  # whether `init` handles errors
 
 
 def several_ranks() -> int:
@@ -33,6 +56,46 @@ def several_ranks() -> int:
     launch = importlib.import_module("collectives.transport.launch").detect()
     processes = 0 if launch is None or launch.processes is None else int(launch.processes)
     return processes if processes > 1 else 0
+
+
+def end_job_on_error() -> None:
+    """Make a rank that fails before `init` end the job, if a launcher has started several ranks.
+
+    The rank has not joined MPI and cannot abort the job, but a launcher ends a job when one of its
+    processes is killed by a signal (MPICH's does not at exit status 1).
+    """
+    global _before
+    if _before is None and several_ranks():
+        _before, sys.excepthook = sys.excepthook, _end_job
+
+
+def hook_of_script() -> Hook:
+    """The excepthook of the script, for `init`, from which on the one set here does nothing."""
+    global _has_joined
+    _has_joined = True
+    return _before if _before and sys.excepthook is _end_job else sys.excepthook
+
+
+def call_hook(hook: Callable[..., Any], *args: Any) -> None:
+    """Call a hook of the script. If it fails too, the job still ends for the first error."""
+    try:
+        hook(*args)
+    except Exception:
+        traceback.print_exc()
+
+
+def _end_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if _has_joined:  # a hook that the script has set since the import calls this one
+        return
+    if _before is not None and _before is not sys.__excepthook__:
+        call_hook(_before, kind, error, trace)
+    sys.stdout.flush()
+    text = "".join(traceback.format_exception(kind, error, trace))
+    hint = _SRUN if _SRUN_VARIABLE in os.environ else ""
+    sys.stderr.write(f"{text}tensoropt: a rank ends the job before init, after the above.{hint}\n")
+    sys.stderr.flush()
+    time.sleep(FORWARDING_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def refuse_copies() -> None:

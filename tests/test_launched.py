@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,23 @@ def test_nothing_is_changed_without_a_launcher_or_where_copies_are_meant(
     for environment in ({}, {**MPICH, "TENSOROPT_ALLOW_COPIES": "1"}):
         finished = python("-c", NOTHING, env=environment, fresh=True)
         assert finished.returncode == 0, finished.stderr
+
+
+def test_an_error_after_the_import_ends_the_rank_by_a_signal(python: Callable[..., Any]) -> None:
+    """Upon which launchers end the other ranks. A hook of the script is called first, once."""
+    program = """
+import sys
+sys.excepthook = lambda kind, error, trace: print("the script's hook:", error)
+import tensoropt
+sys.excepthook = lambda *error, before=sys.excepthook: before(*error)
+assert sys.modules.keys().isdisjoint({"tensorflow", "mpi4py"})
+raise OSError("no such data")
+"""
+    finished = python("-c", program, env=MPICH, fresh=True)
+    assert finished.returncode == -signal.SIGTERM
+    assert finished.stdout == "the script's hook: no such data\n"
+    assert finished.stderr.count("OSError: no such data") == 1
+    assert "tensoropt: a rank ends the job before init" in finished.stderr
 
 
 def test_a_model_that_is_not_parallel_does_not_train_copies(python: Callable[..., Any]) -> None:

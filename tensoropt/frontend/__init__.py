@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tensoropt.frontend.definitions.operator_descriptions import describe
 from tensoropt.frontend.job import copies as _copies
-from tensoropt.frontend.job import failure as _failure
 from tensoropt.frontend.job.job import (
     at_start,
     init,
@@ -42,6 +41,7 @@ from tensoropt.frontend.tensorflow_api.paper_names import (
 )
 from tensoropt.frontend.tensorflow_api.recorded_gradients import gradients
 from tensoropt.frontend.tensorflow_api.shared_names import rank, size
+from tensoropt.launched import end_job_on_error
 
 __all__ = [
     "GradientDescentOptimizer",
@@ -69,7 +69,7 @@ __all__ = [
     "summary",
 ]
 
-_failure.install_before_init()
+end_job_on_error()
 _copies.install_before_init()
 at_start(_saving.install, _saving.remove)
 

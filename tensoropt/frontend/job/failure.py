@@ -13,76 +13,26 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 from collectives import Group
-from collectives.transport.launch import detect
 from tensoropt.errors import TensorOptError
+from tensoropt.launched import FORWARDING_SECONDS, Hook, call_hook, hook_of_script
 
-__all__ = ["end_job", "install", "install_before_init"]
+__all__ = ["end_job", "install"]
 
 _HOST_TURN_SECONDS = 1.0  # between the first failing ranks of two machines
 _LONGEST_TURN_SECONDS = 4.0
-_FORWARDING_SECONDS = 0.5  # for the launcher to pass on the printed error
 _ABORT_SECONDS = 8.0  # a rank that waits to be ended ends itself after this time
 _ENTRY_BYTES = 8  # of a rank's number in the register
-_SRUN_VARIABLE = "SLURM_STEP_ID"
-_SRUN = " srun ends the other ranks only with --kill-on-bad-exit=1."
-
-Hook: TypeAlias = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
-
 
 _fail: Hook | None = None  # of `install`
-_installed: Hook | None = None  # the current excepthook, if it is one of this module
 _scripts_own: Hook = sys.__excepthook__  # the excepthook that the script had set
-
-
-def _set_excepthook(hook: Hook) -> None:
-    """Set the excepthook, and keep the script's own."""
-    global _installed, _scripts_own
-    if sys.excepthook is not _installed:
-        _scripts_own = sys.excepthook
-    sys.excepthook = _installed = hook
 
 
 def _tell_script(*error: Any) -> None:
     if _scripts_own is not sys.__excepthook__:
-        _call_script(_scripts_own, *error)
-
-
-def _call_script(hook: Callable[..., Any], *args: Any) -> None:
-    """Call a hook of the script. If it fails too, the job still ends for the first error."""
-    try:
-        hook(*args)
-    except Exception:
-        traceback.print_exc()
-
-
-def install_before_init() -> None:
-    """Make a rank that fails before `init` end the job, for which other ranks would wait forever.
-
-    It has not joined MPI and cannot abort the job, but a launcher ends a job when one of its
-    processes is killed by a signal (MPICH's does not at exit status 1).
-    """
-    launch = detect()
-    if launch is None or launch.processes == 1:
-        return
-
-    def fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if _fail is not None:  # the script's hook, set before `init`, calls this function
-            return
-        _tell_script(kind, error, trace)
-        sys.stdout.flush()
-        text = "".join(traceback.format_exception(kind, error, trace))
-        hint = _SRUN if _SRUN_VARIABLE in os.environ else ""
-        sys.stderr.write(
-            f"{text}tensoropt: a rank ends the job before init, after the above.{hint}\n"
-        )
-        sys.stderr.flush()
-        time.sleep(_FORWARDING_SECONDS)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    _set_excepthook(fail)
+        call_hook(_scripts_own, *error)
 
 
 def install(group: Group, at_end: Callable[[], None]) -> None:
@@ -119,7 +69,7 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
             sys.stdout.flush()
             sys.stderr.write(_reason(group.rank, kind, error, trace))
             sys.stderr.flush()
-            time.sleep(_FORWARDING_SECONDS)  # the launcher drops text that it has not passed on
+            time.sleep(FORWARDING_SECONDS)  # the launcher drops text that it has not passed on
         else:
             time.sleep(_ABORT_SECONDS)  # the first is about to end this process
         try:
@@ -145,11 +95,11 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
 
     def tell_thread(args: threading.ExceptHookArgs) -> None:
         if scripts_own is not threading.__excepthook__:
-            _call_script(scripts_own, args)
+            call_hook(scripts_own, args)
 
-    global _fail
-    _fail = fail
-    _set_excepthook(fail)
+    global _fail, _scripts_own
+    _scripts_own = hook_of_script()
+    sys.excepthook = _fail = fail
     threading.excepthook = fail_in_thread
     atexit.register(end)
 
