@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,9 @@ __all__ = [
     "check_library",
     "check_size",
     "detect",
+    "distinct_names",
     "library_settings",
+    "machine_identity",
     "mpi_settings",
     "refuse_single_ranks",
     "shared_memory_bytes",
@@ -204,6 +206,31 @@ def available_cores() -> int:
     if allocated.isdigit():
         cores = max(own, min(cores, int(allocated)))
     return min(cores, core_limit() or cores)
+
+
+def machine_identity() -> str:
+    """What processes of one machine, or of one container, have in common, whatever its name."""
+    boot, network = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
+    if not (boot.exists() and network.exists()):
+        return ""
+    return f"{boot.read_text('ascii').strip()} {network.stat().st_ino}"
+
+
+def distinct_names(machines: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """A name for the machine of each process, from its name and identity.
+
+    Several machines may have one name, ``localhost`` for instance. All but the first of them get a
+    number.
+    """
+    identities: dict[str, list[str]] = {}
+    names = []
+    for name, identity in machines:
+        known = identities.setdefault(name, [])
+        if identity not in known:
+            known.append(identity)
+        number = known.index(identity)
+        names.append(f"{name}#{number + 1}" if number else name)
+    return tuple(names)
 
 
 def shared_memory_bytes(path: str = "/dev/shm") -> int | None:

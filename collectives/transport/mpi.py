@@ -22,7 +22,9 @@ from collectives.transport.launch import (
     available_cores,
     check_library,
     check_size,
+    distinct_names,
     library_settings,
+    machine_identity,
     mpi_settings,
     shared_memory_bytes,
 )
@@ -295,14 +297,16 @@ def _end_in_start() -> None:
 
 
 def _hosts(communicator: MPI.Intracomm) -> tuple[str, ...]:
+    """The name of the machine of each process."""
     from mpi4py import MPI
 
-    name_type = np.dtype((np.bytes_, MPI.MAX_PROCESSOR_NAME))
-    name = os.environ.get(HOST_VARIABLE) or MPI.Get_processor_name()
-    host = np.array([name.encode()], name_type)
-    hosts = np.empty(communicator.Get_size(), name_type)
-    communicator.Allgather(host.view(np.uint8), hosts.view(np.uint8))
-    return tuple(name.decode() for name in hosts.tolist())
+    given = os.environ.get(HOST_VARIABLE)
+    name, identity = given or MPI.Get_processor_name(), "" if given else machine_identity()
+    text_type = np.dtype((np.bytes_, MPI.MAX_PROCESSOR_NAME))
+    machine = np.array([name.encode(), identity.encode()], text_type)
+    machines = np.empty((communicator.Get_size(), 2), text_type)
+    communicator.Allgather(machine.view(np.uint8), machines.view(np.uint8))
+    return distinct_names([(name.decode(), identity.decode()) for name, identity in machines])
 
 
 def _check_threads(level: int) -> None:

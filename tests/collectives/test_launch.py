@@ -12,6 +12,7 @@ from collectives.transport.launch import (
     check_library,
     check_size,
     detect,
+    distinct_names,
     library_settings,
     mpi_settings,
     refuse_single_ranks,
@@ -119,6 +120,11 @@ def test_mpich_of_two_networks_takes_the_one_with_short_addresses_under_slurm() 
     assert not library_settings(Launch("MPICH", 4, 2), MPICH)
     assert not library_settings(slurm, MPICH.replace("ucx ofi", "ucx"))
     assert not library_settings(slurm, OPEN_MPI)
+
+
+def test_machines_of_one_name_stay_apart() -> None:
+    machines = [("box", "1"), ("box", "2"), ("other", "3"), ("box", "1"), ("box", "4")]
+    assert distinct_names(machines) == ("box", "box#2", "other", "box", "box#3")
 
 
 @pytest.mark.parametrize("variable", ["WORLD_SIZE", "HOROVOD_SIZE"])
