@@ -40,7 +40,7 @@ measurer.finish()
 
 PROFILED = """
 import shutil
-from sys import argv
+from sys import argv, stdout
 
 import tensoropt
 from collectives import world
@@ -54,7 +54,7 @@ def profile(name):
 tensoropt.enable_graph_mode()
 for name in ("failing", "limited", "small"):
     if world().rank == 0:
-        print("profile of", name, flush=True)
+        print("profile of", name)
     assert profile(name) == 0
 if world().rank == 0:
     shutil.copy(f"{argv[1]}/small.py", f"{argv[1]}/changed.py")
@@ -62,6 +62,7 @@ if world().rank == 0:
     with open(f"{argv[1]}/changed.json", "w") as file:
         file.write(text.replace('"complete": true', '"complete": false'))
 world().barrier()
+stdout.flush()  # the job ends here
 profile("changed")
 """
 
