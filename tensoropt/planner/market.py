@@ -10,7 +10,7 @@ from tensoropt.plan.plan import Plan
 from tensoropt.planner.offers.kept_frontier import KeptFrontier
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
-from tensoropt.planner.optional_space import looked_at
+from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.prices.dry_runs import dry_runs_in_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.union import UnionPoint, union
@@ -63,9 +63,9 @@ class Market:
             for step in self._steps(whole):
                 for name, space in SPACES.items():
                     if name in _UNDERCUTTING:
-                        looked_at(name, self._know_fastest, None, self.findings.notes)
+                        attempt(name, self._know_fastest, None, self.findings.notes)
                     look = partial(self._add, partial(space, step, self.findings))
-                    looked_at(name, look, None, self.findings.notes)
+                    attempt(name, look, None, self.findings.notes)
 
     def frontier(self) -> list[UnionPoint]:
         """Return the points of all offers that no other point beats."""
@@ -144,10 +144,10 @@ class Market:
         """
         yield self.request
         findings = self.findings
-        looked_at(rewritten.NAME, self._know_fastest, None, findings.notes)
+        attempt(rewritten.NAME, self._know_fastest, None, findings.notes)
         look = partial(self._add, partial(rewritten.offers, whole, findings))
         before = len(self.offers)
-        looked_at(rewritten.NAME, look, None, findings.notes)
+        attempt(rewritten.NAME, look, None, findings.notes)
         most = whole.points[-1][1]
         if findings.price is not None:
             most = round((1 - SAME_TIME) * most)
@@ -165,7 +165,7 @@ class Market:
     def _ask_for_demanded_stages(self) -> None:
         self.offers += stages.demanded(self.request)
         look = partial(self._add, partial(rewritten.in_stages, self.request, self.findings))
-        looked_at(rewritten.NAME, look, None, self.findings.notes)
+        attempt(rewritten.NAME, look, None, self.findings.notes)
 
     def _seconds(self) -> float | None:
         """Return the limit of the time in which spaces are searched.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["first_line", "looked_at"]
+__all__ = ["attempt", "first_line"]
 
 Result = TypeVar("Result")
 
@@ -13,25 +13,23 @@ _LONGEST_REASON = 200
 """The most characters of an error's message in a note."""
 
 
-def looked_at(
-    space: str, look: Callable[[], Result], without: Result, failures: list[str]
-) -> Result:
-    """Return the result of an optional search, or ``without`` if the search fails.
+def attempt(space: str, search: Callable[[], Result], fallback: Result, notes: list[str]) -> Result:
+    """Return the result of an optional search, or ``fallback`` if the search fails.
 
     The script did not ask for the search, so no `Exception` of it may stop the planning. The end of
     a search by ``KeyboardInterrupt`` or by time is no failure; it is raised.
 
     Args:
         space: the name of the searched space.
-        look: the search.
-        without: the result if the search fails.
-        failures: the notes of the plan. A failed search adds one.
+        search: the search.
+        fallback: the result if the search fails.
+        notes: the notes of the plan. A failed search adds one.
     """
     try:
-        return look()
+        return search()
     except Exception as error:
-        failures.append(f"left out, because its search failed: {space} ({first_line(error)})")
-        return without
+        notes.append(f"left out, because its search failed: {space} ({first_line(error)})")
+        return fallback
 
 
 def first_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.choose import choose
-from tensoropt.planner.optional_space import looked_at
+from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.plans.fallbacks import left_out, simple_frontiers
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.fewer_devices import fewer_devices
@@ -36,7 +36,7 @@ def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
         def searched() -> Plan:
             return choose(rehearsed, "mini_time")
 
-        faster = looked_at("plans that are faster", searched, None, notes)
+        faster = attempt("plans that are faster", searched, None, notes)
         if faster is not None and not faster.runs_as(plan):
             yield replace(faster, option=plan.option, notes=(*faster.notes, *notes))
     fewer = fewer_devices(request, problem, notes)

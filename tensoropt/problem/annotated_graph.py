@@ -99,7 +99,7 @@ class AnnotatedGraph:
                 mesh,
                 batch_placeholders,
                 derivations,
-                saved.offered,
+                saved.kept_choices,
                 leader_of,
                 as_read,
                 same,

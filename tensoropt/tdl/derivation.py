@@ -125,7 +125,7 @@ class Derivation:
         return any(output in index.partial_outputs for index in self.indices)
 
     def on_shares(
-        self, offered: Collection[tuple[int, ...]] | None = None, *, along_all: bool = False
+        self, splittable_sets: Collection[tuple[int, ...]] | None = None, *, along_all: bool = False
     ) -> Derivation:
         """Return the derivation with a further index for each set of inputs in `linear`.
 
@@ -133,7 +133,7 @@ class Derivation:
         these axes, every device runs the kernel on its own, and the outputs are partial sums, too.
 
         Args:
-            offered: the sets whose index can be split; all sets if None.
+            splittable_sets: the sets whose index can be split; all sets if None.
             along_all: see `Index.along_all`.
         """
         more = tuple(
@@ -141,7 +141,7 @@ class Derivation:
                 f"partial({','.join(map(str, inputs))})",
                 0,  # any number of pieces is possible
                 "sum",
-                splittable := offered is None or inputs in offered,
+                splittable := splittable_sets is None or inputs in splittable_sets,
                 "" if splittable else "none of its inputs is a partial sum",
                 partial_inputs=inputs,
                 along_all=along_all,

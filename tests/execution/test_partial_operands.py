@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensoropt
 from tensoropt.parallel.choices.choices import Choices, strategy_choices
 from tensoropt.parallel.choices.kinds import Kinds
-from tensoropt.parallel.choices.partial_operands import offered_sets
+from tensoropt.parallel.choices.partial_operands import partial_operand_sets
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation
 from tests.oracles.equality import (
@@ -83,8 +83,8 @@ def _on_shares(group: Choices, derivation: Derivation) -> list[int]:
 def test_which_operators_may_read_partial_sums() -> None:
     """Operators may if fewer or smaller tensors are then added up."""
     graph = script().imported()
-    offered = offered_sets(graph, Kinds(graph).derivations)
-    found = {name: (graph[name].type, sets) for name, sets in offered.items()}
+    chosen = partial_operand_sets(graph, Kinds(graph).derivations)
+    found = {name: (graph[name].type, sets) for name, sets in chosen.items()}
     assert sorted(found.values()) == [
         ("AvgPool", ((0,),)),
         ("ConcatV2", ((0, 1),)),

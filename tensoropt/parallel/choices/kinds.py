@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from functools import cache
 
 from tensoropt.graph.operator import Graph, Operator
-from tensoropt.parallel.choices.partial_operands import is_little, offered_sets
+from tensoropt.parallel.choices.partial_operands import is_little, partial_operand_sets
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.tdl import Derivation
 from tensoropt.tensor_spec import TensorSpec
@@ -54,17 +54,17 @@ class Kinds:
             if kind == len(derivations):
                 derivations.append(derivation_of(operator))
         if partial_operands:
-            self._offer_partial(graph, derivations)
+            self._separate_partial(graph, derivations)
         distinct: dict[Derivation, int] = {}
         number = [distinct.setdefault(derivation, len(distinct)) for derivation in derivations]
         self.derivations = {name: derivations[kind] for name, kind in self.of.items()}
         self.derivation_numbers = {name: number[kind] for name, kind in self.of.items()}
 
-    def _offer_partial(self, graph: Graph, derivations: list[Derivation]) -> None:
+    def _separate_partial(self, graph: Graph, derivations: list[Derivation]) -> None:
         """Move operators that may read partial sums to kinds of their own."""
         numbers: dict[Hashable, int] = {}
         derivation_of_name = {name: derivations[kind] for name, kind in self.of.items()}
-        for name, sets in offered_sets(graph, derivation_of_name).items():
+        for name, sets in partial_operand_sets(graph, derivation_of_name).items():
             along_all = is_little(graph[name])  # operators of a kind have equal sizes
             key = self.of[name], sets
             if key not in numbers:

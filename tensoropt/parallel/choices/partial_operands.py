@@ -19,7 +19,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.registry import moves_rows
 
-__all__ = ["is_little", "offered_sets"]
+__all__ = ["is_little", "partial_operand_sets"]
 
 Sets = tuple[tuple[int, ...], ...]
 """Sets of inputs of an operator, by their numbers."""
@@ -27,7 +27,7 @@ Sets = tuple[tuple[int, ...], ...]
 _SMALL_BYTES = 1024  # summing up to this many bytes takes as long as summing one
 
 
-def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[str, Sets]:
+def partial_operand_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[str, Sets]:
     """Return the sets of inputs (`Derivation.linear`) of each operator that may be partial sums.
 
     An input may be a partial sum if no other operator reads it, since another reader would need the
@@ -62,15 +62,15 @@ def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[st
         if sets or _has_sum(derivation):
             for number in range(len(operator.outputs)):
                 partial.add(TensorName(operator.name, number))
-    offered: dict[str, Sets] = {}
+    chosen: dict[str, Sets] = {}
     while useful:
         name = useful.pop()
-        if name in offered or name not in possible:
+        if name in chosen or name not in possible:
             continue
-        offered[name] = possible[name]
+        chosen[name] = possible[name]
         read = {n for numbers in possible[name] for n in numbers}
         useful += [graph[name].inputs[n].operator for n in sorted(read)]
-    return offered
+    return chosen
 
 
 def _has_sum(derivation: Derivation) -> bool:

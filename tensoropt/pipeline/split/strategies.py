@@ -192,7 +192,7 @@ class PricedStrategies:
     def _count_at_makers(self) -> None:
         """Move the saved bytes of tensors that are counted at their reader to their producer."""
         saved = PARTS.index("saved")
-        for name, numbers in self._annotated.saved.carried.items():
+        for name, numbers in self._annotated.saved.saved_inputs.items():
             operator = self._annotated.graph[name]
             for number in numbers:
                 root = self._annotated.saved.root(operator.inputs[number])

@@ -13,7 +13,7 @@ from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.ways import way
 from tensoropt.planner.offers.offer import Offer, Points
-from tensoropt.planner.optional_space import looked_at
+from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_frontiers
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.dry_runs import NO_TIME
@@ -86,7 +86,7 @@ class Choice:
         """Return the plan."""
         notes = list(self.notes)
         without: tuple[tuple[int, int], ...] = ()
-        peaks = looked_at("peaks along the frontier", self.frontier_peaks, without, notes)
+        peaks = attempt("peaks along the frontier", self.frontier_peaks, without, notes)
         fewer = fewer_devices(self.request, self.problem, notes)
         return plan_for(
             self.request,
@@ -135,7 +135,7 @@ def choice_of(
     """
     notes: list[str] = []
     look = parallel or partial(preferred, request, problem, frontier)
-    simplest = looked_at("data parallelism", look, None, notes)
+    simplest = attempt("data parallelism", look, None, notes)
     choice: Choice | None = None
     if simplest is not None:
         peak = predicted_peak(request, problem, simplest.strategy.tolist())
@@ -248,7 +248,7 @@ class Strategies(Offer):
     def _fastest(self) -> FrontierPoint:
         """The fastest point whose memory fits, or data parallelism if that is preferred."""
         failures: list[str] = []  # `choice` notes the same failure
-        point = looked_at("data parallelism", lambda: self._preferred, None, failures)
+        point = attempt("data parallelism", lambda: self._preferred, None, failures)
         return self.frontier[self.fitting[0]] if point is None else point
 
     @cached_property

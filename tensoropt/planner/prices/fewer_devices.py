@@ -11,7 +11,7 @@ from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.planner.optional_space import looked_at
+from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.prices.estimates import estimated_bytes
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_time import step_time
@@ -44,7 +44,7 @@ def fewer_devices(request: Request, problem: GraphProblem | None, failures: list
     """
     without: Times = ()
     look = partial(_times, request, problem)
-    return looked_at("fewer devices", look, without, failures)
+    return attempt("fewer devices", look, without, failures)
 
 
 def _times(request: Request, problem: GraphProblem | None) -> Times:

@@ -90,9 +90,9 @@ class SavedTensors:
 
     Attributes:
         made: the tensors with role ``made``.
-        carried: for each operator the inputs whose saved copies count at it (role ``reader``).
-        offered: the choices (`tensoropt.parallel.configuration.KEPT`) of each operator that has
-            several.
+        saved_inputs: for each operator the inputs whose saved copies count at it (role ``reader``).
+        kept_choices: the choices (`tensoropt.parallel.configuration.KEPT`) of each operator that
+            has several.
         is_plain: whether there are no roles and no choices.
     """
 
@@ -125,17 +125,17 @@ class SavedTensors:
         self._leading_views = self._find_leading_views()
         has_choices = space.reuse or space.recompute  # otherwise consumers are not needed
         self._consumers = graph.consumers() if has_choices else {}
-        self.offered: dict[str, tuple[str, ...]] = {}
-        self._offer(devices)
+        self.kept_choices: dict[str, tuple[str, ...]] = {}
+        self._find_kept_choices(devices)
         self._roles = {root: self._role_of(root) for root in {*self._readers, *self._read_outputs}}
         self.made = frozenset(root for root, role in self._roles.items() if role == "made")
-        carried: dict[str, list[int]] = {}
+        saved_inputs: dict[str, list[int]] = {}
         for root, role in self._roles.items():
             if role == "reader":
                 ((operator, number),) = self._readers[root]
-                carried.setdefault(operator.name, []).append(number)
-        self.carried = {name: tuple(numbers) for name, numbers in carried.items()}
-        self.is_plain = not (self._roles or self._leading_views or self.offered)
+                saved_inputs.setdefault(operator.name, []).append(number)
+        self.saved_inputs = {name: tuple(numbers) for name, numbers in saved_inputs.items()}
+        self.is_plain = not (self._roles or self._leading_views or self.kept_choices)
 
     def role(self, tensor: TensorName) -> str:
         """Return the role of a tensor, empty if the backward pass does not read it."""
@@ -171,7 +171,7 @@ class SavedTensors:
         if root in self._read_outputs or len(readers) != 1 or self._recomputing(root):
             return "made"
         ((reader, number),) = readers
-        if root.operator not in self.offered:
+        if root.operator not in self.kept_choices:
             return "reader"
         return "edge" if reader.inputs[number] == root else "made"
 
@@ -184,7 +184,7 @@ class SavedTensors:
         return [
             operator
             for operator, number in self._all_consumers(root)
-            if "recomputed" in self.offered.get(operator.name, ())
+            if "recomputed" in self.kept_choices.get(operator.name, ())
             and not self.reads(operator, number)
         ]
 
@@ -217,8 +217,8 @@ class SavedTensors:
                     operator = self._graph[operator.inputs[0].operator]
         return frozenset(views)
 
-    def _offer(self, devices: int) -> None:
-        """Fill in `offered`. Last operators come first, since recomputing needs an operator's
+    def _find_kept_choices(self, devices: int) -> None:
+        """Fill in `kept_choices`. Last operators come first, since recomputing needs an operator's
         inputs."""
         space = self._space
         if not (space.reuse or space.recompute) or differentiates_gradients(self._graph):
@@ -229,14 +229,14 @@ class SavedTensors:
         for operator in reversed(tuple(self._graph)):
             if self._only is not None and operator.name not in self._only:
                 continue
-            ways = self._ways(operator, reuse, large)
-            if len(ways) == 1:
+            choices = self._choices_of(operator, reuse, large)
+            if len(choices) == 1:
                 continue
-            self.offered[operator.name] = ways
+            self.kept_choices[operator.name] = choices
             if operator.is_variable:
                 for name, leader in variable_of.items():
                     if leader == operator.name:
-                        self.offered[name] = ways
+                        self.kept_choices[name] = choices
 
     def _large(self) -> frozenset[TensorName]:
         """Return the tensors large enough to have choices."""
@@ -268,7 +268,7 @@ class SavedTensors:
         name = root.operator
         return self._graph[name].is_variable, self._same.get(name, name), root.index
 
-    def _ways(
+    def _choices_of(
         self, operator: Operator, reuse: bool, has_choices: frozenset[TensorName]
     ) -> tuple[str, ...]:
         """Return the choices of kept copies of an operator's outputs."""
@@ -279,16 +279,16 @@ class SavedTensors:
         readers = [each for root in large for each in self._readers.get(root, ())]
         if not large or not all(has_plain_inputs(reader) for reader, _ in readers):
             return ("both",)
-        ways = ["both"]
+        choices = ["both"]
         read_by_gradient = any(root in self._read_outputs for root in large)
         if reuse and readers:
-            ways.append("before")
+            choices.append("before")
             if read_by_gradient and self._returns(operator, large):
-                ways.append("after")
+                choices.append("after")
         needed = readers or read_by_gradient or any(self._recomputing(root) for root in large)
         if self._space.recompute and needed and self._is_cheap(operator):
-            ways.append("recomputed")
-        return tuple(ways)
+            choices.append("recomputed")
+        return tuple(choices)
 
     def _is_cheap(self, operator: Operator) -> bool:
         """Whether recomputing an operator is cheap: it is no contraction, and may be recomputed."""

@@ -62,7 +62,7 @@ class NodeCosts:
         if self._saved.is_plain:
             return key
         outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
-        return key, tuple(map(self._saved.role, outputs)), self._saved.carried.get(name, ())
+        return key, tuple(map(self._saved.role, outputs)), self._saved.saved_inputs.get(name, ())
 
     def _costs_of_computing(self, operator: Operator) -> ConfigurationCosts:
         name = operator.name
@@ -73,7 +73,7 @@ class NodeCosts:
             self._slots.follower[name].assigned,
             len(self._differentiated.get(name, ())),
             self._saved.made,
-            self._saved.carried.get(name, ()),
+            self._saved.saved_inputs.get(name, ()),
             self._choices[self._slots.node_of[name]].kept(name),
             frozenset(tensor for tensor in outputs if self._saved.role(tensor) == "edge"),
         )

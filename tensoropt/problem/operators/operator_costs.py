@@ -105,7 +105,7 @@ class OperatorCosts:
         assigned: Int8Array,
         differentiated_inputs: int,
         kept: frozenset[TensorName] = frozenset(),
-        carried: Sequence[int] = (),
+        saved_inputs: Sequence[int] = (),
         ways: Sequence[str] = ("both",),
         only_before: frozenset[TensorName] = frozenset(),
     ) -> ConfigurationCosts:
@@ -117,7 +117,7 @@ class OperatorCosts:
             assigned: int8[K, axes], as in `tensoropt.parallel.choices.options.Follower`.
             differentiated_inputs: number of inputs whose gradient is computed.
             kept: tensors that are saved at their producer.
-            carried: numbers of inputs whose saved copy counts at this operator.
+            saved_inputs: numbers of inputs whose saved copy counts at this operator.
             ways: the choices of kept copies (`tensoropt.parallel.configuration.KEPT`). The
                 configurations with the first choice come first.
             only_before: tensors that are saved at their producer only under the choice "before".
@@ -136,7 +136,7 @@ class OperatorCosts:
             saved |= only_before if way == "before" else frozenset()
             time = once + again if recomputed else once
             times.append(time[kinds.of_option])
-            memories.append(self._memory(shapes, saved, carried, recomputed)[kinds.of_option])
+            memories.append(self._memory(shapes, saved, saved_inputs, recomputed)[kinds.of_option])
         return ConfigurationCosts(np.concatenate(memories), np.concatenate(times))
 
     def _kinds(
@@ -223,7 +223,7 @@ class OperatorCosts:
         return price
 
     def _memory(
-        self, shapes: _Shapes, kept: frozenset[TensorName], carried: Sequence[int], again: bool
+        self, shapes: _Shapes, kept: frozenset[TensorName], saved_inputs: Sequence[int], again: bool
     ) -> Int64Array:
         """Return the bytes of an operator under each kind of configuration."""
         operator = shapes.operator
@@ -231,7 +231,7 @@ class OperatorCosts:
             operator,
             shapes.output_bytes(None),
             shapes.output_bytes(among_kept(operator, kept)),
-            shapes.input_bytes(carried),
+            shapes.input_bytes(saved_inputs),
             again,
         )
         rows = list(zip(*(column.tolist() for column in amounts.values()), strict=True))

@@ -105,7 +105,7 @@ def offered_of(script: Script, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
     derivations = {operator.name: derivation_of(operator) for operator in graph}
     space = Space(reuse=True, recompute=True)
     reads = backward_reads(script.graph, graph)
-    return SavedTensors(graph, derivations, reads, space, mesh.size).offered
+    return SavedTensors(graph, derivations, reads, space, mesh.size).kept_choices
 
 
 def predictions(
