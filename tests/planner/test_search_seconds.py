@@ -45,19 +45,19 @@ class Clock:
 
 @pytest.fixture
 def request_() -> Iterator[Request]:
-    """Two towers of three layers, whose activations are larger than their weights, on 4 devices."""
+    """Two towers of two layers, whose activations are larger than their weights, on 4 devices."""
     tf.shutdown()
     tf.reset_default_graph()
     tf.init(devices=4, cluster="2x8-v100")
     values = tf.placeholder(tf.float32, [None, 64])
     towers = [values, values]
-    for layer in range(6):
+    for layer in range(4):
         weights = tf.get_variable(f"weights{layer}", [64, 64])
         towers[layer % 2] = tf.tanh(tf.matmul(towers[layer % 2], weights))
     loss = tf.reduce_mean(tf.square(towers[0] * towers[1]))
     tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
     yield replace(
-        step_request(current(), PlanningOptions(batch_size=4096, pipeline=False)),
+        step_request(current(), PlanningOptions(batch_size=256, pipeline=False)),
         dry_run_peak=None,
         stage_peak=None,
         pipeline=PipelineNumbers(None),
@@ -81,14 +81,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 
 def test_no_stages_are_priced_after_the_time(request_: Request, clock: Clock) -> None:
-    ample = PipelineSearch(request_, 4, (2, 4), (2, 4, 8), (1 << 40, None))
+    ample = PipelineSearch(request_, 4, (2, 4), (2, 4), (1 << 40, None))
     assert ample.frontier
     assert not ample.ended_by
     priced = clock.seconds
-    for seconds in (1, 2, priced - 1):
+    for seconds in (1, priced - 1):
         clock.seconds = 0
         with Watch(seconds=seconds):
-            search = PipelineSearch(request_, 4, (2, 4), (2, 4, 8), (1 << 40, None))
+            search = PipelineSearch(request_, 4, (2, 4), (2, 4), (1 << 40, None))
             assert search.frontier
         assert clock.seconds == seconds
         assert search.ended_by == "time"
@@ -103,9 +103,11 @@ def test_a_space_says_that_time_ended_its_search(
     request_: Request, clock: Clock, space: Any
 ) -> None:
     unasked = PipelineNumbers(None, None, is_asked=False)
+    factor = request_.cluster_at(request_.devices).safety_factor
+    limit = int(1.01 * stages.least_variable_bytes(request_) * factor)
     findings = Findings()
     with Watch(seconds=1):
-        request = replace(request_, pipeline=unasked, memory_limit_bytes=200_000)
+        request = replace(request_, pipeline=unasked, memory_limit_bytes=limit)
         assert not list(space.offers(request, findings))
     assert findings.skipped == {space.NAME: Findings.ENDED}
     market = object.__new__(Market)
