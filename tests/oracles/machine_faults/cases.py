@@ -40,6 +40,14 @@ class Case:
         """Whether the machine is lost; otherwise the job goes on."""
         return self.fault != "loss"
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the machine is lost without a word, so that only other ranks can name it.
+
+        If its processes end, their connections close, and MPICH's launcher ends the job at once.
+        """
+        return self.fault in ("down", "off", "stopped")
+
     def strike(self, made: Machines) -> None:
         """Cause the fault."""
         FAULTS[self.fault](made, made.nodes[-1])
