@@ -22,7 +22,7 @@ _LAUNCHERS = (
     *("orterun", "prterun", "orted", "prted"),
 )
 _PMI_VARIABLE = "PMI_FD"
-_GRACE_SECONDS = 3.0  # a launcher whose machines all answer ends in less than one
+_GRACE_SECONDS = 5.0  # a launcher whose machines all answer ends in less than one
 
 # Waits until processes have ended, and kills those that have not at the end of the time. The
 # arguments are the seconds and descriptors of the processes, whose numbers could be reused.
