@@ -10,7 +10,9 @@ HOROVOD_STAMP := $(VENV)/.horovod
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
 COMPILE_KERNELS = $(BIN)/python -m tensoropt.planner.kernels
 TYPED := tensoropt collectives examples benchmarks reproduction tools tests/machines tests/oracles
-PYTEST := $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 900
+# Warnings of the compiler are errors in tests, and not where a user's newer compiler has new ones.
+TESTED_CXX := $(if $(filter default undefined,$(origin CXX)),c++,$(CXX)) -Werror
+PYTEST := CXX="$(TESTED_CXX)" $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 900
 # Proofs repeat tests with more seeds, models and sizes.
 TESTS_OF_pytest := not proof
 TESTS_OF_proofs := proof
@@ -27,13 +29,14 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Where Python may not keep what it compiled, each process compiles TensorFlow again: 10 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup horovod demo test proofs kernels pytest lint style types format clean
+.PHONY: help setup horovod demo test proofs sanitize kernels pytest lint style types format clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    train the example network on 4 ranks"
 	@echo "make test    ruff, import-linter, mypy and every test that is no long proof"
 	@echo "make proofs  long proofs: what make test checks, with more seeds, models and sizes"
+	@echo "make sanitize drive the collectives in C++ at random under sanitizers, for SECONDS=60 twice"
 	@echo "make lint    ruff, import-linter and mypy alone"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make setup   .venv alone (the others do it too)"
@@ -90,6 +93,10 @@ kernels: $(STAMP)
 pytest proofs: kernels horovod
 	@if $(CAN_HAVE_HOROVOD); then $(PYTEST) -m "$(TESTS_OF_$@)"; else echo "$(NOT_TESTED)"; \
 		$(PYTEST) -m "$(TESTS_OF_$@) and not horovod" && echo "$(NOT_TESTED)"; fi
+
+SECONDS := 60
+sanitize: $(STAMP)
+	$(BIN)/python -m tests.oracles.sanitize --seconds $(SECONDS)
 
 lint: style types
 

@@ -1,0 +1,51 @@
+"""Sanitizers find nothing in a few seconds of random driving of the collectives in C++."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.oracles.sanitize import compiled, drive, sanitize
+
+FAULTY = r"""
+#include <cstdio>
+#include <string>
+#include <thread>
+int main(int, char** arguments) {
+  const std::string kind = arguments[1];
+  volatile int number = 2147483647;
+  if (kind == "many") number = number + 1;
+  char* bytes = new char[3];
+  if (kind == "processes") bytes[number & 3] = 0;
+  std::thread other([&] { bytes[0] = 1; });
+  if (kind == "threads") bytes[0] = 2;
+  other.join();
+  delete[] bytes;
+  std::puts("1");
+}
+"""
+
+
+@pytest.mark.slow
+def test_random_driving() -> None:
+    trials = sanitize(2.0, seed=7)
+    assert trials["many"] == 1
+    assert trials["processes"] >= 2
+    assert trials["threads"] >= 2
+
+
+def test_what_a_sanitizer_finds_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "faulty.cc"
+    source.write_text(FAULTY)
+    monkeypatch.setattr("tests.oracles.sanitize.DRIVER", source)
+    programs = compiled(tmp_path)
+    for name, kind, report in (
+        ("address", "processes", "heap-buffer-overflow"),
+        ("address", "many", "signed integer overflow"),
+        ("thread", "threads", "data race"),
+    ):
+        with pytest.raises(RuntimeError, match=report):
+            drive(programs[name], kind, 0, 0)
