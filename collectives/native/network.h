@@ -30,6 +30,7 @@ constexpr int64_t kAheadBytes = 1 << 18;  // bytes received from a member beyond
 constexpr int64_t kPiece = 1 << 14;       // smaller pieces are copied together before they are sent
 // Below this number of bytes for all members, each member reduces everything: one hop, more bytes.
 constexpr int64_t kSmall = 1 << 16;
+constexpr int64_t kRoundedBlock = 1 << 12;  // elements that are reduced at once if they are rounded
 
 struct Span {
   char* base = nullptr;
@@ -139,9 +140,11 @@ class NetworkCollective {
     });
   }
 
-  void Allreduce(const Arrays& arrays, int64_t itemsize, Reduce reduce) {
+  // With `rounds`, arrays of float32 travel as bfloat16, unless they are small.
+  void Allreduce(const Arrays& arrays, int64_t itemsize, Reduce reduce, bool rounds = false) {
     const int64_t bytes = arrays.bytes();
     const bool is_small = n_ * bytes <= kSmall;
+    if (rounds && !is_small) return AllreduceRounded(arrays, reduce);
     auto segment = [&](int member) { return is_small ? Range{0, bytes} : Segment(bytes, member); };
     const Range own = segment(place_);
     for (size_t k = 0; k < others_.size(); ++k) {
@@ -177,6 +180,114 @@ class NetworkCollective {
   Range Segment(int64_t bytes, int member) const {
     const int64_t share = (bytes / n_ + kAlignment) / kAlignment * kAlignment;
     return {std::min(member * share, bytes), std::min((member + 1) * share, bytes)};
+  }
+
+  // An all-reduce of float32 whose data and results are rounded to bfloat16 on the way. Sums are
+  // float32. A member rounds its own copy of a result, too, so that all members get the same bits.
+  // Positions count bytes on the wire, two for each element.
+  void AllreduceRounded(const Arrays& arrays, Reduce reduce) {
+    const int64_t bytes = arrays.bytes();
+    const Range own = Segment(bytes, place_);
+    for (size_t k = 0; k < others_.size(); ++k) {
+      const Range part = Segment(bytes, others_[k]);
+      SendRounded(streams_[k], arrays, part, own);
+      ReceiveAhead(streams_[k], others_[k], own.size() / 2);
+      ReceiveRounded(streams_[k], others_[k], arrays, part, own.size() / 2);
+    }
+    Drive([&] {
+      const int64_t size = own.size() / 2;
+      Reduced(size, size, sizeof(BFloat16), [&](int64_t begin, int64_t end) {
+        end = std::min(end, begin + kRoundedBlock * static_cast<int64_t>(sizeof(BFloat16)));
+        ReduceRounded(arrays, own.begin, begin, end, reduce);
+        return end - begin;
+      });
+      for (size_t k = 0; k < others_.size(); ++k) {
+        streams_[k].ready = Segment(bytes, others_[k]).size() / 2 + reduced_;
+        // The ring of a member has space for results once all of its data is reduced.
+        const int64_t taken = std::max(streams_[k].received, size) & ~int64_t{1};
+        streams_[k].allowed = reduced_ < size ? std::min(size, reduced_ + kAheadBytes)
+                                              : std::min(streams_[k].to_receive, taken + kAheadBytes);
+      }
+    });
+  }
+
+  // Reduces bytes [begin, end) of this rank's segment, whose first float32 is at byte `start`.
+  void ReduceRounded(const Arrays& arrays, int64_t start, int64_t begin, int64_t end, Reduce reduce) {
+    const int64_t count = (end - begin) / static_cast<int64_t>(sizeof(BFloat16));
+    std::vector<float> values(n_ * count), result(count);
+    std::vector<const char*> inputs;
+    for (int i = 0; i < n_; ++i) {
+      float* to = &values[i * count];
+      inputs.push_back(reinterpret_cast<const char*>(to));
+      if (i == place_) continue;
+      Widen(network_.Ahead(members_[i]) + begin % kAheadBytes, to, count);
+    }
+    const Range floats{start + 2 * begin, start + 2 * end};
+    arrays.Each(floats.begin, floats.end, [&](const Array& array, int64_t from, int64_t at, int64_t size) {
+      std::memcpy(const_cast<char*>(inputs[place_]) + (at - floats.begin), array.in + from, size);
+    });
+    reduce(inputs.data(), n_, reinterpret_cast<char*>(result.data()), count);
+    for (float& value : result) value = static_cast<float>(BFloat16(value));
+    Put(arrays, floats.begin, floats.end, result.data());
+  }
+
+  static void Widen(const char* from, float* to, int64_t count) {
+    const auto* rounded = reinterpret_cast<const BFloat16*>(from);
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(rounded[i]);
+  }
+
+  // Writes a range of reduced arrays.
+  static void Put(const Arrays& arrays, int64_t begin, int64_t end, const float* values) {
+    arrays.Each(begin, end, [&](const Array& array, int64_t from, int64_t at, int64_t size) {
+      std::memcpy(array.out + from, reinterpret_cast<const char*>(values) + (at - begin), size);
+    });
+  }
+
+  // Like `SendThenForward`, rounded.
+  void SendRounded(Stream& stream, const Arrays& arrays, Range own, Range reduced) {
+    stream.ready = own.size() / 2;
+    stream.to_send = own.size() / 2 + reduced.size() / 2;
+    stream.source = [this, &arrays, own, reduced](int64_t begin, int64_t end) {
+      const int64_t first = own.size() / 2;
+      if (begin < first) {
+        return Rounded<false>(arrays, own.begin, begin, std::min(end, first));
+      }
+      return Rounded<true>(arrays, reduced.begin, begin - first, end - first);
+    };
+  }
+
+  // Returns the bytes [begin, end) of rounded arrays; the first float32 is at byte `start`.
+  template <bool kOut>
+  Span Rounded(const Arrays& arrays, int64_t start, int64_t begin, int64_t end) const {
+    const int64_t odd = begin % 2, last = std::min(end, begin - odd + kStep);
+    auto* to = reinterpret_cast<BFloat16*>(network_.staging());
+    arrays.Each(start + 2 * (begin - odd), start + 2 * (last + last % 2),
+                [&](const Array& array, int64_t from, int64_t, int64_t size) {
+                  const auto* values =
+                      reinterpret_cast<const float*>((kOut ? array.out : array.in) + from);
+                  const int64_t count = size / static_cast<int64_t>(sizeof(float));
+                  for (int64_t i = 0; i < count; ++i) *to++ = BFloat16(values[i]);
+                });
+    return {network_.staging() + odd, last - begin};
+  }
+
+  // Receives rounded results, after the `first` bytes that are to be reduced. An element may arrive in
+  // two parts.
+  void ReceiveRounded(Stream& stream, int member, const Arrays& arrays, Range part, int64_t first) {
+    char* ahead = network_.Ahead(members_[member]);
+    stream.to_receive += part.size() / 2;
+    stream.target = [=](int64_t begin, int64_t end) {
+      const int64_t at = begin % kAheadBytes;
+      if (begin < first) end = std::min(end, first);
+      return Span{ahead + at, std::min(end, begin - at + kAheadBytes) - begin};
+    };
+    stream.took = [=, &arrays](int64_t begin, int64_t end, char*) {
+      if (begin < first) return;
+      begin -= begin % 2, end -= end % 2;
+      std::vector<float> values((end - begin) / 2);
+      Widen(ahead + begin % kAheadBytes, values.data(), values.size());
+      Put(arrays, part.begin + 2 * (begin - first), part.begin + 2 * (end - first), values.data());
+    };
   }
 
   // Sends and receives until all streams are done. `progress` is called after each round.

@@ -34,6 +34,7 @@ int64_t Product(const Dims& dims, size_t begin, size_t end) {
 // A collective without the shape of its tensors. The fields are attributes of the operator.
 struct Definition {
   std::string kind, reducer, fill;
+  bool rounds = false;  // whether an all-reduce across machines sends float32 as bfloat16
   tensorflow::DataType dtype;
   std::vector<int> members;
   int place = 0;
@@ -179,8 +180,12 @@ void Definition::Swap(Network& network, const std::vector<Runs>& sent,
 template <typename Carrier>
 void Definition::Allreduce(Carrier& carrier, const Arrays& arrays) const {
   if (arrays.bytes() == 0) return;
-  Begin(carrier, members, arrays.bytes())
-      .Allreduce(arrays, itemsize(), FindReduce(dtype, reducer));
+  const Reduce reduce = FindReduce(dtype, reducer);
+  if constexpr (std::is_same_v<Carrier, Network>) {
+    NetworkCollective(carrier, members).Allreduce(arrays, itemsize(), reduce, rounds);
+  } else {
+    Begin(carrier, members, arrays.bytes()).Allreduce(arrays, itemsize(), reduce);
+  }
 }
 
 template <typename Carrier>
@@ -249,6 +254,7 @@ class CollectiveOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
     OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
     OP_REQUIRES_OK(context, context->GetAttr("network", &network_));
+    OP_REQUIRES_OK(context, context->GetAttr("rounds", &definition_.rounds));
   }
 
   // An operator that only hands its work to the communication thread is cheap, so TensorFlow runs it
@@ -404,6 +410,7 @@ REGISTER_OP("CollectivesMove")
     .Attr("call: int")
     .Attr("overlaps: bool")
     .Attr("network: int = -1")
+    .Attr("rounds: bool = false")
     .Attr("kind: {'allreduce', 'reduce_scatter', 'allgather', 'alltoall', 'exchange', 'exchange_sum'}")
     .Attr("reducer: string = ''")
     .Attr("members: list(int)")
@@ -434,6 +441,7 @@ REGISTER_OP("CollectivesAllreduce")
     .Attr("call: int")
     .Attr("overlaps: bool")
     .Attr("network: int = -1")
+    .Attr("rounds: bool = false")
     .Attr("reducer: string")
     .Attr("members: list(int)")
     .Attr("place: int")

@@ -116,8 +116,8 @@ def in_hierarchy(
         return None
     calls, rank, size = _Calls(groups, grid), len(known), len(groups[0].ranks)
     match collective:
-        case Allreduce(reducer):
-            _allreduce(calls, reducer, known)
+        case Allreduce():
+            _allreduce(calls, collective, known)
         case ReduceScatter(dim, reducer) if not known[dimension(dim, rank)] % size:
             _reduce_scatter(calls, dimension(dim, rank), reducer, known)
         case Allgather(dim):
@@ -175,7 +175,7 @@ class _Calls:
         return (1, 0) if self.grid.is_by_machine else (0, 1)
 
 
-def _allreduce(calls: _Calls, reducer: str, shape: list[int]) -> None:
+def _allreduce(calls: _Calls, collective: Allreduce, shape: list[int]) -> None:
     """Each member reduces one slice within its machine, then across the machines."""
     size, inside = prod(shape), calls.grid.inside
     slice_ = -(-size // inside)
@@ -183,8 +183,8 @@ def _allreduce(calls: _Calls, reducer: str, shape: list[int]) -> None:
     calls.reshape([size])
     if padded != size:
         calls.local(Pad(0, padded), [padded])
-    calls.within(ReduceScatter(0, reducer), [slice_])
-    calls.across(Allreduce(reducer), [slice_])
+    calls.within(ReduceScatter(0, collective.reducer), [slice_])
+    calls.across(collective, [slice_])
     calls.within(Allgather(0), [padded])
     if padded != size:
         calls.local(Cut(0, size), [size])

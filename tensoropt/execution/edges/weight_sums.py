@@ -26,6 +26,10 @@ from tensoropt.parallel.resharding import ReshardStep, Step
 __all__ = ["WeightSums", "reduced_as_one"]
 
 
+_End = Callable[[], list[list[tf.Tensor]]]
+"""Emits the rest of the sums of some gradients, and returns the sums of each on all ranks."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gradient:
     """A gradient by a variable, before it is summed over devices.
@@ -33,27 +37,37 @@ class _Gradient:
     Attributes:
         variable: the variable.
         shards: one per rank emitted here.
-        reduced: sums this gradient alone over the devices.
+        begin: begins to sum this gradient alone over the devices. The function that it returns
+            emits the rest and returns the sums.
     """
 
     variable: TensorName
     shards: list[tf.Tensor]
-    reduced: Callable[[], list[tf.Tensor]]
+    begin: Callable[[], Callable[[], list[tf.Tensor]]]
 
 
 class WeightSums:
     """Collects the gradients of one call at a time.
+
+    The last part of a bucket's sums, within machines, is emitted after the first parts of the next
+    bucket. So these do not wait until the bucket has crossed the network.
 
     Args:
         world: the ranks emitted here.
         sizes: the sizes of buckets.
         differentiated: whether the sums are differentiated again. If not, the memory of a gradient
             is free once the gradient is summed.
+        rounds: whether gradients of float32 that are not differentiated again are rounded between
+            machines.
     """
 
-    def __init__(self, world: World, sizes: BucketSizes, differentiated: bool = True) -> None:
+    def __init__(
+        self, world: World, sizes: BucketSizes, differentiated: bool = True, rounds: bool = False
+    ) -> None:
         self._world = world
         self._differentiated = differentiated
+        self._rounds = rounds
+        self._begun: list[tuple[list[_Gradient], _End]] = []
         self._sizes = sizes
         self._collected: frozenset[TensorName] = frozenset()
         self._constant: frozenset[TensorName] = frozenset()
@@ -78,6 +92,7 @@ class WeightSums:
         try:
             yield self._reduced
             self._reduce(self._buckets.rest())
+            self._end([])
         finally:
             self._collected = self._constant = frozenset()
 
@@ -99,10 +114,12 @@ class WeightSums:
         *reads, variable = path
         if variable not in self._collected or not self._constant.isdisjoint(reads):
             return False
-        if not self._differentiated:
+        if self._differentiated:
+            gradient = _Gradient(variable, shards, lambda: partial(list, reduced()))
+        else:
             label = f"{path[0].operator}/reshard/gradient"
-            reduced = partial(self._world.reshard, shards, steps, label)
-        gradient = _Gradient(variable, shards, reduced)
+            begin = partial(self._world.begin_reshard, shards, steps, label, self._rounds)
+            gradient = _Gradient(variable, shards, begin)
         sums, dtype = elementwise_sums(steps), shards[0].dtype.name
         self._reduce(self._buckets.add(gradient, sums, dtype, _bytes(shards[0])))
         return True
@@ -111,60 +128,101 @@ class WeightSums:
         return self._world.joins(vector_steps(sums), tf.as_dtype(dtype))
 
     def _reduce(self, bucket: Sequence[tuple[Sums | None, list[_Gradient]]]) -> None:
-        """Reduce a bucket once all its gradients are computed."""
+        """Begin to reduce a bucket once all its gradients are computed; end the bucket before."""
         inputs = [shard for _, gradients in bucket for each in gradients for shard in each.shards]
         if not inputs:
             return
         with tf.control_dependencies(inputs):
             is_full = tf.no_op("bucket")
+        begun: list[tuple[list[_Gradient], _End]] = []
         with tf.control_dependencies([is_full]):
             for sums, gradients in bucket:
                 if sums is None or len(gradients) == 1:
-                    reduced = [each.reduced() for each in gradients]
+                    ends = [each.begin() for each in gradients]
+                    begun.append((gradients, partial(_all_ended, ends)))
                 else:
-                    shards = [each.shards for each in gradients]
-                    label = f"sums_of_{len(gradients)}_gradients"
-                    reduced = reduced_as_one(self._world, shards, sums, label, self._differentiated)
-                for gradient, total in zip(gradients, reduced, strict=True):
-                    self._reduced.setdefault(gradient.variable, []).append(total)
+                    begun.append((gradients, self._begin_as_one(gradients, sums)))
+        self._end(begun)
+
+    def _begin_as_one(self, gradients: list[_Gradient], sums: Sums) -> _End:
+        shards = [each.shards for each in gradients]
+        label = f"sums_of_{len(gradients)}_gradients"
+        if self._differentiated:
+            return partial(list, reduced_as_one(self._world, shards, sums, label))
+        return _begin_as_one(self._world, shards, sums, label, self._rounds)
+
+    def _end(self, begun: list[tuple[list[_Gradient], _End]]) -> None:
+        """Emit the rest of the bucket before, and keep the bucket that has begun."""
+        for gradients, end in self._begun:
+            for gradient, total in zip(gradients, end(), strict=True):
+                self._reduced.setdefault(gradient.variable, []).append(total)
+        self._begun = begun
 
 
 def reduced_as_one(
-    world: World,
-    tensors: Sequence[list[tf.Tensor]],
-    sums: Sums,
-    label: str,
-    differentiated: bool = True,
+    world: World, tensors: Sequence[list[tf.Tensor]], sums: Sums, label: str
 ) -> list[list[tf.Tensor]]:
     """Sum several tensors over devices, in one collective for each all-reduce.
 
-    If the world can, one operator takes all tensors; otherwise they are copied into a vector.
+    If the world can, one operator takes all tensors; otherwise they are copied into a vector. The
+    sums may be differentiated.
 
     Args:
         world: the ranks emitted here.
         tensors: for each tensor the shards of all ranks, of known shapes.
         sums: the all-reduces, the same for all tensors.
         label: names the operations.
-        differentiated: whether the sums may be differentiated.
 
     Returns:
         For each tensor the sums on all ranks.
     """
     steps = vector_steps(sums)
     with tf.name_scope(label):
+        if not world.joins(steps, tensors[0][0].dtype):
+            moved = dual_reshard(world, _packed(world, tensors), steps, (), label, label)
+            return _unpacked(moved, tensors)
+        together = _reduced_together(world, tensors, steps, label)
+    # The gradient by a sum is replicated, and it is the gradient by each term of the sum.
+    flat = differentiated_as(_flat(together), _flat(tensors), lambda *upstream: list(upstream))
+    width = len(world.ranks)
+    return [flat[start : start + width] for start in range(0, len(flat), width)]
+
+
+def _begin_as_one(
+    world: World, tensors: Sequence[list[tf.Tensor]], sums: Sums, label: str, rounds: bool
+) -> _End:
+    """Begin what `reduced_as_one` does, without gradients; see `World.begin_reshard`."""
+    steps = vector_steps(sums)
+    with tf.name_scope(label):
         if world.joins(steps, tensors[0][0].dtype):
-            return _reduced_together(world, tensors, steps, label, differentiated)
-        packed = [
-            tf.concat([tf.reshape(shards[position], [-1]) for shards in tensors], 0)
-            for position in range(len(world.ranks))
-        ]
-        moved = dual_reshard(world, packed, steps, (), label, label)
-        shapes = [shards[0].shape for shards in tensors]
-        unpacked = [tf.split(vector, [prod(s.as_list()) for s in shapes]) for vector in moved]
-        return [
-            [tf.reshape(parts[number], shape) for parts in unpacked]
-            for number, shape in enumerate(shapes)
-        ]
+            return partial(list, _reduced_together(world, tensors, steps, label, rounds))
+        end = world.begin_reshard(_packed(world, tensors), steps, label, rounds)
+
+    def ended() -> list[list[tf.Tensor]]:
+        with tf.name_scope(label):
+            return _unpacked(end(), tensors)
+
+    return ended
+
+
+def _packed(world: World, tensors: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
+    """Return for each rank one vector with all tensors."""
+    return [
+        tf.concat([tf.reshape(shards[position], [-1]) for shards in tensors], 0)
+        for position in range(len(world.ranks))
+    ]
+
+
+def _unpacked(
+    vectors: Sequence[tf.Tensor], tensors: Sequence[list[tf.Tensor]]
+) -> list[list[tf.Tensor]]:
+    """Divide vectors into tensors of the shapes of ``tensors``."""
+    shapes = [shards[0].shape for shards in tensors]
+    unpacked = [tf.split(vector, [prod(s.as_list()) for s in shapes]) for vector in vectors]
+    return [
+        [tf.reshape(parts[number], shape) for parts in unpacked]
+        for number, shape in enumerate(shapes)
+    ]
 
 
 def _reduced_together(
@@ -172,17 +230,16 @@ def _reduced_together(
     tensors: Sequence[list[tf.Tensor]],
     steps: Sequence[ReshardStep],
     label: str,
-    differentiated: bool,
+    rounds: bool = False,
 ) -> list[list[tf.Tensor]]:
-    moved: Sequence[list[tf.Tensor]] = tensors
+    moved = list(tensors)
     for step in steps:
-        moved = world.reduce_together(moved, step, label)
-    if not differentiated:
-        return list(moved)
-    # The gradient by a sum is replicated, and it is the gradient by each term of the sum.
-    flat = differentiated_as(_flat(moved), _flat(tensors), lambda *upstream: list(upstream))
-    width = len(world.ranks)
-    return [flat[start : start + width] for start in range(0, len(flat), width)]
+        moved = world.reduce_together(moved, step, label, rounds)
+    return moved
+
+
+def _all_ended(ends: Sequence[Callable[[], list[tf.Tensor]]]) -> list[list[tf.Tensor]]:
+    return [end() for end in ends]
 
 
 def _flat(tensors: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:

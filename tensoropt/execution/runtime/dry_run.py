@@ -170,9 +170,14 @@ class _DryRunWorld(MPIWorld):
         return self._native and all(knows(collective(step), dtype) for step in sums)
 
     def reduce_together(
-        self, tensors: Sequence[Sequence[tf.Tensor]], step: ReshardStep, label: str
+        self,
+        tensors: Sequence[Sequence[tf.Tensor]],
+        step: ReshardStep,
+        label: str,
+        rounds: bool = False,
     ) -> list[list[tf.Tensor]]:
         """See `World.reduce_together`."""
+        del rounds
         call = CollectiveCall(collective(step), self.groups(step.axes))
         moved = on_joined_tensors(tensors, call, label, Unwatched(), _stand_in)
         self.moved[moved[0][0].op.name] = (MOVE_TOGETHER, (step,))

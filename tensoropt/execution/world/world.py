@@ -137,12 +137,39 @@ class World:
             return self._resharded(shards, steps, label)
         moved = list(shards)
         for step in steps:
-            parts = self._parts(step, *shape_and_itemsize(moved[0]))
-            if parts is None:
-                moved = self._resharded(moved, (step,), label)
-            else:
-                moved = self._in_parts(moved, step, parts, label)
+            moved = self._begin_step(moved, step, label)()
         return moved
+
+    def begin_reshard(
+        self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str, rounds: bool = False
+    ) -> Callable[[], list[tf.Tensor]]:
+        """Emit a resharding up to its last part across machines, and return a function that emits
+        the rest and returns the shards.
+
+        Collectives that are emitted in between need not wait for the other machines.
+
+        Args:
+            shards, steps, label: see `reshard`.
+            rounds: whether all-reduces across machines round float32; see `Allreduce`.
+        """
+        if not steps or self._transport is None or not self._spans_machines:
+            done = self.reshard(shards, steps, label)
+            return lambda: done
+        moved = list(shards)
+        for step in steps[:-1]:
+            moved = self._begin_step(moved, step, label, rounds)()
+        return self._begin_step(moved, steps[-1], label, rounds)
+
+    def _begin_step(
+        self, shards: list[tf.Tensor], step: Step, label: str, rounds: bool = False
+    ) -> Callable[[], list[tf.Tensor]]:
+        parts = self._parts(step, *shape_and_itemsize(shards[0]), rounds)
+        if parts is None:
+            moved = self._resharded(shards, (step,), label, rounds)
+            return lambda: moved
+        begun = max(number for number, part in enumerate(parts, 1) if not part.is_within)
+        moved = self._in_parts(shards, step, parts[:begun], label)
+        return lambda: self._in_parts(moved, step, parts[begun:], label)
 
     def joins(self, sums: Sequence[ReshardStep], dtype: tf.DType) -> bool:
         """Whether all-reduces of several tensors are one operator, without copies into a vector."""
@@ -154,7 +181,11 @@ class World:
         )
 
     def reduce_together(
-        self, tensors: Sequence[Sequence[tf.Tensor]], step: ReshardStep, label: str
+        self,
+        tensors: Sequence[Sequence[tf.Tensor]],
+        step: ReshardStep,
+        label: str,
+        rounds: bool = False,
     ) -> list[list[tf.Tensor]]:
         """An all-reduce of each of several tensors, as one operator; see `joins`.
 
@@ -163,19 +194,20 @@ class World:
                 shapes.
             step: the all-reduce.
             label: see `reshard`.
+            rounds: see `begin_reshard`.
         """
         assert isinstance(self._transport, NativeTransport), "`joins` says whether it is"
         dtype = tensors[0][0].dtype
         total = sum(prod(shards[0].shape.as_list()) for shards in tensors)
         watch = self._watch((total,), dtype.size, (step,))
         record = f"{label}: {dtype.name}[{total}] {step}"
-        call = CollectiveCall(collective(step), self.groups(step.axes))
+        call = CollectiveCall(collective(step, rounds), self.groups(step.axes))
         is_started = self._transport.starts(call.groups[0])
         move = self._transport.move_joined
         return on_joined_tensors(tensors, call, record, watch, move, is_started)
 
     def _resharded(
-        self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
+        self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str, rounds: bool = False
     ) -> list[tf.Tensor]:
         first = shards[0]
         shape, itemsize = shape_and_itemsize(first)
@@ -183,8 +215,8 @@ class World:
         communicates = not all(step.is_local for step in steps)
         calls: list[OperationCall] = []
         for step in steps:
-            parts = self._parts(step, shape, itemsize)
-            calls += [self._call(step)] if parts is None else [part.call for part in parts]
+            parts = self._parts(step, shape, itemsize, rounds)
+            calls += [self._call(step, rounds)] if parts is None else [part.call for part in parts]
             if communicates:
                 shape = shape_after(step, self.mesh, shape)
         watch = self._watch(*shape_and_itemsize(first), steps)
@@ -203,7 +235,7 @@ class World:
         return list(moved)
 
     def _parts(
-        self, step: Step, shape: Sequence[int | None], itemsize: int
+        self, step: Step, shape: Sequence[int | None], itemsize: int, rounds: bool = False
     ) -> list[LevelCall] | None:
         """The parts of a collective within machines and across them; None where it goes in one."""
         if not self._spans_machines or step.is_local or isinstance(step, Exchange) or None in shape:
@@ -212,7 +244,7 @@ class World:
             return None  # NumPy would go through the whole result once more to put it in order
         if not self._goes_in_hierarchy(step.kind, step.axes, bytes_of(shape, itemsize)):
             return None
-        return in_hierarchy(collective(step), self.groups(step.axes), shape)
+        return in_hierarchy(collective(step, rounds), self.groups(step.axes), shape)
 
     def share(self, values: Sequence[Array], axes: Sequence[int]) -> list[Array]:
         """Fed values as the first rank along ``axes`` has them (outside the graph)."""
@@ -236,9 +268,9 @@ class World:
         """The watch that is called when messages to and from other worlds are moved."""
         return Unwatched()
 
-    def _call(self, step: Step) -> OperationCall:
+    def _call(self, step: Step, rounds: bool = False) -> OperationCall:
         if not step.is_local:
-            return CollectiveCall(collective(step), self.groups(step.axes))
+            return CollectiveCall(collective(step, rounds), self.groups(step.axes))
         size = self.mesh.pieces(step.axes)
         positions = tuple(Position(self.mesh.piece(rank, step.axes), size) for rank in self.ranks)
         return LocalCall(local(step), positions)

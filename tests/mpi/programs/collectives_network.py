@@ -12,12 +12,35 @@ import traceback
 
 import collectives_native
 import collectives_numpy
+import numpy as np
+import tensorflow as tf
 
 import collectives
 from collectives.native.transport import native_transport
+from collectives.operations.calls import Unwatched
+from collectives.operations.kinds.allreduce import Allreduce
 from collectives.transport.mpi import HOST_VARIABLE
 
 MACHINES = 2
+
+
+def check_rounded(member: collectives_native.Member) -> None:
+    """Sums of small whole numbers are exact; others are near, and the same bits on all members."""
+    n, me = member.size, member.rank
+    for sizes in ((1, 20011, 16, 3), (300001,), (7, 2, 300000, 50000)):
+        random = [np.random.default_rng([rank, *sizes]) for rank in member.ranks]
+        whole = [each.integers(-9, 9, sum(sizes)).astype(np.float32) for each in random]
+        close = [each.normal(size=sum(sizes)).astype(np.float32) for each in random]
+        for arrays in (whole, close):
+            tensors = [tf.constant(part) for part in np.split(arrays[me], np.cumsum(sizes)[:-1])]
+            reduced = member.transport.move_joined(
+                Allreduce(rounds=True), member.group, tensors, "", Unwatched()
+            )
+            found = np.concatenate([tensor.numpy() for tensor in reduced])
+            bits = member.group.allgather(found[None].view(np.uint32))
+            np.testing.assert_array_equal(bits, np.repeat(bits[:1], n, 0))
+            bound = np.zeros(1) if arrays is whole else sum(map(np.abs, arrays)) / 128
+            assert (np.abs(found - sum(arrays)) <= bound).all()
 
 
 def main() -> None:
@@ -27,11 +50,13 @@ def main() -> None:
     transport = native_transport(world)
     assert transport is not None
     assert transport.has_network
-    groups = [world, world.subgroup(tuple(reversed(world.ranks)))]
+    pairs = world.split([[0, 1], [2, 3]])
+    groups = [world, world.subgroup(tuple(reversed(world.ranks))), pairs]
     for member in [collectives_native.Member(group, transport) for group in groups]:
         assert transport.starts(member.group)
         collectives_numpy.check_all([member])
         collectives_native.check_together(member)
+        check_rounded(member)
         collectives_native.check_many_chunks(member)
         collectives_native.check_not_a_number(member)
         collectives_native.check_errors(member)
