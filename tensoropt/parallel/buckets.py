@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from tensoropt.graph.coarsen import READS
 from tensoropt.graph.operator import TensorName
@@ -18,9 +18,11 @@ from tensoropt.parallel.strategy import Strategy
 
 __all__ = [
     "BUCKET_SIZES",
+    "COMPRESSIONS",
     "OVERLAPPED",
     "BucketSizes",
     "Buckets",
+    "Compression",
     "Sums",
     "elementwise_sums",
     "path_to_variable",
@@ -28,6 +30,11 @@ __all__ = [
 ]
 
 Gradient = TypeVar("Gradient")
+
+Compression = Literal["bf16"]
+"""The form in which gradients of float32 that are reduced travel between machines."""
+
+COMPRESSIONS: tuple[Compression, ...] = ("bf16",)
 
 Sums = tuple[str, tuple[tuple[int, ...], ...]]
 """A reducer, and the mesh axes of each all-reduce of a sequence."""

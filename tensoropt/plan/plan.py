@@ -24,6 +24,7 @@ from tensoropt.cost.cluster import MAY_LACK, Cluster
 from tensoropt.errors import LayoutError, PlanError
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.json_files import digest_of, read_json, write_json
+from tensoropt.parallel.buckets import Compression
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
@@ -91,6 +92,8 @@ class Plan:
             when it runs, as all are for plans older than schema 3.
         batch_norm: the statistics of batch normalisation, see `tensoropt.graph.batch_norm`;
             "global" in plans older than schema 4.
+        compression: "bf16" if gradients of float32 are rounded on their way between machines; None
+            in plans older than schema 13.
         microbatches: number of parts of the batch whose gradients are computed one after another
             and added up; 1 in plans older than schema 6.
         stages: the stages of a pipeline, on devices in order; empty if each device has its part of
@@ -139,6 +142,7 @@ class Plan:
     within: Annotated[Number, Ge(0)] | None = None
     reshardings: tuple[ReshardingInFile, ...] = ()
     batch_norm: BatchNorm = "global"
+    compression: Compression | None = None
     microbatches: Positive = 1
     stages: tuple[StagePlan, ...] = ()
     schedule: Schedule | None = None
@@ -243,6 +247,7 @@ class Plan:
         split = sum(operator.is_split for operator in self.operators)
         by = "" if self.algorithm == "ft" else f" by {self.algorithm}"
         statistics = "" if self.batch_norm == "global" else f", batch_norm={self.batch_norm}"
+        statistics += f", compression={self.compression}" if self.compression else ""
         parts = "" if self.microbatches == 1 else f", {self.microbatches} microbatches"
         stages = f"{len(self.stages)} stages, " if self.stages else ""
         rewrites = f", {len(self.rewrites)} substitutions" if self.rewrites else ""

@@ -14,6 +14,7 @@ from tensoropt.cost.peak.estimated_peak import Peak, PlanSteps
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.buckets import Compression
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
@@ -112,6 +113,7 @@ class Request:
             run. Its step is then emitted for the first time at the start of the job.
         batch_norm: over which examples batch normalisation takes its statistics, see
             `tensoropt.graph.batch_norm`.
+        compression: how gradients travel between machines; None for as they are.
         cut: how the step is cut into microbatches. None for the batch at once, and for a pipeline,
             whose search makes its own cuts.
         pipeline: the pipelines that are allowed; None for none.
@@ -145,6 +147,7 @@ class Request:
     stage_peak: StagePeak | None = None
     saves_dry_runs: bool = False
     batch_norm: BatchNorm = "global"
+    compression: Compression | None = None
     cut: BatchCut | None = None
     pipeline: PipelineNumbers | None = None
     rewrite: bool | None = False

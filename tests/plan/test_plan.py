@@ -116,6 +116,7 @@ def plans(draw: Any) -> Plan:
         validation=draw(st.none() | validations(time)),
         reshardings=tuple(draw(st.lists(reshardings()))),
         batch_norm=draw(st.sampled_from(["global", "local"])),
+        compression=draw(st.sampled_from([None, "bf16"])),
         fewer_devices=tuple(
             (count, draw(st.none() | counts)) for count in (1, 2) if count < devices
         ),
@@ -187,7 +188,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 12
+    assert json.loads(text)["schema"] == 13
     assert Plan.load(file) == a_plan()
 
 
@@ -208,6 +209,7 @@ def test_an_edited_plan_is_refused(tmp_path: Path) -> None:
         {"operators": [{**values["operators"][0], "splits": [[], [0]]}, values["operators"][1]]},
         {"graph_digest": "1" * 64},
         {"batch_norm": "local"},
+        {"compression": "bf16"},
         {"digest": "0" * 64},
         {"digest": None},
     ]

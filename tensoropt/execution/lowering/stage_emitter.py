@@ -91,8 +91,9 @@ class StageEmitter:
         context = ProgramContext(
             graph, strategy, world, self._emitted, plan_steps, self._target, sizes
         )
-        buckets = emission.options.bucket_sizes(world.overlaps)
-        sums = WeightSums(world, buckets, differentiates_gradients(graph))
+        options = emission.options
+        buckets, rounds = options.bucket_sizes(world.overlaps), options.compression is not None
+        sums = WeightSums(world, buckets, differentiates_gradients(graph), rounds)
         self._gradients = RankGradients(context, sums, lambda: self._recomputation.next_call())
         self._inputs = Inputs(context, self._gradients.is_now_sparse, sums)
         self._recomputation = Recomputation(context, self._inputs, emission.reads, self._computed)

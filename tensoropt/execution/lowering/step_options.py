@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
 from tensoropt.graph.batch_norm import BatchNorm
-from tensoropt.parallel.buckets import BUCKET_SIZES, OVERLAPPED, BucketSizes
+from tensoropt.parallel.buckets import BUCKET_SIZES, OVERLAPPED, BucketSizes, Compression
 from tensoropt.transformations.rewritten.application import Rewrite
 
 __all__ = ["StepOptions"]
@@ -24,6 +24,7 @@ class StepOptions:
         config: the configuration of TensorFlow's session.
         batch_norm: whether batch normalisation takes statistics of the batch or of a shard of it.
         rewrites: the plan's substitutions, in their order.
+        compression: how gradients travel between machines; None for as they are.
         buckets: the sizes of the buckets in which gradients of weights are summed; None for the
             sizes that fit the ranks.
         check_feeds_every: see `FedValues`.
@@ -35,6 +36,7 @@ class StepOptions:
     config: tf.compat.v1.ConfigProto = field(default_factory=tf.compat.v1.ConfigProto)
     batch_norm: BatchNorm = "global"
     rewrites: tuple[Rewrite, ...] = ()
+    compression: Compression | None = None
     buckets: BucketSizes | None = None
     check_feeds_every: int = CHECK_FEEDS_EVERY
     room_bytes: int = 0

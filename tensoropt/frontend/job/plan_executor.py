@@ -69,6 +69,7 @@ def plan_executor(
         session_config(job),
         plan.batch_norm,
         tuple(plan.rewrites),
+        plan.compression,
         check_feeds_every=job.check_feeds_every,
         room_bytes=_room_bytes(job, plan),
     )

@@ -22,6 +22,7 @@ from tensoropt.frontend.planning.search_progress import interruptible, others_ig
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import BatchNorm
+from tensoropt.parallel.buckets import Compression
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.options.relations import BUDGETED
@@ -68,6 +69,7 @@ class _Keywords(TypedDict, total=False):
     validate: int
     feed_dict: Mapping[Any, Any] | None
     batch_norm: BatchNorm
+    compression: Compression | None
     microbatches: int | None
     pipeline: bool | int | Literal["auto"] | None
     schedule: Schedule | None

@@ -91,6 +91,7 @@ def step_request(job: Job, options: PlanningOptions) -> Request:
         dry_run_peak=dry_run_peak(step),
         stage_peak=stage_peak(step),
         batch_norm=options.batch_norm,
+        compression=options.compression,
         cut=cut,
         pipeline=_pipeline_numbers(options),
     )

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Literal
 
 from tensoropt.graph.batch_norm import BATCH_NORMS, BatchNorm
+from tensoropt.parallel.buckets import COMPRESSIONS, Compression
 from tensoropt.planner.options.relations import check_relations
 from tensoropt.planner.options.values import (
     Check,
@@ -44,6 +45,7 @@ def _known_algorithm(_: str, algorithm: str) -> str:
 
 _option = name_of("an option", ("mini_time", "mini_parallelism", "mini_cost", "profiling"))
 _batch_norm = name_of("a batch_norm", BATCH_NORMS)
+_compression = name_of("a compression", COMPRESSIONS)
 _schedule = name_of("a schedule", SCHEDULES)
 _yes_no = rule("is True, False or None", lambda value: value in (True, False))
 _epsilon = rule(
@@ -161,6 +163,10 @@ class PlanningOptions:
             the devices, by one collective for all layers, so that moving averages agree on all
             devices, see `tensoropt.graph.batch_norm`. With ``microbatches`` or a ``pipeline`` a
             shard is a shard of a microbatch, as if plain TensorFlow accumulated gradients.
+        compression: "bf16" rounds gradients of float32 to bfloat16 where an all-reduce takes them
+            from machine to machine, which halves their bytes. Sums are float32, and all devices get
+            the same bits. Results are no longer those of one device: each gradient has 8
+            significant bits. None, the default, rounds nothing.
         microbatches: number of equal parts of the batch. A step computes the gradients of one part
             after another, sums them, and updates variables once, so that it keeps only one part's
             tensors for the backward pass. Losses, updates and fetches are those of the whole batch.
@@ -223,6 +229,7 @@ class PlanningOptions:
     validate: int = _declared(0, _validate)
     feed_dict: Mapping[Any, Any] | None = _declared(None)
     batch_norm: BatchNorm = _declared("global", _batch_norm, "global|local")  # noqa: RUF009
+    compression: Compression | None = _declared(None, _compression, "bf16")  # noqa: RUF009
     microbatches: int | None = _declared(None, _microbatches, "K", int)
     pipeline: bool | int | Literal["auto"] | None = _declared(None, _pipeline, "STAGES", int)
     schedule: Schedule | None = _declared(None, _schedule, "1f1b|gpipe")  # noqa: RUF009

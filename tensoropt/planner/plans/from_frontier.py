@@ -82,6 +82,7 @@ def plan_for(
         within=frontier.within,
         reshardings=peak.steps.recorded(),
         batch_norm=request.batch_norm,
+        compression=request.compression,
         microbatches=request.microbatches,
         rewrites=request.rewrites,
         frontier_peaks=peaks,

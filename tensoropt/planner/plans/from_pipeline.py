@@ -74,6 +74,7 @@ def plan_for_pipeline(
         network_nanoseconds=search.sending_nanoseconds(pipeline),
         epsilon=request.epsilon,
         batch_norm=request.batch_norm,
+        compression=request.compression,
         microbatches=pipeline.microbatches,
         stages=tuple(_stage_plans(pipeline, meshes, operators)),
         schedule=pipeline.schedule,
