@@ -4,7 +4,7 @@ clusters."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.cost.cluster import Cluster
@@ -23,7 +23,19 @@ from tensoropt.errors import OptionError
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.step import LOCAL_KINDS
 
-__all__ = ["ClusterCostModel", "CostModel", "MeasuredCostModel"]
+__all__ = ["ClusterCostModel", "CostModel", "MeasuredCostModel", "Overlapped"]
+
+
+class Overlapped(NamedTuple):
+    """The part of a collective that runs beside computation.
+
+    Attributes:
+        seconds: its time on the network.
+        processor_seconds: time of the device's processor that it takes from computation.
+    """
+
+    seconds: float
+    processor_seconds: float
 
 
 class CostModel(Protocol):
@@ -163,6 +175,39 @@ class ClusterCostModel:
             levels = spans(self.cluster, self.mesh, group)
             return hierarchical < collective_seconds(kind, levels, bytes_)
         return large_ones(kind, group, bytes_)
+
+    @property
+    def overlaps_across(self) -> bool:
+        """Whether devices compute while collectives run between machines."""
+        return any(level.processor_bytes_per_second for level in self.cluster.levels[:-1])
+
+    def is_across_overlapped(self, axes: tuple[int, ...]) -> bool:
+        """Whether groups along ``axes`` have one member on a machine, and compute beside."""
+        innermost = len(self.cluster.levels) - 1
+        return all(
+            level < innermost and self.cluster.levels[level].processor_bytes_per_second
+            for level in (self._levels[axis] for axis in axes)
+        )
+
+    def beside_computation(self, kind: str, axes: tuple[int, ...], bytes_: int) -> Overlapped:
+        """Return the part of a collective that runs between machines beside computation."""
+        innermost = len(self.cluster.levels) - 1
+        group = tuple(sorted(axes))
+        across = tuple(axis for axis in group if self._levels[axis] != innermost)
+        if kind in LOCAL_KINDS or not across or not self.is_across_overlapped(across):
+            return Overlapped(0.0, 0.0)
+        calls = [(kind, group, bytes_)]
+        if across != group and self.goes_in_hierarchy(kind, group, bytes_):
+            inside = self.mesh.pieces([axis for axis in group if axis not in across])
+            pieces = parts(kind, bytes_, inside, self.mesh.pieces(across))
+            calls = [(name, across, size) for name, within, size in pieces if not within]
+        rates = (self.cluster.levels[self._levels[a]].processor_bytes_per_second for a in across)
+        rate = min(rate for rate in rates if rate is not None)
+        moved = sum(
+            collective_seconds(name, [Span(self.mesh.pieces(ranks), 1, 0.0, 1.0, 1.0)], size)
+            for name, ranks, size in calls
+        )
+        return Overlapped(sum(self.network_seconds(*call) for call in calls), moved / rate)
 
     def is_within_machines(self, axes: tuple[int, ...]) -> bool:
         """Whether each group along ``axes`` is on one machine, whose links are the innermost."""

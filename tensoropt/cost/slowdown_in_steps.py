@@ -78,7 +78,7 @@ class MeasuredStep:
 
     Attributes:
         graph: digest of the graph of the step.
-        rest_nanoseconds: its time outside collectives.
+        rest_nanoseconds: its time outside collectives that ranks wait for.
         computing_nanoseconds: the prediction of this time for operators and the step's overhead,
             from measurements of each alone.
         calling_nanoseconds: the prediction of this time for calling collectives.
@@ -246,6 +246,7 @@ def usual_step(
     copies: Alone,
     microbatches: int = 1,
     reread_bytes: int = 0,
+    hidden_share: float = 0.0,
 ) -> MeasuredStep:
     """Return a step in the form of the profile.
 
@@ -257,6 +258,7 @@ def usual_step(
         copies: gives the nanoseconds of the local steps of a resharding.
         microbatches: number of microbatches.
         reread_bytes: see `MeasuredStep`.
+        hidden_share: predicted share of the time in collectives beside which the rank computes.
     """
     times: dict[tuple[StepTraffic, ...], int] = defaultdict(int)
     nanoseconds: dict[tuple[StepTraffic, ...], float] = defaultdict(float)
@@ -265,7 +267,7 @@ def usual_step(
         local = sum(copies(move) for move in moves if move.kind in LOCAL_KINDS)
         times[collectives] += 1
         nanoseconds[collectives] += max(call_seconds * 1e9 - local, 1.0)
-    network = sum(call_seconds for _, call_seconds in calls)
+    network = (1 - hidden_share) * sum(call_seconds for _, call_seconds in calls)
     return MeasuredStep(
         graph,
         max(1, round((seconds - network) * 1e9)),

@@ -100,10 +100,11 @@ def median_step(
     return usual_step(
         graph,
         float(np.median([step.seconds for step in steps])),
-        alone.total - alone.network - alone.coordination,
+        alone.total - alone.network + alone.hidden - alone.coordination,
         alone.coordination,
         list(zip(steps[0].moves, calls.tolist(), strict=True)),
         lambda move: cost.collective_nanoseconds(*move[:3]),
         microbatches,
         reread_bytes,
+        alone.hidden / max(alone.network, 1),
     )

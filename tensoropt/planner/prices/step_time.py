@@ -16,6 +16,7 @@ from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.buckets import (
     BUCKET_SIZES,
+    OVERLAPPED,
     Buckets,
     Sums,
     elementwise_sums,
@@ -27,6 +28,7 @@ from tensoropt.parallel.remade import remade
 from tensoropt.parallel.resharding import LOCAL_KINDS, ReshardStep, StepTraffic, step_traffic
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.planner.prices.overlapped_sums import OverlappedSums
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
@@ -50,6 +52,8 @@ class StepTime:
         sums: adding up the gradients of tensors with several readers.
         copies: the local steps of reshardings, which are operators of their own.
         network: collectives, from the arrival of the last device.
+        handling: the processor's time for collectives that run beside computation.
+        hidden: the part of ``network`` beside which the device computes.
         calls: the number of calls of collectives. All collectives of a resharding are one call.
         coordination: calling all collectives, and waiting for the other devices.
         start: the fixed time of every step.
@@ -59,6 +63,8 @@ class StepTime:
     sums: int = 0
     copies: int = 0
     network: int = 0
+    handling: int = 0
+    hidden: int = 0
     calls: int = 0
     coordination: int = 0
     start: int = 0
@@ -66,8 +72,8 @@ class StepTime:
     @property
     def total(self) -> int:
         """The whole step."""
-        computing = self.operators + self.sums + self.copies
-        return computing + self.network + self.coordination + self.start
+        computing = self.operators + self.sums + self.copies + self.handling
+        return computing + self.network - self.hidden + self.coordination + self.start
 
 
 def step_time(
@@ -85,6 +91,7 @@ def step_time(
     - Products that share a matrix compute its gradient once (`joined_product`).
     - The steps of one resharding, and the gradients of several weights, share a call.
     - An operator with a custom lowering is recomputed for its own gradient alone.
+    - Sums of gradients hide behind the backward pass if the links allow that (`OverlappedSums`).
 
     Args:
         strategy: a strategy of the step's graph.
@@ -108,6 +115,7 @@ def step_time(
     coordination = round(cost.cluster.collective_overhead_seconds * 1e9)
     step.time.coordination = step.time.calls * coordination
     step.time.start = cost.step_nanoseconds()
+    step.overlap()
     return step.time
 
 
@@ -121,6 +129,7 @@ class _WeightSum:
         source: the layout in which the reader makes the gradient.
         target: the layout of the gradient at the weight.
         size: the bytes of the gradient on one device before the sum.
+        reader: the operator that makes the gradient.
     """
 
     shape: tuple[int, ...]
@@ -128,6 +137,7 @@ class _WeightSum:
     source: Layout
     target: Layout
     size: int
+    reader: str
 
 
 class _Step:
@@ -154,6 +164,7 @@ class _Step:
         self._statistics: dict[Sums, list[int]] = {}  # bytes
         self._joined: set[str] = set()
         self._joined_gradients: Counter[tuple[TensorName, Slot]] = Counter()
+        self._overlapped = OverlappedSums()
         self._join_products()
 
     def compute(self, operator: Operator) -> None:
@@ -168,8 +179,9 @@ class _Step:
         work = operator_work(operator, derivation, configuration, strategy.mesh, backward)
         if work is None:
             return
-        runs = self._runs(operator.name)
-        self.time.operators += runs * self._cost.operator_nanoseconds(work).total
+        runs, time = self._runs(operator.name), self._cost.operator_nanoseconds(work)
+        self.time.operators += runs * time.total
+        self._overlapped.compute(operator.name, time, runs, bool(operator.mutates))
         for step in inner_steps(operator, derivation, configuration, strategy.mesh, backward):
             self._move_inside(step, runs * step.times)
 
@@ -252,7 +264,7 @@ class _Step:
                 slices_times(shape, spec.itemsize, slices, *ends, self._moved)
             elif -1 not in spec.shape and path_to_variable(self._strategy, tensor):
                 size = back[0].local_elements(shape, self._strategy.mesh) * spec.itemsize
-                self._weights.append(_WeightSum(shape, spec, *back, size))
+                self._weights.append(_WeightSum(shape, spec, *back, size, operator.name))
                 self._accumulate(operator, back[0], shape, spec.dtype)
             else:
                 self._reshard(shape, spec.dtype, spec.itemsize, *back, runs)
@@ -287,9 +299,9 @@ class _Step:
 
     def reduce_buckets(self) -> None:
         """Add the sums of weights' gradients, in buckets; the last layers come first."""
-        buckets: Buckets[_WeightSum] = Buckets(
-            BUCKET_SIZES, lambda sums, _: self._is_within_machines(sums)
-        )
+        overlaps = self._cost.overlaps_across
+        sizes = OVERLAPPED if overlaps else BUCKET_SIZES
+        buckets: Buckets[_WeightSum] = Buckets(sizes, lambda sums, _: self._is_joined(sums))
         for weight in reversed(self._weights):
             dtype = weight.spec.dtype.removesuffix("_ref")
             steps = self._plan(weight.shape, dtype, weight.source, weight.target)
@@ -300,24 +312,36 @@ class _Step:
     def _reduce_bucket(self, bucket: Iterable[tuple[Sums | None, list[_WeightSum]]]) -> None:
         for sums, gradients in bucket:
             if sums is not None:
-                self._reduce(sums, [weight.size for weight in gradients])
+                readers = [weight.reader for weight in gradients]
+                self._reduce(sums, [weight.size for weight in gradients], readers)
                 continue
             for weight in gradients:
-                ends = weight.source, weight.target
-                self._reshard(weight.shape, weight.spec.dtype, weight.spec.itemsize, *ends)
+                dtype, ends = weight.spec.dtype, (weight.source, weight.target)
+                itemsize, readers = weight.spec.itemsize, [weight.reader]
+                self._reshard(weight.shape, dtype, itemsize, *ends, readers=readers)
 
-    def _is_within_machines(self, sums: Sums) -> bool:
-        return all(self._cost.is_within_machines(axes) for axes in sums[1])
+    def _is_joined(self, sums: Sums) -> bool:
+        """Whether one operator sums several tensors in place."""
+        return all(
+            self._cost.is_within_machines(axes) or self._cost.is_across_overlapped(axes)
+            for axes in sums[1]
+        )
 
-    def _reduce(self, sums: Sums, bucket: Sequence[int]) -> None:
+    def _reduce(self, sums: Sums, bucket: Sequence[int], readers: Sequence[str] = ()) -> None:
         """Add the sum of several tensors as one vector, given their bytes.
 
-        Between machines, the tensors are copied into the vector and out of it.
+        Where no operator takes several tensors, they are copied into the vector and out of it.
         """
         size = sum(bucket)
-        self._move(step_traffic(vector_steps(sums), self._strategy.mesh, (size,), 1))
-        if len(bucket) > 1 and not self._is_within_machines(sums):
+        traffic = step_traffic(vector_steps(sums), self._strategy.mesh, (size,), 1)
+        self._move(traffic, readers=readers)
+        if len(bucket) > 1 and not self._is_joined(sums):
             self.time.copies += 2 * self._cost.collective_nanoseconds("slice", (), size)
+
+    def overlap(self) -> None:
+        """Take off the time of sums of gradients that hides behind computation."""
+        busy = self.time.total - self._overlapped.network_nanoseconds
+        self.time.hidden = self._overlapped.hidden_nanoseconds(busy)
 
     def add_gradients(self) -> None:
         """Add the sums of gradients of several readers, at resharded copies and at the tensor."""
@@ -354,20 +378,36 @@ class _Step:
         source: Layout,
         target: Layout,
         runs: int = 1,
+        readers: Sequence[str] = (),
     ) -> None:
         mesh = self._strategy.mesh
         steps = self._plan(shape, dtype.removesuffix("_ref"), source, target)
-        self._move(step_traffic(steps, mesh, source.local_shape(shape, mesh), itemsize), runs)
+        traffic = step_traffic(steps, mesh, source.local_shape(shape, mesh), itemsize)
+        self._move(traffic, runs, readers)
 
-    def _move(self, steps: Iterable[StepTraffic], times: int = 1) -> None:
-        """Add a resharding that is made ``times`` times; its collectives are one call."""
-        local = network = 0
+    def _move(
+        self, steps: Iterable[StepTraffic], times: int = 1, readers: Sequence[str] = ()
+    ) -> None:
+        """Add a resharding that is made ``times`` times; its collectives are one call.
+
+        Args:
+            steps: its steps.
+            times: how often it is made.
+            readers: the operators whose gradients it sums, if it does.
+        """
+        local = network = beside = 0
         for kind, axes, bytes_, runs in steps:
             if kind in LOCAL_KINDS:
                 local += self._cost.collective_nanoseconds(kind, axes, bytes_)
             else:
                 seconds = self._cost.network_seconds(kind, axes, bytes_, runs)
                 network += max(1, round(seconds * 1e9))
+            if readers:
+                overlapped = self._cost.beside_computation(kind, axes, bytes_)
+                beside += round(overlapped.seconds * 1e9)
+                self.time.handling += round(overlapped.processor_seconds * 1e9)
+        if beside:
+            self._overlapped.add(readers, beside)
         self.time.copies += times * local
         self.time.network += times * network
         self.time.calls += times * (network > 0)

@@ -1,0 +1,60 @@
+"""Sums of gradients that run beside computation, as a timeline of the step.
+
+The backward pass makes the gradients of the last layers first. The network takes buckets of them
+one after another, while computation goes on. So a step takes the longer of two times: its
+computation, and the time until the network has taken the last bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tensoropt.cost.operator_time import OperatorTime
+
+__all__ = ["OverlappedSums"]
+
+
+class OverlappedSums:
+    """Collects the operators of a step in their order, and the sums of its gradients.
+
+    Attributes:
+        network_nanoseconds: time of all sums on the network.
+    """
+
+    def __init__(self) -> None:
+        self.network_nanoseconds = 0
+        self._passes = self._updates = 0
+        self._backward: dict[str, float] = {}  # of the last microbatch, by operator
+        self._sums: list[tuple[frozenset[str], int]] = []
+
+    def compute(self, name: str, time: OperatorTime, runs: int, is_update: bool) -> None:
+        """Add an operator that runs ``runs`` times; updates of variables come last."""
+        if is_update:
+            self._updates += runs * time.total
+            return
+        self._passes += runs * time.total
+        self._backward[name] = time.backward
+
+    def add(self, readers: Iterable[str], nanoseconds: int) -> None:
+        """Add the sum of the gradients that some operators make by their weights."""
+        self._sums.append((frozenset(readers), nanoseconds))
+        self.network_nanoseconds += nanoseconds
+
+    def hidden_nanoseconds(self, busy: int) -> int:
+        """Return the time by which the step is shorter than ``busy`` and the sums together.
+
+        Args:
+            busy: nanoseconds of the step besides these sums.
+        """
+        if not self._sums:
+            return 0
+        before, made = 0.0, dict[str, float]()
+        for name, nanoseconds in self._backward.items():
+            made[name] = self._passes - before  # the backward pass of operators before it follows
+            before += nanoseconds
+        stretch = busy / max(self._passes + self._updates, 1)
+        end = 0.0
+        for readers, nanoseconds in self._sums:
+            ready = max((made.get(name, self._passes) for name in readers), default=self._passes)
+            end = max(end, stretch * ready) + nanoseconds
+        return busy + self.network_nanoseconds - max(busy, round(end))
