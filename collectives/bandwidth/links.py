@@ -25,12 +25,12 @@ __all__ = ["LINK_KINDS", "LinkTiming", "across_machines", "measure_links", "with
 
 LINK_KINDS = ("allreduce", "allgather", "alltoall")
 """The measured collectives. Other kinds consist of the same messages."""
-_SIZES = tuple(1 << power for power in (12, 16, 20, 22, 23, 24))
+_SIZES = tuple(1 << power for power in (12, 16, 20, 21, 22, 23, 24))
 """Bytes that a rank holds before, ascending."""
-_SHARES = (0.55, 0.25, 0.2)
+_SHARES = (0.7, 0.2, 0.1)
 """Shares of the time for each kind. A kind also gets the time that kinds before it have left."""
 _RUNS = 3
-_SLOW_SECONDS = 0.05
+_SLOW_SECONDS = 0.02
 """A collective that is expected to take longer runs once, because disturbances of the machine are
 short beside it."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from math import gcd, inf
 from pathlib import Path
@@ -135,13 +134,19 @@ class MeasuredLevel:
         seconds = sum(time.processor_nanoseconds for time in large) / 1e9
         return min(max(sum(map(self._moved, large)) / max(seconds, 1e-9), 1.0), _MOST_BANDWIDTH)
 
-    def _large_and_small(self) -> Iterator[tuple[LinkTime, LinkTime]]:
-        """Yield the largest collective of each kind and one of at most a quarter of its bytes."""
+    def _large_and_small(self) -> list[tuple[LinkTime, LinkTime]]:
+        """Return the largest collective of each kind and one of at most a quarter of its bytes.
+
+        A kind that moves less than half as much as another one is left out.
+        """
+        pairs = []
         for kind in dict.fromkeys(time.kind for time in self.times):
             *smaller, large = (time for time in self.times if time.kind == kind)
             small = [time for time in smaller if _SMALLER * time.bytes <= large.bytes]
             if small:
-                yield large, small[-1]
+                pairs.append((large, small[-1]))
+        most = max((self._moved(large) for large, _ in pairs), default=0.0)
+        return [pair for pair in pairs if 2 * self._moved(pair[0]) >= most]
 
     def _messages(self, time: LinkTime) -> float:
         """Return the number of messages that a rank sends one after another."""
