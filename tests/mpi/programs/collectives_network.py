@@ -7,6 +7,8 @@ The ranks are on one machine and take different names of hosts.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import traceback
 
@@ -16,6 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 import collectives
+from collectives.native import transport as transport_module
+from collectives.native.network import INTERFACE_VARIABLE
 from collectives.native.transport import native_transport
 from collectives.operations.calls import Unwatched
 from collectives.operations.kinds.allreduce import Allreduce
@@ -43,6 +47,18 @@ def check_rounded(member: collectives_native.Member) -> None:
             assert (np.abs(found - sum(arrays)) <= bound).all()
 
 
+def check_that_all_use_mpi_without_connections(world: collectives.Group) -> None:
+    transport_module._transports.clear()
+    if world.rank == 1:
+        os.environ[INTERFACE_VARIABLE] = "none"
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        transport = native_transport(world)
+    assert transport is not None
+    assert not transport.has_network
+    assert not transport.carries(Allreduce(), world, tf.float32)
+    assert ("use MPI" in said.getvalue() and "Got 'none'" in said.getvalue()) == (world.rank == 0)
+
+
 def main() -> None:
     os.environ[HOST_VARIABLE] = f"machine-{int(os.environ['PMI_RANK']) % MACHINES}"
     world = collectives.world()
@@ -60,6 +76,7 @@ def main() -> None:
         collectives_native.check_many_chunks(member)
         collectives_native.check_not_a_number(member)
         collectives_native.check_errors(member)
+    check_that_all_use_mpi_without_connections(world)
     print(f"passed on rank {world.rank}", flush=True)
 
 
