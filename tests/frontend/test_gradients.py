@@ -23,6 +23,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.tensor_spec import TensorSpec
 from tests.oracles.equality import draw, random_prices
+from tests.proofs import proof
 
 RANDOM = np.random.default_rng(1)
 BATCH, WIDTH, WORDS = 8, 4, 16
@@ -30,7 +31,6 @@ FEEDS: dict[str, npt.NDArray[Any]] = {
     "values": RANDOM.normal(size=(BATCH, WIDTH)),
     "words": RANDOM.integers(WORDS // 2, size=(BATCH, 2)).astype(np.int32),
 }
-STRATEGIES = 3
 
 
 def values() -> Any:
@@ -135,10 +135,11 @@ def in_graph(graph: Any, name: str) -> bool:
     return any(operation.name == name for operation in graph.get_operations())
 
 
-@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+# References are the older form of the same variables.
+@pytest.mark.parametrize(("use_resource", "strategies"), [(True, 1), (False, 1), proof(True, 3)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_gradients_equal_those_of_one_device(
-    case: Callable[[], list[Any]], use_resource: bool
+    case: Callable[[], list[Any]], use_resource: bool, strategies: int
 ) -> None:
     with tf.variable_scope("", use_resource=use_resource):
         fetches = case()
@@ -150,8 +151,7 @@ def test_gradients_equal_those_of_one_device(
     graph = import_graph(script, [fetch.op.name for fetch in fetches], shapes)
     batched = frozenset(feeds) & {operator.name for operator in graph}
     choices = strategy_choices(graph, mesh, batched)
-    # References are the older form of the same variables.
-    for number in range(STRATEGIES if use_resource else 1):
+    for number in range(strategies):
         drawn = draw(graph, choices, mesh, np.random.default_rng(number))
         price = random_prices(number)
 

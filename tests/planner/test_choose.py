@@ -26,6 +26,7 @@ from tensoropt.search.baselines import data_parallel
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tests.oracles.equality import Script, mlp, model_script
+from tests.proofs import proof
 
 tensoropt.enable_graph_mode()
 
@@ -56,8 +57,8 @@ def step_of(choice: Choice, point: FrontierPoint) -> StepTime:
         ("mlp", 0.0, False),
         ("mlp", 1e-4, True),
         ("lstm", 1e-5, True),
-        ("transformer", 0.0, False),
-        ("transformer", 1e-5, True),
+        proof("transformer", 0.0, False),
+        proof("transformer", 1e-5, True),
     ],
 )
 def test_data_parallelism_is_planned_where_predictions_do_not_tell_it_from_the_fastest(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from tests.oracles.equality import (
     train_plain,
     worst_error,
 )
+from tests.proofs import proof
 
 v1 = tf.compat.v1
 
@@ -100,13 +101,13 @@ def normalised_script(penalised: bool = False) -> Script:
     return Script(graph, train.name, loss.name, feeds)
 
 
-def check(script: Script, operator_type: str, tolerance: float) -> None:
-    """Strategies, each with the operator's spelled-out split."""
+def check(script: Script, operator_type: str, tolerance: float, counts: Sequence[int]) -> None:
+    """A strategy on each number of devices, with the operator's spelled-out split."""
     batched = frozenset(script.feeds[0])
     truth = train_plain(script)
     graph = script.imported()
     random = np.random.default_rng(5)
-    for number, devices in enumerate((2, 4)):
+    for number, devices in enumerate(counts):
         mesh = Mesh.of(devices)
         choices = strategy_choices(graph, mesh, batched)
         numbers = draw(graph, choices, mesh, random).numbers
@@ -141,18 +142,24 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_splits_of_what_is_reduced(name: str) -> None:
-    check(dense_script(LOSSES[name]), TYPES[name], 1e-10)
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [*((name, (4,)) for name in LOSSES), *(proof(name, (2, 4)) for name in LOSSES)],
+)
+def test_splits_of_what_is_reduced(name: str, counts: tuple[int, ...]) -> None:
+    check(dense_script(LOSSES[name]), TYPES[name], 1e-10, counts)
 
 
-@pytest.mark.parametrize(("penalised", "native"), [(False, "0"), (True, "1")])
+@pytest.mark.parametrize(
+    ("penalised", "native", "counts"),
+    [(False, "0", (4,)), (True, "1", (2,)), proof(False, "0", (2, 4)), proof(True, "1", (2, 4))],
+)
 def test_batch_normalisation_takes_the_whole_batch(
-    penalised: bool, native: str, monkeypatch: pytest.MonkeyPatch
+    penalised: bool, native: str, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SWITCH, native)
     batch_norm_operators.cache_clear()
     try:
-        check(normalised_script(penalised), "FusedBatchNormV3", 1e-4)
+        check(normalised_script(penalised), "FusedBatchNormV3", 1e-4, counts)
     finally:
         batch_norm_operators.cache_clear()
