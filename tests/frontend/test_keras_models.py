@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Finished
+from tests.proofs import proof
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).parent / "keras_program.py"
@@ -30,7 +31,10 @@ def program(python: Callable[..., Finished], tmp_path: Path) -> Callable[[str], 
 
 @pytest.mark.parametrize(
     "case",
-    ["two_inputs", "own_step", "texts", "scaled_losses", "compiled", "tf_keras_words", "tf_keras"],
+    [
+        *("two_inputs", "own_step", "texts", "scaled_losses", "compiled", "tf_keras"),
+        proof("tf_keras_words"),
+    ],
 )
 def test_models_equal_keras_alone_under_random_strategies(
     program: Callable[[str], str], case: str

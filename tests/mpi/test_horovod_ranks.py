@@ -40,6 +40,7 @@ def test_training_is_the_same_as_with_host_calls(mpirun: Mpirun) -> None:
     assert not found["host"]["Horovod"]
 
 
+@pytest.mark.proof
 @pytest.mark.horovod
 def test_training_equals_one_device(mpirun: Mpirun) -> None:
     finished = mpirun(4, PROGRAMS / "equality_ranks.py", "1", "7", env=ENV)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.proofs import proof
+
 PROGRAMS = Path(__file__).parent / "programs"
 RANKS = 4
 PIPELINES = 5  # with these each script, and each way to share the ranks, comes
@@ -44,7 +46,7 @@ def test_pipelines_equal_one_device_and_scripts_see_whole_values(
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        ("is_killed", "Killed (signal 9)"),
+        proof("is_killed", "Killed (signal 9)"),
         ("is_out_of_memory", "rank 2 ends the job, after ResourceExhaustedError."),
         ("is_stopped", "', for a message: rank 2, which does not answer (stopped, stuck or out of"),
         ("has_another_order", "Got in the order of a pipeline's step as the first difference"),
