@@ -123,12 +123,12 @@ def called_in_place(
     arguments = [each.name for each in definition.signature.input_arg]
     results = [flat[definition.ret[each.name]] for each in definition.signature.output_arg]
     body.ClearField("library")
-    given = dict(zip(arguments, inputs, strict=True))
-    kept = [node for node in body.node if node.name not in given]
+    by_argument = dict(zip(arguments, inputs, strict=True))
+    kept = [node for node in body.node if node.name not in by_argument]
     del body.node[:]
     body.node.extend(kept)
     with target.control_dependencies(None):
         outputs = tf.graph_util.import_graph_def(
-            body, input_map=given, return_elements=results, name=f"{called}_body"
+            body, input_map=by_argument, return_elements=results, name=f"{called}_body"
         )
     return tf.identity_n(outputs, name=called)[0].op

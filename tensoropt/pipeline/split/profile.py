@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,17 +11,16 @@ from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.block_users import BlockUsers
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile
-from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
 from tensoropt.pipeline.sent import sent
 from tensoropt.pipeline.split.costs import SampleCosts
 from tensoropt.pipeline.split.sample import Sample
-from tensoropt.pipeline.split.strategies import PricedState, PricedStrategies
+from tensoropt.pipeline.split.stage_ranges import StageRanges
+from tensoropt.pipeline.split.strategies import PricedStrategies
 from tensoropt.pipeline.stages.pipeline import Stage
 from tensoropt.pipeline.stages.points import COLUMNS, StagePoints
 from tensoropt.problem.annotated_graph import AnnotatedGraph
@@ -41,34 +39,6 @@ Search = Callable[[Problem, AnnotatedGraph], Frontier]
 EPSILON = 0.05  # the most that a search's frontier may be away from the exact one
 _MEMORIES = 12  # strategies that are taken from a search's frontier, at evenly spaced memories
 _APART = 1.1  # the least factor between the memories of two points of a stage
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ranges:
-    """The costs of all stages under each strategy, int64[blocks, blocks, S] by first, last block.
-
-    Attributes:
-        forward, backward, inputs: those of `StagePoints.of`.
-        saved: the saved bytes without those of inputs.
-        fixed: the fixed bytes, with workspace.
-        late: nanoseconds once per step, without sums of gradients.
-        gradient: the bytes of gradients on a device.
-        summed: more bytes if gradients of several microbatches are summed.
-        sums: the bytes of gradients that a device sums with others, by the number of devices that
-            take part.
-        shared: the bytes among them of states that other stages hold, too.
-    """
-
-    forward: Int64Array
-    backward: Int64Array
-    saved: Int64Array
-    inputs: Int64Array
-    fixed: Int64Array
-    late: Int64Array
-    gradient: Int64Array
-    summed: Int64Array
-    sums: Mapping[int, Int64Array]
-    shared: Mapping[int, Int64Array]
 
 
 class SplitProfile:
@@ -153,7 +123,7 @@ class SplitProfile:
     def _set_blocks(self) -> None:
         """Set everything that depends on the blocks."""
         self._sent = sent(self._costs, self._block)
-        self._ranges: dict[tuple[int, int], _Ranges] = {}
+        self._ranges: dict[tuple[int, int], StageRanges] = {}
         self._stages: dict[tuple[int, int, int], Int64Array] = {}
         self._accumulating: dict[int, int] = {}
         self._users = BlockUsers.of(self._costs.atoms, self._block)
@@ -305,7 +275,11 @@ class SplitProfile:
         costs, links = self._costs, self._links
         examples = -(-microbatch // groups)
         if (group, examples) not in self._ranges:
-            self._ranges[group, examples] = self._summed(group, examples)
+            priced = self._priced_strategies(group, examples)
+            count = len(self._searched(group, examples)[1])
+            self._ranges[group, examples] = StageRanges.of(
+                costs, self.sample, self._block, self._users, priced, count
+            )
         ranges = self._ranges[group, examples]
         backward, fixed = ranges.backward, ranges.fixed
         if microbatch * copies < costs.growth.examples:
@@ -388,59 +362,6 @@ class SplitProfile:
             self._strategies_priced[key] = PricedStrategies(self.sample, priced, cost, strategies)
         return self._strategies_priced[key]
 
-    def _summed(self, group: int, examples: int) -> _Ranges:
-        """Return the costs of all stages under each strategy of a search."""
-        costs, sample, blocks = self._costs, self.sample, self._blocks
-        priced = self._priced_strategies(group, examples)
-        count = len(self._searched(group, examples)[1])
-        names = [sample.stands_for(atom.operator) for atom in costs.atoms.atoms]
-        passes = np.stack([priced.passes[name] for name in names])
-        forward, backward, saved = np.moveaxis(range_sums(passes[:, :3], self._block, blocks), 2, 0)
-        workspace = range_most(passes[:, 3], self._block, blocks)
-        constants = held_by(blocks, self._constants(priced, count), shape=(3, count))
-        received = held_by(blocks, self._received(priced), self._users.makers, shape=(count,))
-        states = dict(priced.states())
-        members = sorted({number for state in states.values() for number in state.sums})
-        holders = [
-            (users, _stacked(states[sample.stands_for(name)], members, count))
-            for name, users in self._users.states.items()
-        ]
-        several = [item for item in holders if len(item[0]) > 1]
-        shape = 4 + len(members), count
-        held = held_by(blocks, holders, shape=shape)
-        shared = held_by(blocks, several, shape=shape) - held_alone(blocks, several, shape=shape)
-        return _Ranges(
-            forward=forward + constants[:, :, 0],
-            backward=backward + constants[:, :, 1],
-            saved=saved,
-            inputs=received,
-            fixed=workspace + held[:, :, 0] + constants[:, :, 2],
-            late=held[:, :, 2],
-            gradient=held[:, :, 1],
-            summed=held[:, :, 3],
-            sums={number: held[:, :, 4 + place] for place, number in enumerate(members)},
-            shared={number: shared[:, :, 4 + place] for place, number in enumerate(members)},
-        )
-
-    def _constants(
-        self, priced: PricedStrategies, count: int
-    ) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
-        """Yield each constant's users and its costs: forward and backward nanoseconds, bytes.
-
-        Constants are operators that do not depend on the batch; users are blocks.
-        """
-        for name, users in self._users.constants.items():
-            passes = priced.passes.get(self.sample.stands_for(name), np.zeros((2, count), int))
-            bytes_ = self._costs.constant_bytes(name)
-            if bytes_ or passes[:2].any():
-                yield users, np.stack([*passes[:2], np.full(count, bytes_)])
-
-    def _received(self, priced: PricedStrategies) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
-        """Yield, for each tensor between blocks, the blocks that read it, and its bytes."""
-        for tensor, users in self._users.tensors.items():
-            stand_in = TensorName(self.sample.stands_for(tensor.operator), tensor.index)
-            yield users, priced.made_bytes(stand_in)
-
 
 def _apart(places: Int64Array, memory: Int64Array, factor: float) -> list[int]:
     """Return the first place, and further ones whose memory is smaller by at least a factor.
@@ -469,10 +390,3 @@ def _few(frontier: Frontier) -> Int32Array:
     chosen = np.unique(np.searchsorted(frontier.memory, memory, side="right") - 1)
     strategies: Int32Array = frontier.strategies[chosen]
     return strategies
-
-
-def _stacked(state: PricedState, members: list[int], count: int) -> Int64Array:
-    """Return the costs of a state as rows, with a row of sums for each number of devices."""
-    zeros = np.zeros(count, np.int64)
-    sums = [state.sums.get(number, zeros) for number in members]
-    return np.stack([state.fixed, state.gradient, state.late, state.summed, *sums])
