@@ -143,11 +143,6 @@ class _Question:
     ends_job: bool = False
     is_reported: bool = False
 
-    @property
-    def sender_waits(self) -> bool:
-        """Whether this process waits for a message, and the sender of the message waits, too."""
-        return self.wait.sender is not None and self.answers.get(self.wait.sender) is not None
-
 
 class Watchdog:
     """Reports collectives of this process that take too long, and ends the job if asked to.
@@ -251,8 +246,8 @@ class Watchdog:
             self._ask(question)
         if question is None or question.is_reported:
             return
-        # If the sender waits itself, this rank waits longer, so that the sender reports first.
-        periods = 8 if question.sender_waits else 4
+        # If the missing ranks wait themselves, this rank waits longer, so that they report first.
+        periods = 8 if self._missing_ranks_wait(question) else 4
         if now < question.asked + periods * self._period:
             return
         question.is_reported = True
@@ -265,6 +260,14 @@ class Watchdog:
                 self._end_alone()
                 return
             self._peers.abort()
+
+    def _missing_ranks_wait(self, question: _Question) -> bool:
+        """Whether all ranks that have not come have answered, and wait for something else."""
+        wait, own = question.wait, None if self._peers is None else self._peers.rank
+        same = [wait.what, list(wait.ranks)]
+        missing = [r for r in wait.ranks if r != own and question.answers.get(r) != same]
+        missing = missing if wait.sender is None else [wait.sender]
+        return bool(missing) and all(question.answers.get(rank) is not None for rank in missing)
 
     @property
     def _name(self) -> str:

@@ -165,3 +165,16 @@ def test_a_machine_answers_if_one_of_its_ranks_does() -> None:
     assert "rank 1 on m2, which is in no collective" in said
     assert "rank 2 on m2, which does not answer" in said
     assert "No rank on" not in said
+
+
+def test_a_rank_that_waits_for_a_waiting_rank_leaves_the_reason_to_it() -> None:
+    job = Job(Limits(0, 60))
+    with ExitStack() as stack:
+        stack.enter_context(job.dogs[0].waiting("allreduce", (0, 1)))
+        stack.enter_context(job.dogs[1].waiting("reduce_scatter", (1, 2)))
+        while not job.aborted:
+            job.pass_time(0.25, running=(0, 1))
+            assert job.now < 70
+    assert job.aborted == [1]
+    (said,) = job.said
+    assert "Not there: rank 2, which does not answer" in said
