@@ -47,4 +47,4 @@ def test_a_folder_that_is_not_shared_is_an_error_before_training(
     assert ended.status != 0
     assert "step" not in ended.stdout
     assert "CheckpointError" in ended.stderr, ended.stderr
-    assert "Give one of a file system that all machines share." in ended.stderr
+    assert "in a file system that all machines share." in ended.stderr
