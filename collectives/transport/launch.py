@@ -5,6 +5,7 @@ These decisions have to be made before MPI starts, so this module does not start
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ __all__ = [
     "library_settings",
     "machine_identity",
     "mpi_settings",
+    "reads_memory",
     "refuse_single_ranks",
     "shared_memory_bytes",
 ]
@@ -241,7 +243,20 @@ def shared_memory_bytes(path: str = "/dev/shm") -> int | None:
     return shutil.disk_usage(path).total if Path(path).is_dir() else None
 
 
-def mpi_settings(launch: Launch, cores: int, shared_bytes: int | None) -> dict[str, str]:
+def reads_memory() -> bool:
+    """Whether the system lets a process read another one's memory. It lets a process read its own,
+    unless a container forbids the call, as Docker does by default."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "process_vm_readv"):
+        return False
+    source, target = ctypes.create_string_buffer(b"x", 1), ctypes.create_string_buffer(1)
+    spans = [(ctypes.c_size_t * 2)(ctypes.addressof(each), 1) for each in (target, source)]
+    return bool(library.process_vm_readv(os.getpid(), spans[0], 1, spans[1], 1, 0) == 1)
+
+
+def mpi_settings(
+    launch: Launch, cores: int, shared_bytes: int | None, reads: bool = True
+) -> dict[str, str]:
     """Environment variables that help MPI on this machine; variables that the user has set win.
 
     With more ranks than cores, a waiting rank must sleep, because it holds the core that another
@@ -250,9 +265,11 @@ def mpi_settings(launch: Launch, cores: int, shared_bytes: int | None) -> dict[s
 
     With little shared memory (containers have 64 MB), MPICH would end with a segmentation fault.
     UCX then uses System V segments, which do not count there, and MPICH uses shorter queues.
+
+    MPICH reads other ranks' memory without asking whether the system lets it (``reads``).
     """
     ranks = launch.local_processes
-    settings: dict[str, str] = {}
+    settings: dict[str, str] = {} if reads else {"MPIR_CVAR_CH4_CMA_ENABLE": "0"}
     if ranks is None:
         return settings
     if ranks > cores:

@@ -26,6 +26,7 @@ from collectives.transport.launch import (
     library_settings,
     machine_identity,
     mpi_settings,
+    reads_memory,
     shared_memory_bytes,
 )
 from collectives.transport.outbox import Outbox
@@ -214,7 +215,7 @@ def connect(launch: Launch) -> MpiTransport:
         TransportError: if mpi4py or its MPI is missing, if mpi4py uses another MPI than the
             launcher, or if MPI's thread level is too low for TensorFlow's threads.
     """
-    _set_defaults(mpi_settings(launch, available_cores(), shared_memory_bytes()))
+    _set_defaults(mpi_settings(launch, available_cores(), shared_memory_bytes(), reads_memory()))
     dog = watchdog()
     dog.end_alone_by(_end_in_start)
     with about("the start of MPI"), dog.waiting("", ()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from collectives.errors import TransportError
@@ -15,6 +17,7 @@ from collectives.transport.launch import (
     distinct_names,
     library_settings,
     mpi_settings,
+    reads_memory,
     refuse_single_ranks,
 )
 
@@ -92,6 +95,12 @@ def test_little_shared_memory_is_spared() -> None:
     assert mpi_settings(full, 16, None) == {}
 
 
+def test_mpich_does_not_read_the_memory_of_ranks_where_the_system_forbids_it() -> None:
+    assert reads_memory() in (True, False)
+    forbidden = mpi_settings(Launch("MPICH", 4, None), 4, None, reads=False)
+    assert forbidden == {"MPIR_CVAR_CH4_CMA_ENABLE": "0"}
+
+
 def test_processes_that_mpi_does_not_join_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher of another MPI would start so many jobs of one process."""
     monkeypatch.delenv("PMIX_RANK", raising=False)
@@ -139,7 +148,7 @@ def test_a_job_has_the_cores_that_slurm_and_a_container_give_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The parent process has eight cores, this one two."""
-    monkeypatch.setattr(launch.os, "sched_getaffinity", lambda who: range(8 if who else 2))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda who: range(8 if who else 2))
     monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
     monkeypatch.setattr(launch, "core_limit", lambda: None)
     assert available_cores() == 8
