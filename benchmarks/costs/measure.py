@@ -143,7 +143,7 @@ def _profiled(
         del what, done, all_
 
     measurer = Measurer(group, profile, kept, config, silent, emitted_alone)
-    measurer.collectives(_largest_bytes(step))
+    measurer.collectives(measurer.wanted(_largest_bytes(step)))
     agreement = current().agreement
     measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))
     if configurations:

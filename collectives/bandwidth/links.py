@@ -93,8 +93,8 @@ def measure_links(
         partition: groups of world ranks of one size. The first rank is in one of them.
         transport: carries tensors as in a step; collectives that it does not carry, and all if it
             is None, are calls of the group.
-        seconds: the time for all measurements. The smallest collective of each kind is always
-            measured.
+        seconds: the time for all measurements, once the graph is built. The smallest collective of
+            each kind is always measured.
         config: configuration of the session.
     """
     active = [rank for ranks in partition for rank in ranks]
@@ -129,14 +129,17 @@ class _Measurement:
     ) -> tuple[LinkTiming, ...]:
         """Time collectives of ascending sizes, one kind after another, until the time is over."""
         timings: list[LinkTiming] = []
-        until = time.monotonic()
         if self._transport is not None:
             self._transport.watch(True)
         try:
             with tf.Graph().as_default() as graph:
+                size = self._group.size
                 value = tf.compat.v1.placeholder(tf.float32, [None, None])
                 moved = {kind: self._moved(kind, value) for kind in LINK_KINDS}
                 with tf.compat.v1.Session(graph=graph, config=config) as session:
+                    for operation in moved.values():  # this opens connections
+                        session.run(operation, {value: np.zeros((size, size), np.float32)})
+                    until = time.monotonic()
                     for (kind, operation), share in zip(moved.items(), _SHARES, strict=True):
                         until += share * seconds
                         run = session.make_callable(operation, [value])
@@ -200,7 +203,7 @@ class _Measurement:
             self._active.barrier()
             worked = time.process_time()
             run(array)
-            if number or expected:  # the first run of a kind opens connections
+            if number or expected:  # the first run of a kind warms up
                 rows.append((self._spans[-1], time.process_time() - worked))
         # The rank of a group that arrives last waits for no other; the slowest group counts.
         spans, processor = np.array(rows, np.float64).T

@@ -22,6 +22,8 @@ _LONGEST_CHAIN = 8
 _RUN_SECONDS = 4e-3
 """Intended duration of a run of the graph, which is far longer than the clock and the barrier."""
 _LEAST_RUNS, _MOST_RUNS = 3, 5
+_SLOW_SECONDS = 0.2
+"""A collective that takes longer is timed once, because disturbances are short beside it."""
 
 
 def measure_collective(
@@ -44,7 +46,8 @@ def measure_collective(
         kind: one of `KINDS`.
         bytes_: size of a rank's input; rounded up to a multiple that the group's size divides.
         config: configuration of the session.
-        run_seconds: approximate duration of all repetitions; at least three are made.
+        run_seconds: approximate duration of all repetitions; at least three are made, unless the
+            collective takes longer than `_SLOW_SECONDS`.
         runs: one of the kind's `RUNS`; empty for both dimensions in turn.
 
     Returns:
@@ -70,6 +73,8 @@ def measure_collective(
             chain.run(everyone, session, 1)
             measured = max(float(chain.run(everyone, session, 1).mean()), 1e-6)
             single = float(everyone.broadcast(np.array([measured]))[0])
+            if single > _SLOW_SECONDS:
+                return 4 * rows * columns, timing([single])
             calls = min(max(ceil(_RUN_SECONDS / single), 1), chain.longest)
             count = min(max(int(run_seconds / (single * calls)), _LEAST_RUNS), _MOST_RUNS)
             chain.run(everyone, session, calls)  # warm-up

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from tensoropt.errors import OptionError, TensorOptError
 from tensoropt.planner.options.values import count, memory
 from tensoropt.report.machine_profile_tables import (
     collective_table,
+    left_line,
     operator_table,
     overhead_line,
     steps_line,
@@ -34,6 +36,7 @@ __all__ = ["profile"]
 
 _LARGEST_BYTES = 64 * 2**20  # of collectives
 _SECONDS = 60  # for operators
+_NETWORK_SECONDS = 180  # for collectives of several machines
 
 
 @click.command(cls=ScriptCommand)
@@ -55,6 +58,11 @@ _SECONDS = 60  # for operators
     *("--seconds", "S", int, count),
     default=_SECONDS,
     help=f"Time for the operators, {_SECONDS} by default; the costliest come first.",
+)
+@option(
+    *("--network-seconds", "S", int, count),
+    help=f"Time for collectives and steps, {_NETWORK_SECONDS} by default on several machines and "
+    "without limit on one; those that plans need most come first.",
 )
 @click.pass_obj
 def profile(arguments: Sequence[str] | None, /, script: Path | None, **options: Any) -> None:
@@ -100,7 +108,9 @@ def _measured(
     force: bool,
     largest: int,
     seconds: int,
+    network_seconds: int | None,
 ) -> Profiled:
+    from collectives import world
     from tensoropt.frontend import enable_graph_mode
     from tensoropt.frontend.measuring.profile_measurement import ProfileRequest, measure_profile
 
@@ -108,7 +118,10 @@ def _measured(
     step = None
     if script is not None:
         step = partial(_step, script, arguments, batch_size, is_first)
-    request = ProfileRequest(file, force, largest, seconds, step)
+    limit = inf if network_seconds is None else network_seconds
+    if network_seconds is None and len(set(world().hosts)) > 1:
+        limit = _NETWORK_SECONDS
+    request = ProfileRequest(file, force, largest, seconds, limit, step)
     progress = progress_bar(sys.stderr) if is_first else lambda *_: None
     try:
         return measure_profile(request, progress)
@@ -154,6 +167,9 @@ def _print(profiled: Profiled) -> None:
         print(f"{len(profile.skipped)} operators cannot be timed: " + _reasons(profile.skipped))
     if profiled.left:
         print(f"{profiled.left} operators are interpolated: there was no time to measure them")
+    if profiled.left_collectives:
+        left = [(each.kind, each.wanted_bytes) for each in profiled.left_collectives]
+        print(left_line(left))
     if profiled.measured:
         print(f"measured {profiled.measured} times in {profiled.seconds:.0f} s: {profiled.path}")
     else:

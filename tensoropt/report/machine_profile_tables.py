@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tensoropt.cost.machine_profile import Profile
 from tensoropt.report.text_table import Report, table
 
-__all__ = ["collective_table", "operator_table", "overhead_line", "steps_line"]
+__all__ = ["collective_table", "left_line", "operator_table", "overhead_line", "steps_line"]
 
 _SPREAD = 0.2
 """Measurements with a larger relative interquartile range are reported as not repeatable."""
@@ -78,6 +80,18 @@ def steps_line(profile: Profile) -> str:
         return line
     again = f"{longer.rereading:.2f} ns"
     return f"{line}; each microbatch reads and writes a byte of the weights in {again}"
+
+
+def left_line(collectives: Iterable[tuple[str, int]]) -> str:
+    """A line about collectives that were not measured, given by kind and bytes."""
+    sizes: dict[str, list[int]] = {}
+    for kind, bytes_ in collectives:
+        sizes.setdefault(kind, []).append(bytes_)
+    left = ", ".join(f"{len(of)} {kind} from {_size(min(of))} up" for kind, of in sizes.items())
+    return (
+        "there was no time for some collectives, which are interpolated or priced by the links: "
+        f"{left}; --network-seconds gives more"
+    )
 
 
 def _size(bytes_: int) -> str:

@@ -34,7 +34,7 @@ from tensoropt.frontend.job.hardware import hardware_of, rank_config
 setting = Setting("any", 1, (2,), "2", "any")  # a core for two ranks
 config = rank_config(hardware_of(world()))
 measurer = Measurer(world(), Profile(setting, (2,)), Path(argv[1]), config, lambda *_: None)
-measurer.collectives(1 << 16)
+measurer.collectives(measurer.wanted(1 << 16))
 measurer.finish()
 """
 

@@ -6,8 +6,10 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from time import monotonic, perf_counter
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,12 +31,15 @@ from tensoropt.cost.measuring.measure_operators import ROUNDS, EmitParts, measur
 from tensoropt.cost.operator_time import OperatorWork, roofline_time
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import Runs
 
-__all__ = ["Measurer", "Progress", "partitions"]
+__all__ = ["Measurer", "Progress", "WantedCollective", "partitions"]
 
 Progress = Callable[[str, int, int], None]
 """Called before every measurement with its name, its number and the count of all."""
 
+_LEAST_CALLS = 3
+"""Calls of a slow collective in a measurement."""
 _SAVED_EVERY_SECONDS = 2.0
 _DISPATCHED = 64
 """Operators in the chain whose dispatch is timed."""
@@ -44,6 +49,19 @@ _CROWDED_ROUNDS = 5
 """Repetitions of an operator if ranks share cores."""
 _COPIED_BYTES = 2**14
 """Below this size latency dominates, and the contiguity of pieces makes no difference."""
+
+
+Price = Callable[[str, tuple[int, ...], int], float]
+"""Returns the seconds of a collective of a kind along some axes, by the bytes of one rank."""
+
+
+class WantedCollective(NamedTuple):
+    """A collective to measure; see `MeasuredCollective`."""
+
+    kind: str
+    runs: Runs
+    axes: tuple[int, ...]
+    wanted_bytes: int
 
 
 def partitions(mesh: Mesh) -> Iterator[tuple[int, ...]]:
@@ -86,17 +104,47 @@ class Measurer:
         setting = profile.setting
         self._crowded = max(setting.ranks_per_host) > setting.cores_per_host
 
-    def collectives(self, largest_bytes: int) -> None:
-        """Measure every collective over every device partitioning, at sizes 2^i up to the
-        largest."""
-        wanted = self._wanted(largest_bytes)
+    def wanted(self, largest_bytes: int) -> list[WantedCollective]:
+        """Return the collectives of a whole profile that are not measured yet.
+
+        They are every collective over every device partitioning, at sizes 2^i up to the largest.
+        """
         known = {
             (each.kind, each.runs, each.axes, each.wanted_bytes)
             for each in self.profile.collectives
         }
+        wanted = []
+        for axes in partitions(self._mesh):
+            for kind in KINDS:
+                run_kinds = RUNS.get(kind, ("",))
+                for runs in run_kinds:
+                    for size in _sizes(largest_bytes, self._mesh.pieces(axes), runs, self._crowded):
+                        if size >= _COPIED_BYTES or runs == run_kinds[0]:
+                            wanted.append(WantedCollective(kind, runs, axes, size))
+        return [collective for collective in wanted if collective not in known]
+
+    def collectives(
+        self, wanted: Sequence[WantedCollective], seconds: float = inf, cost: Price | None = None
+    ) -> list[WantedCollective]:
+        """Measure collectives in a given order, for a limited time.
+
+        Args:
+            wanted: the collectives, the same on all ranks in the same order.
+            seconds: the time for measuring.
+            cost: gives a rough time of each collective; one that would exceed the time is left out.
+
+        Returns:
+            The collectives that are left.
+        """
         shared: SharedChain | None = None
-        for number, (kind, runs, axes, size) in enumerate(wanted):
-            if (kind, runs, axes, size) in known:
+        left: list[WantedCollective] = []
+        until = monotonic() + seconds
+        for number, collective in enumerate(wanted):
+            kind, runs, axes, size = collective
+            expected = 0.0 if cost is None else _LEAST_CALLS * cost(kind, axes, size)
+            late = np.array([monotonic() + expected > until])
+            if seconds < inf and self._everyone.broadcast(late)[0]:
+                left.append(collective)
                 continue
             self._progress(f"{kind} {list(axes)}", number, len(wanted))
             partition = self._mesh.partition(axes)
@@ -120,18 +168,7 @@ class Measurer:
             self._add(replace(self.profile, collectives=(*self.profile.collectives, measured)))
         if shared is not None:
             shared.close()
-
-    def _wanted(self, largest_bytes: int) -> list[tuple[str, str, tuple[int, ...], int]]:
-        """Return the collectives to measure: kind, contiguity of pieces, axes and size."""
-        wanted = []
-        for axes in partitions(self._mesh):
-            for kind in KINDS:
-                run_kinds = RUNS.get(kind, ("",))
-                for runs in run_kinds:
-                    for size in _sizes(largest_bytes, self._mesh.pieces(axes), runs, self._crowded):
-                        if size >= _COPIED_BYTES or runs == run_kinds[0]:
-                            wanted.append((kind, runs, axes, size))
-        return wanted
+        return left
 
     def overheads(self, agree: Callable[[], None]) -> None:
         """Measure the time of operators, collectives and steps besides their work.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from time import monotonic
 
@@ -13,13 +14,18 @@ from collectives import Group, world
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.machine_profile import Profile, Setting
-from tensoropt.cost.measuring.measure import Measurer, Progress
+from tensoropt.cost.measured_links import on_links
+from tensoropt.cost.measuring.measure import Measurer, Progress, WantedCollective
 from tensoropt.cost.measuring.measure_grid import differentiable_inputs, operator_grid
+from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import PlanError
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.lowering.alone import emitted_alone
+from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.hardware import hardware_of, rank_config
 from tensoropt.frontend.job.profile_files import profile_path, setting_of
+from tensoropt.frontend.measuring.importance import by_importance
+from tensoropt.frontend.measuring.links import links_of
 from tensoropt.frontend.measuring.reference_steps import StepsRequest, measured_steps
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.mesh import Mesh
@@ -27,6 +33,9 @@ from tensoropt.planner.operators_to_measure import measurable
 from tensoropt.planner.request import Request
 
 __all__ = ["ProfileRequest", "Profiled", "measure_profile"]
+
+_COLLECTIVES_SHARE = 2 / 3
+"""Share of the network's time for collectives alone, if a script's steps are measured, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,7 @@ class ProfileRequest:
         force: whether to start anew if the file exists.
         largest_bytes: largest size of measured collectives.
         seconds: time for the operators of a script, or of the grid.
+        network_seconds: time for collectives, and for starting steps of the script.
         step: returns a script's graph and its training step; if None, common operators are
             measured.
     """
@@ -46,6 +56,7 @@ class ProfileRequest:
     force: bool
     largest_bytes: int
     seconds: float
+    network_seconds: float = inf
     step: Callable[[], tuple[tf.Graph, Request]] | None = None
 
 
@@ -58,6 +69,7 @@ class Profiled:
         path: the file in which rank 0 keeps it.
         measured: number of measurements made this time.
         left: number of operators for which there was no time.
+        left_collectives: the collectives for which there was no time.
         not_run: the reason why the script's steps could not be run and measured; empty if they ran.
         seconds: duration of the measurement.
     """
@@ -66,6 +78,7 @@ class Profiled:
     path: Path
     measured: int
     left: int
+    left_collectives: tuple[WantedCollective, ...]
     not_run: str
     seconds: float
 
@@ -84,26 +97,48 @@ def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
     setting = setting_of(hardware, group.size, group.library)
     path = request.path or profile_path(setting)
     cluster = hardware.cluster(group.size, load_cluster("this-machine"))
+    if len(hardware.ranks_per_host) > 1:
+        cluster = on_links(cluster, links_of(group, hardware, "mpi"))
     mesh = cluster.mesh(group.size)
     stored = _stored_profile(group, path, setting, mesh, request.force)
     config = rank_config(hardware)
     config.graph_options.rewrite_options.disable_meta_optimizer = True  # as the executor's
     measurer = Measurer(group, stored, path, config, progress, emitted_alone)
+    step = None if request.step is None else request.step()
+    network_until = monotonic() + request.network_seconds
+    left_collectives: list[WantedCollective] = []
     if group.size > 1:
-        measurer.collectives(request.largest_bytes)
+        wanted = measurer.wanted(request.largest_bytes)
+        if request.network_seconds < inf:
+            planned = None if step is None else replace(step[1], cluster_at=lambda _: cluster)
+            wanted = _by_importance(group, wanted, planned)
+        share = 1.0 if step is None else _COLLECTIVES_SHARE
+        price = ClusterCostModel(cluster, mesh).network_seconds
+        left_collectives = measurer.collectives(wanted, share * request.network_seconds, price)
     agreement = Agreement(group)
     measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))
-    step = None if request.step is None else request.step()
     script, operators, split_over = _operators(step, mesh, cluster)
     left = measurer.operators(script, operators, split_over, cluster.device, request.seconds)
     not_run = ""
     if step is not None and group.size > 1 and not _has_steps(measurer.profile, step[1]):
-        wanted = StepsRequest(group, hardware, *step, cluster, measurer.profile)
-        steps, not_run = measured_steps(wanted, progress)
+        steps_request = StepsRequest(group, hardware, *step, cluster, measurer.profile)
+        steps, not_run = measured_steps(steps_request, progress, network_until)
         measurer.add_steps(steps)
     measurer.finish()
     took = monotonic() - started
-    return Profiled(measurer.profile, path, measurer.measured, left, not_run, took)
+    return Profiled(
+        measurer.profile, path, measurer.measured, left, tuple(left_collectives), not_run, took
+    )
+
+
+def _by_importance(
+    group: Group, wanted: list[WantedCollective], request: Request | None
+) -> list[WantedCollective]:
+    """Collectives in the order that the first rank finds, on every rank."""
+    order = on_first_rank(
+        group, lambda: [wanted.index(each) for each in by_importance(wanted, request)]
+    )
+    return [wanted[number] for number in order]
 
 
 def _stored_profile(group: Group, path: Path, setting: Setting, mesh: Mesh, force: bool) -> Profile:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from time import perf_counter
+from math import inf
+from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,8 @@ predictions were as good as with more; with one or two, some were off by a quart
 _LEAST_STEPS, _MOST_STEPS = 5, 20  # per strategy
 _SECONDS = 3.0
 """After the least steps of a strategy, its timing stops at this time."""
+_LONG_SECONDS = 2.0
+"""Steps that take longer are timed once or twice: beside the network, disturbances are short."""
 _MICROBATCHES = 4
 """Number of microbatches of the step that shows the cost of weights that are read again; half this
 number if the examples of a rank cannot be divided by it."""
@@ -90,9 +93,14 @@ def references(problem: GraphProblem) -> list[list[int]]:
 
 
 def measured_steps(
-    request: StepsRequest, progress: Progress
+    request: StepsRequest, progress: Progress, until: float = inf
 ) -> tuple[tuple[MeasuredStep, ...], str]:
     """Run the reference strategies that fit the memory. Collective: every rank calls it.
+
+    Args:
+        request: the step.
+        progress: called before every strategy.
+        until: the time, by `time.monotonic`, after which no strategy but the first starts.
 
     Returns:
         The measured steps, the same on every rank, and the reason why a step cannot be run; one of
@@ -117,6 +125,8 @@ def measured_steps(
     measured: list[MeasuredStep] = []
     several = 2 + len(_SHARES)
     for number in range(several):
+        if number and group.broadcast(np.array([monotonic() > until]))[0]:
+            break
         progress("steps", number, several)
         values = on_first_rank(group, partial(planned, number))
         if not values:
@@ -216,7 +226,7 @@ def _timed(trial: TrialRun, group: Group) -> list[TimedStep]:
         started = perf_counter()
         for done in range(_MOST_STEPS):
             slowest = max(group.allgather_object(perf_counter() - started))
-            if done >= _LEAST_STEPS and slowest > _SECONDS:
+            if slowest > _SECONDS and (done >= _LEAST_STEPS or slowest > done * _LONG_SECONDS > 0):
                 break
             steps.append(trial.timed())
     finally:
