@@ -47,6 +47,7 @@ ABORT_VARIABLE = "COLLECTIVES_ABORT_SECONDS"
 _WARN_SECONDS = 60.0
 _LONGEST_PERIOD = 1.0  # seconds between two calls of `Watchdog.look`
 _FORWARDING_SECONDS = 0.5
+_MOST_TURNS = 4  # ranks that end the job for a silent machine one after another
 _LONGEST_TEXT = 300
 _LONGEST_LIST = 8  # ranks that a message names
 
@@ -248,6 +249,9 @@ class Watchdog:
             return
         # If the missing ranks wait themselves, this rank waits longer, so that they report first.
         periods = 8 if self._missing_ranks_wait(question) else 4
+        if self._hosts and self._peers is not None and question.ends_job:
+            # Ranks of several groups may wait for one silent machine: one of them says so.
+            periods += 2 * min(self._peers.rank, _MOST_TURNS)
         if now < question.asked + periods * self._period:
             return
         question.is_reported = True

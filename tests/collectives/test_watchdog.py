@@ -178,3 +178,16 @@ def test_a_rank_that_waits_for_a_waiting_rank_leaves_the_reason_to_it() -> None:
     assert job.aborted == [1]
     (said,) = job.said
     assert "Not there: rank 2, which does not answer" in said
+
+
+def test_one_of_several_groups_says_that_a_machine_is_silent() -> None:
+    job = Job(Limits(0, 60), ("m1", "m1", "m2"))
+    with ExitStack() as stack:
+        stack.enter_context(job.dogs[0].waiting("allreduce", (0, 2)))
+        stack.enter_context(job.dogs[1].waiting("allreduce", (1, 2)))
+        while not job.aborted:
+            job.pass_time(0.25, running=(1, 0))
+            assert job.now < 70
+    assert job.aborted == [0]
+    (said,) = job.said
+    assert "No rank on m2 answers" in said
