@@ -8,6 +8,7 @@ import click
 
 from tensoropt.cli.command import Command
 from tensoropt.plan import Plan
+from tensoropt.report.cluster_links import links_line
 from tensoropt.report.frontier_table import frontier_table
 from tensoropt.report.plan_table import plan_table
 from tensoropt.report.rewrite_table import rewrite_table
@@ -32,6 +33,8 @@ def print_plan(plan: Plan) -> None:
     if plan.rewrites:
         parts += ["\nsubstitutions in the graph\n", rewrite_table(plan)]
     parts += [f"\nfrontier of cluster {plan.cluster} (* is the plan)\n", frontier_table(plan)]
+    if links := links_line(plan.cluster):
+        parts.append(f"\nlinks: {links}")
     parts.append(f"\n{plan}")
     if plan.validation is not None:
         parts.append(f"measured before it was adopted:\n{plan.validation}")

@@ -21,6 +21,7 @@ from tensoropt.cost.measured_links import (
     on_links,
 )
 from tensoropt.errors import PlanError
+from tensoropt.report.cluster_links import links_line
 
 KINDS = ("allreduce", "allgather", "alltoall")
 
@@ -79,6 +80,10 @@ def test_machines_are_levels_with_their_links() -> None:
     assert ranks.bandwidth_bytes_per_second == pytest.approx(1e9, rel=0.01)
     assert machines.processor_bytes_per_second == pytest.approx(1e8, rel=0.1)
     assert "m0 (2 ranks), m1 (2 ranks)" in cluster.description
+    across, within = links_line(cluster).split("), ")
+    assert across.startswith("2 machines (20.0 MB/s, ")
+    assert across.endswith(" us, beside computation")
+    assert within.startswith("2 ranks in each (1,000.0 MB/s, ")
     assert Cluster.from_json(cluster.to_json(), "again") == cluster
 
 
