@@ -13,7 +13,8 @@ from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor
-from tests.frontend.test_pipeline import perceptron, towers
+from tests.frontend.test_branches import towers
+from tests.frontend.test_pipeline import perceptron
 
 OFFERED = "tensoropt.planner.spaces"
 BUILD = "tensoropt.frontend.planning.build_execution_graph"

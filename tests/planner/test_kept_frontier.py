@@ -23,7 +23,7 @@ from tensoropt.planner.offers.kept_frontier import OF_THE_MARKET, KeptFrontier
 from tensoropt.planner.offers.number_rows import rows_of, texts_of
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import PipelineNumbers, Request
-from tests.frontend.test_pipeline import towers
+from tests.frontend.test_branches import towers
 from tests.frontend.test_rewrite import adapted
 
 tf.enable_graph_mode()
