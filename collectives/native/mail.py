@@ -1,4 +1,4 @@
-"""Messages of tensors between ranks of one machine, by operators in C++."""
+"""Messages of tensors between ranks, by operators in C++: in memory, or over connections."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import tensorflow as tf
 from collectives.errors import NativeError
 from collectives.group import Group, job_facts
 from collectives.native.build import library, operators
+from collectives.native.network import open_network
 from collectives.native.transport import SWITCH, spin_seconds
 from collectives.native.window import BYPASS_BELOW, memory_limit_bytes, shared_memory
 from collectives.watchdog import Wait, watchdog
@@ -24,7 +25,10 @@ __all__ = ["Mail", "mail_of"]
 
 _SOURCES = [
     Path(__file__).parent / name
-    for name in ("messages.cc", "communication.h", "copy.h", "mail.h", "window.h")
+    for name in (
+        *("messages.cc", "communication.h", "copy.h", "mail.h", "window.h"),
+        *("connections.h", "post.h"),
+    )
 ]
 _SHARE = 8  # the rooms of a machine are the eighth part of its memory
 _PAGE = 4096
@@ -32,7 +36,7 @@ _AHEAD = 2  # runs whose messages a room holds, so that a sender need not wait i
 
 
 class Mail:
-    """Messages of one group through shared memory. `mail_of` makes instances.
+    """Messages of one group. `mail_of` makes instances.
 
     Args:
         group: all ranks that have a `Mail`.
@@ -40,13 +44,23 @@ class Mail:
         memory: the memory that the ranks of this machine share.
         room: bytes of the memory for the messages that one rank has sent.
         file: file descriptor of the memory.
+        post: number of the connections to ranks of other machines; None if there are none.
 
     Attributes:
         overlaps: whether the process computes while it waits for a message.
     """
 
-    def __init__(self, group: Group, path: Path, memory: mmap.mmap, room: int, file: int) -> None:
+    def __init__(
+        self,
+        group: Group,
+        path: Path,
+        memory: mmap.mmap,
+        room: int,
+        file: int,
+        post: int | None = None,
+    ) -> None:
         self._operators, self._library = _loaded(path)
+        self._post = post
         hosts = zip(group.ranks, group.hosts, strict=True)
         local = [rank for rank, host in hosts if host == group.host]
         self._group = group
@@ -62,6 +76,8 @@ class Mail:
             *(spin_seconds(group), BYPASS_BELOW),
         )
         watchdog().add(self._running)
+        if post is not None:
+            watchdog().add(self._waiting_for_post)
 
     @property
     def seconds(self) -> float:
@@ -93,7 +109,11 @@ class Mail:
         return True
 
     def reaches(self, member: int) -> bool:
-        """Whether a member of the group, by its position, is on this machine."""
+        """Whether it carries messages to a member of the group, by its position: on this machine,
+        or over a connection."""
+        return self._post is not None or self._is_local(member)
+
+    def _is_local(self, member: int) -> bool:
         return self._group.ranks[member] in self._places
 
     def send(self, tensor: tf.Tensor, member: int, tag: int, record: str) -> tf.Tensor:
@@ -122,8 +142,10 @@ class Mail:
     def _attributes(self, member: int, tag: int, record: str, sender: int | None) -> dict[str, Any]:
         ranks = self._group.ranks
         self._made.append(Wait(record, (ranks[member], ranks[self._group.rank]), 0.0, sender))
+        is_local = self._is_local(member)
         return {
-            "member": self._places[ranks[member]],
+            "member": self._places[ranks[member]] if is_local else member,
+            "post": -1 if is_local else self._post,
             "tag": tag,
             "mail": self._mail,
             "call": len(self._made) - 1,
@@ -133,6 +155,11 @@ class Mail:
     def _running(self) -> Wait | None:
         since = ctypes.c_double()
         call = self._library.collectives_mail_running(self._mail, ctypes.byref(since))
+        return None if call < 0 else self._made[call]._replace(since=since.value)
+
+    def _waiting_for_post(self) -> Wait | None:
+        since = ctypes.c_double()
+        call = self._library.collectives_post_waiting(self._post, ctypes.byref(since))
         return None if call < 0 else self._made[call]._replace(since=since.value)
 
 
@@ -169,7 +196,12 @@ def _agreed(group: Group) -> Mail | None:
     if shared.memory is None:
         return None
     room = (len(shared.memory) - start) // ranks  # of the first rank of the machine
-    return Mail(group, path, shared.memory, room, shared.file)
+    post = None
+    if len(set(group.hosts)) > 1:
+        functions = _loaded(path)[1]
+        opened = functions.collectives_post_open
+        post = open_network(group, functions.collectives_addresses, opened, says=False)
+    return Mail(group, path, shared.memory, room, shared.file, post)
 
 
 def _bytes_of(parts: Mapping[int, int]) -> int:
@@ -196,8 +228,8 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
         *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int),
         *(ctypes.c_double, ctypes.c_double),
     ]
-    for name in ("start", "taken", "running"):
-        getattr(found, f"collectives_mail_{name}").restype = ctypes.c_int64
+    for name in ("mail_start", "mail_taken", "mail_running", "post_waiting"):
+        getattr(found, f"collectives_{name}").restype = ctypes.c_int64
     found.collectives_mail_taken.argtypes = [ctypes.c_int64]
     found.collectives_mail_allow.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     found.collectives_mail_seconds.restype = ctypes.c_double

@@ -1,8 +1,10 @@
-// The operators `CollectivesSend` and `CollectivesReceive`, which move a tensor from one rank of a
-// machine to another. Control dependencies order them, as they order `CollectivesMove`.
+// The operators `CollectivesSend` and `CollectivesReceive`, which move a tensor from one rank to another:
+// through memory within a machine, over a connection between machines. Control dependencies order them,
+// as they order `CollectivesMove`.
 
 #include "communication.h"
 #include "mail.h"
+#include "post.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -12,6 +14,13 @@ namespace collectives {
 namespace {
 
 using Communication = CommunicationIn<Mail>;
+
+// The posts of this process, by number. They are added before operators run.
+std::vector<Post*>& Posts() {
+  static std::vector<Post*>* posts = new std::vector<Post*>;
+  return *posts;
+}
+
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
@@ -24,11 +33,12 @@ class MessageOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("mail", &mail_));
     OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
     OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
+    OP_REQUIRES_OK(context, context->GetAttr("post", &post_));
   }
 
   // An operator that only hands its work to the communication thread is cheap, so TensorFlow runs it
   // at once.
-  bool IsExpensive() override { return !overlaps_; }
+  bool IsExpensive() override { return !overlaps_ && post_ < 0; }
 
  protected:
   void Run(OpKernelContext* context, DoneCallback done, std::function<void(Mail&)> action) {
@@ -44,12 +54,11 @@ class MessageOp : public tensorflow::AsyncOpKernel {
     }
   }
 
-  int member_ = 0;
-  int64_t tag_ = 0;
+  int member_ = 0, post_ = -1;
+  int64_t tag_ = 0, call_ = 0;
 
  private:
   int mail_ = 0;
-  int64_t call_ = 0;
   bool overlaps_ = false;
 };
 
@@ -62,6 +71,10 @@ class SendOp : public MessageOp {
     OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, {}, &sent), done);
     sent->scalar<int32_t>()() = 1;
     const auto bytes = context->input(0).tensor_data();
+    if (post_ >= 0) {
+      Posts()[post_]->Send(member_, tag_, bytes.data(), bytes.size(), [held = context->input(0)] {});
+      return done();
+    }
     Run(context, std::move(done), [this, bytes](Mail& mail) {
       mail.Send(member_, tag_, bytes.data(), bytes.size());
     });
@@ -78,6 +91,14 @@ class ReceiveOp : public MessageOp {
     Tensor* received = nullptr;
     OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, shape_, &received), done);
     const auto bytes = received->tensor_data();
+    if (post_ >= 0) {
+      char* to = const_cast<char*>(bytes.data());
+      Posts()[post_]->Receive(member_, tag_, to, bytes.size(), call_, [=](const std::string& failure) {
+        OP_REQUIRES_ASYNC(context, failure.empty(), absl::AbortedError(failure), done);
+        done();
+      });
+      return;
+    }
     Run(context, std::move(done), [this, bytes](Mail& mail) {
       mail.Receive(member_, tag_, const_cast<char*>(bytes.data()), bytes.size());
     });
@@ -87,7 +108,7 @@ class ReceiveOp : public MessageOp {
   tensorflow::TensorShape shape_;
 };
 
-// `member` is the number of the other rank in the mail. `call` and `overlaps` have the same meaning as
+// `member` is the number of the other rank in the mail or, unless that is -1, in the post. `call` and `overlaps` have the same meaning as
 // in `CollectivesMove`.
 REGISTER_OP("CollectivesSend")
     .Input("value: T")
@@ -98,6 +119,7 @@ REGISTER_OP("CollectivesSend")
     .Attr("mail: int")
     .Attr("call: int")
     .Attr("overlaps: bool")
+    .Attr("post: int = -1")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape);
 
@@ -110,6 +132,7 @@ REGISTER_OP("CollectivesReceive")
     .Attr("mail: int")
     .Attr("call: int")
     .Attr("overlaps: bool")
+    .Attr("post: int = -1")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ExplicitShape);
 
@@ -150,6 +173,25 @@ double collectives_mail_seconds() {
 int64_t collectives_mail_running(int mail, double* since) {
   const auto place = collectives::CommunicationIn<collectives::Mail>::Get().Running(since);
   return place.memory == mail ? place.call : -1;
+}
+
+// See `Addresses`.
+void collectives_addresses(char* lines, int64_t size) {
+  std::strncpy(lines, collectives::Addresses().c_str(), size - 1);
+}
+
+// Opens a post of `ranks` ranks with connected sockets, of which it becomes the owner, and returns its
+// number. `peers` names the ranks for errors.
+int collectives_post_open(int, int ranks, const int* files, const char* const* peers) {
+  std::vector<collectives::Connection> connections;
+  for (int i = 0; i < ranks; ++i) connections.emplace_back(files[i], peers[i]);
+  collectives::Posts().push_back(new collectives::Post(std::move(connections)));
+  return static_cast<int>(collectives::Posts().size()) - 1;
+}
+
+// Returns the receiver in a post that has waited longest, or -1; sets `since` to the time of its start.
+int64_t collectives_post_waiting(int post, double* since) {
+  return collectives::Posts()[post]->Waiting(since);
 }
 
 }  // extern "C"

@@ -1,4 +1,4 @@
-"""TCP connections between the ranks of a group, for collectives between machines.
+"""TCP connections between the ranks of a group on several machines.
 
 Every rank listens, and publishes its addresses through the group. In each pair of ranks the lower
 rank connects. It tries the addresses of the other rank in turn, since a machine may have addresses
@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from collectives.errors import NativeError
 from collectives.group import Group
@@ -61,21 +61,24 @@ def published_addresses(lines: str, wanted: str) -> list[str]:
     return sorted(found, key=lambda address: ipaddress.ip_address(address).is_loopback)
 
 
-def open_network(group: Group, library: ctypes.CDLL) -> int | None:
-    """Connect all members of a group, and return the number of the network in C++.
+def open_network(
+    group: Group, addresses_of: Callable[..., None], opened: Callable[..., int], says: bool = True
+) -> int | None:
+    """Connect all members of a group, and return the number that C++ gives to the connections.
 
-    Every member calls. Returns None on every member if one of them cannot connect; the first member
-    then prints the reason.
+    Every member calls. Returns None on every member if one of them cannot connect.
 
     Args:
         group: the members, on several machines.
-        library: the functions of the library.
+        addresses_of: ``collectives_addresses`` of a library.
+        opened: the function of the library that takes the connections and returns the number.
+        says: whether the first member prints the reason if there are no connections.
     """
     sockets: dict[int, socket.socket] = {}
     problem = ""
     listener = _Listener(group)
     try:
-        addresses = _addresses(library)
+        addresses = _addresses(addresses_of)
     except NativeError as error:
         addresses, problem = [], str(error)
     offers = group.allgather_object((addresses, listener.port, listener.token))
@@ -90,7 +93,7 @@ def open_network(group: Group, library: ctypes.CDLL) -> int | None:
     if problem:
         for each in sockets.values():
             each.close()
-        if group.rank == 0:
+        if says and group.rank == 0:
             sys.stderr.write(
                 "collectives: ranks on several machines use MPI, and steps are slower than with "
                 f"connections between the machines. Got {problem}\n"
@@ -101,18 +104,16 @@ def open_network(group: Group, library: ctypes.CDLL) -> int | None:
         f"rank {rank} on {host}".encode()
         for rank, host in zip(group.ranks, group.hosts, strict=True)
     ]
-    return int(
-        library.collectives_network_open(
-            *(group.rank, group.size),
-            (ctypes.c_int * group.size)(*files),
-            (ctypes.c_char_p * group.size)(*peers),
-        )
+    return opened(
+        *(group.rank, group.size),
+        (ctypes.c_int * group.size)(*files),
+        (ctypes.c_char_p * group.size)(*peers),
     )
 
 
-def _addresses(library: ctypes.CDLL) -> list[str]:
+def _addresses(addresses_of: Callable[..., None]) -> list[str]:
     lines = ctypes.create_string_buffer(1 << 16)
-    library.collectives_addresses(lines, len(lines))
+    addresses_of(lines, ctypes.c_int64(len(lines)))
     return published_addresses(lines.value.decode(), os.environ.get(INTERFACE_VARIABLE, ""))
 
 

@@ -380,7 +380,11 @@ def _agreed(group: Group) -> NativeTransport | None:
         return None
     processes = _processes(group, path)
     spans_machines = len(set(group.hosts)) > 1
-    network = open_network(group, _loaded(path)[1]) if spans_machines else None
+    network = None
+    if spans_machines:
+        functions = _loaded(path)[1]
+        opened = functions.collectives_network_open
+        network = open_network(group, functions.collectives_addresses, opened)
     return NativeTransport(group, path, memory, processes, network)
 
 

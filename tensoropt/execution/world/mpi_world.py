@@ -71,7 +71,7 @@ class MPIWorld(World):
         group: all ranks.
         first: see `World`.
         goes_in_hierarchy: see `GoesInHierarchy`; through Horovod nothing does.
-        mail: what carries messages to other worlds within this machine, if anything.
+        mail: what carries messages to other worlds, if anything.
         transport: "mpi" for collectives through MPI, within a machine by the operator in C++ where
             all ranks can have it, which they find out here; "horovod" through Horovod; "host" for
             host calls of MPI alone.
