@@ -194,7 +194,8 @@ def _interpreter(_shared: Path) -> Callable[..., list[str | Path]]:
 def _start_server(folder: Path, number: int, owner: int) -> None:
     """Return once the server listens; it ends with its owner."""
     with (folder / f"{number}.log").open("w+") as log:
-        command = [sys.executable, FORKSERVER / "server.py", str(number), str(owner)]
+        command: list[str | Path] = [sys.executable, FORKSERVER / "server.py"]
+        command += [str(number), str(owner)]
         environment = {**os.environ, **RANK_ENV, **python_path()}
         status = subprocess.call(
             command,
