@@ -133,7 +133,7 @@ def test_without_a_compiler_one_note_says_so(
         assert [batch_norm_operators(says=True) for _ in range(2)] == [None, None]
         said = capsys.readouterr().err
         assert said.count("cannot be loaded here. Got false that ends with status 1:") == 1
-        assert said.endswith(f"{SWITCH}=0 chooses TensorFlow's without this note.\n")
+        assert said.endswith(f"{SWITCH}=0 chooses TensorFlow's kernels without this note.\n")
         batch_norm_operators.cache_clear()
         monkeypatch.setenv(SWITCH, "0")
         assert batch_norm_operators(says=True) is None
