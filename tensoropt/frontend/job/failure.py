@@ -98,7 +98,8 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
             call_hook(scripts_own, args)
 
     global _fail, _scripts_own
-    _scripts_own = hook_of_script()
+    if sys.excepthook is not _fail:  # of an earlier call, which the script has not replaced
+        _scripts_own = hook_of_script()
     sys.excepthook = _fail = fail
     threading.excepthook = fail_in_thread
     atexit.register(end)
