@@ -6,10 +6,11 @@ cores and bytes are those of the whole machine.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["core_limit", "memory_limit_bytes"]
+__all__ = ["core_limit", "memory_limit_bytes", "usable_memory_bytes"]
 
 _MOUNT = "sys/fs/cgroup"
 
@@ -38,6 +39,13 @@ def memory_limit_bytes(root: Path = Path("/")) -> int | None:
         for name in ("memory.max", "memory.limit_in_bytes")
     ]
     return min((int(text) for text in texts if text.isdigit()), default=None)
+
+
+def usable_memory_bytes(root: Path = Path("/")) -> int:
+    """Return the memory of this machine, or the limit of this process's container if it is less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = memory_limit_bytes(root)
+    return machine if limit is None else min(machine, limit)
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:

@@ -15,10 +15,11 @@ import tensorflow as tf
 
 from collectives.errors import NativeError
 from collectives.group import Group, job_facts
+from collectives.limits import usable_memory_bytes
 from collectives.native.build import library, operators
 from collectives.native.network import open_network
 from collectives.native.transport import SWITCH, spin_seconds
-from collectives.native.window import BYPASS_BELOW, memory_limit_bytes, shared_memory
+from collectives.native.window import BYPASS_BELOW, shared_memory
 from collectives.watchdog import Wait, watchdog
 
 __all__ = ["Mail", "mail_of"]
@@ -210,7 +211,7 @@ def _bytes_of(parts: Mapping[int, int]) -> int:
 
 def _room_bytes(ranks: int) -> int:
     """Return the bytes of a room. Its pages are reserved when messages need them."""
-    return memory_limit_bytes() // _SHARE // ranks // _PAGE * _PAGE
+    return usable_memory_bytes() // _SHARE // ranks // _PAGE * _PAGE
 
 
 @functools.cache

@@ -20,18 +20,17 @@ import os
 import secrets
 import socket
 import struct
-from pathlib import Path
 from typing import NamedTuple
 
 from collectives.errors import NativeError
 from collectives.group import Group
+from collectives.limits import usable_memory_bytes
 
 __all__ = [
     "BYPASS_BELOW",
     "CHUNK_BYTES",
     "SharedMemory",
     "chunk_bytes",
-    "memory_limit_bytes",
     "shared_memory",
 ]
 
@@ -50,7 +49,6 @@ Two cores without a common cache write that slowly. Measured: 1.8e9 to 3.5e9 wit
 _LEAST_SHARE_BYTES = 64  # of a chunk for each rank; a cache line
 _MOST = 8  # the reserved memory is at most the eighth part of the limit
 _SECONDS = 60.0
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class SharedMemory(NamedTuple):
@@ -71,15 +69,6 @@ def chunk_bytes(ranks: int) -> int:
     """Return the bytes of a chunk in a window of so many ranks, which each get a part of it."""
     least = ranks * _LEAST_SHARE_BYTES
     return max(CHUNK_BYTES, 1 << (least - 1).bit_length())
-
-
-def memory_limit_bytes() -> int:
-    """Return the bytes of memory that the processes of this control group may use together."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in map(Path, _LIMITS):
-        text = path.read_text().strip() if path.exists() else ""
-        limits += [int(text)] if text.isdigit() else []
-    return min(limits)
 
 
 def shared_memory(group: Group, size_bytes: int, reserved_bytes: int) -> SharedMemory:
@@ -134,7 +123,7 @@ def _created(size_bytes: int, reserved_bytes: int) -> int:
     """Return the descriptor of a new file in memory, which no process can shrink."""
     if not hasattr(os, "memfd_create"):
         raise NativeError("no memfd_create, which is Linux's.")
-    limit = memory_limit_bytes()
+    limit = usable_memory_bytes()
     if reserved_bytes > limit // _MOST:
         raise NativeError(
             f"a memory limit of {limit:,} bytes, of which the ranks of this machine would share "

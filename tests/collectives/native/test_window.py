@@ -10,8 +10,9 @@ import pytest
 
 from collectives import Group
 from collectives.errors import NativeError
+from collectives.limits import usable_memory_bytes
 from collectives.native import window
-from collectives.native.window import CHUNK_BYTES, chunk_bytes, memory_limit_bytes, shared_memory
+from collectives.native.window import CHUNK_BYTES, chunk_bytes, shared_memory
 from collectives.transport.in_process import InProcessTransport
 
 ALONE = Group(InProcessTransport())
@@ -70,13 +71,16 @@ def test_a_chunk_has_a_cache_line_for_each_rank() -> None:
 def test_the_limit_of_the_control_group_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = tmp_path / "limit"
-    monkeypatch.setattr(window, "_LIMITS", (str(limit), "/nowhere"))
-    total = memory_limit_bytes()
+    group, limit = tmp_path / "proc/self/cgroup", tmp_path / "sys/fs/cgroup/memory.max"
+    for file_of_system in (group, limit):
+        file_of_system.parent.mkdir(parents=True)
+    group.write_text("0::/\n")
+    monkeypatch.setattr(window, "usable_memory_bytes", lambda: usable_memory_bytes(tmp_path))
+    total = usable_memory_bytes(tmp_path)
     limit.write_text("max\n")
-    assert memory_limit_bytes() == total
+    assert usable_memory_bytes(tmp_path) == total
     limit.write_text("800000\n")
-    assert memory_limit_bytes() == 800000
+    assert usable_memory_bytes(tmp_path) == 800000
     memory, problem, file = shared_memory(ALONE, 1 << 20, 100001)
     assert memory is None
     assert file == -1

@@ -15,7 +15,6 @@ import traceback
 import collectives_native
 import collectives_numpy
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import collectives
@@ -50,23 +49,11 @@ def check_rounded(member: collectives_native.Member) -> None:
 
 
 def check_messages(world: collectives.Group) -> None:
-    """Members receive in another order than they send; a message of another size is an error."""
+    """Messages reach members on other machines."""
     mail = mail_of(world)
     assert mail is not None
-    after, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
-    assert mail.reaches(after)
-    for size in (9000, 0, 300001):
-        for step in range(5):
-            value = np.arange(size, dtype=np.uint8) + np.uint8(step)
-            mail.send(tf.constant(value + np.uint8(world.rank)), after, 1 << 40, "large")
-            mail.send(tf.constant(world.rank + step), after, 3, "small")
-            small = mail.receive([], tf.int32, before, 3, "small")
-            large = mail.receive([size], tf.uint8, before, 1 << 40, "large")
-            assert small.numpy() == before + step
-            np.testing.assert_array_equal(large.numpy(), value + np.uint8(before))
-    mail.send(tf.zeros(2), after, 0, "")
-    with pytest.raises(tf.errors.AbortedError, match="Got 8 for 4"):
-        mail.receive([1], tf.float32, before, 0, "")
+    assert mail.reaches((world.rank + 1) % world.size)
+    collectives_native.check_order_of_messages(world, mail, (9000, 0, 300001), 5)
 
 
 def check_that_all_use_mpi_without_connections(world: collectives.Group) -> None:
