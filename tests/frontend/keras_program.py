@@ -134,7 +134,8 @@ def numbers_of_two_inputs(made: Callable[[Model], Model], folder: Path) -> dict[
 
 
 def numbers_of_own_step(made: Callable[[Model], Model], _: Path) -> dict[str, Any]:
-    """Of a dataset, two batches at a time, and single batches."""
+    """Return numbers of a model with its own step: two batches at a time, and single
+    batches."""
     keras.utils.set_random_seed(2)
     model = made(OwnStep())
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", steps_per_execution=2)
@@ -287,7 +288,7 @@ def guide() -> None:
 
 
 def mistakes() -> dict[str, str]:
-    """What is wrong, and the error."""
+    """Return the error of each mistake, by a description of the mistake."""
 
     def small(*more: Any) -> Model:
         return keras.Sequential([keras.Input((4,)), *more, layers.Dense(1)])

@@ -339,7 +339,7 @@ def plan_from_a_file(folder: Path) -> float:
 
 
 def mistakes() -> dict[str, str]:
-    """What is wrong, and the error."""
+    """Return the error of each mistake, by a description of the mistake."""
     weights = tf.Variable(tf.ones([4, 4]))
     elements = iter(tf.data.Dataset.range(3))
 

@@ -28,7 +28,7 @@ LABELS = RANDOM.integers(4, size=4 * BATCH).astype(np.int64)
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured here need not be exact."""
+    """Make measurements short, since their figures need not be exact here."""
     monkeypatch.setattr(candidate_measurement, "_SECONDS", 0.0)
 
 

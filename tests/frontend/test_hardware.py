@@ -23,7 +23,7 @@ ARENAS, THRESHOLD = -8, -3  # of mallopt(3)
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    """What is asked of a C library that accepts everything."""
+    """Return the calls that a C library gets which accepts everything."""
     found: dict[int, int] = {}
 
     def mallopt(parameter: int, value: int) -> int:

@@ -222,7 +222,7 @@ def test_large_results_are_not_folded() -> None:
     assert imported(big)[big.op.name].type == "AddV2"
 
 
-# What is in a graph
+# The content of a graph
 
 
 def test_only_what_is_needed_is_imported() -> None:

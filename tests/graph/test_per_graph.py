@@ -1,4 +1,4 @@
-"""What is remembered of a graph: once for each, and no longer than it is there."""
+"""Values remembered for a graph: each is computed once, and goes when the graph goes."""
 
 from __future__ import annotations
 

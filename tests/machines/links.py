@@ -61,7 +61,7 @@ class Link:
     def rate_command(self, device: str) -> list[str]:
         """The command that gives a device this rate."""
         if not self.bits_per_second:
-            # Such a queue holds packets only where the device itself is slow.
+            # A pfifo queue holds packets only where the device itself is slow.
             return ["tc", "qdisc", "replace", "dev", device, "root", "pfifo"]
         burst_bytes = max(_LEAST_BURST_BYTES, self.bits_per_second / 8 * _BURST_SECONDS)
         queue = ["tbf", "rate", f"{self.bits_per_second:.0f}bit", "burst", f"{burst_bytes:.0f}"]

@@ -1,4 +1,4 @@
-"""What is kept for the backward pass, under mpirun: equal to one device, and less in memory."""
+"""Choices of kept tensors, under mpirun: steps equal one device's, and memory is less."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _expected(
     whole = np.concatenate(given, 1)
     padded = np.pad(whole, ((0, 0), (3, 1)), constant_values=1)
     parts = [np.split(array, n, 1) for array in given]
-    # Of the rows of its own, the first member's value is kept, so the sum is that of its rows.
+    # The first member keeps the value of its own rows, so the sum is that of its rows.
     first = np.concatenate([np.split(given[0], n, 0)[0]] * n, 0)
     found: dict[str, list[Array]] = {
         "allreduce": [total] * n,

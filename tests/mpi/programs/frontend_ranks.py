@@ -59,7 +59,7 @@ def all_ranks(folder: Path) -> dict[str, Any]:
     if tf.rank() == 0:
         plan.save(folder / "plan.json")
     tf.build_execution_graph(plan=plan)
-    # What is not split comes from rank 0: the others' own values of it do not count.
+    # Rank 0 gives the values that are not split: the other ranks' own values do not count.
     own = feed(placeholders, scale=1.0 if tf.rank() == 0 else 100.0)
     losses = [tf.run({"loss": loss, "step": [step]}, own)["loss"] for _ in range(3)]
     np.testing.assert_allclose(losses, expected[0], rtol=1e-5)

@@ -143,7 +143,7 @@ def seen(
     """What a script sees of a pipeline, beside plain TensorFlow; another goes on from it."""
     truth = train_plain(script)
     feeds = script.feeds[0]
-    # Of what is no batch the first rank's value holds.
+    # The first rank's value holds for a feed that is no batch.
     fed = {**feeds, "rate": np.asarray(0.5 + job.group.rank)}
     first = one.run([script.loss, "text:0"], [script.train], fed)
     failures = []
