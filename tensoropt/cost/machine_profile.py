@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Len
 
-from tensoropt.converters import Natural, Number, Positive, from_values, to_values
+from tensoropt.converters import Natural, Number, Positive
 from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.cost.cluster import Cluster, Device, load_cluster
 from tensoropt.cost.measured_operator_times import (
@@ -27,14 +27,14 @@ from tensoropt.cost.measured_operator_times import (
 )
 from tensoropt.cost.slowdown_in_steps import Factors, MeasuredStep, factors
 from tensoropt.errors import PlanError, TensorOptError
-from tensoropt.json_files import digest_of, read_json, write_json
+from tensoropt.json_files import read_json, write_json
 from tensoropt.parallel.resharding import Runs, StepTraffic
+from tensoropt.signed_files import FileKind
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
-_SCHEMA = 6
-_OF_THE_FILE = ("schema", "digest")
-_REMEDY = "Measure again with `tensoropt profile --force`, or remove the file"
+_REMEDY = "Measure again with `tensoropt profile --force`, or remove the file."
+_FILES = FileKind(6, "profiles", _REMEDY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,7 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values, with its digest."""
         skipped = dict(sorted(self.skipped.items()))
-        values = {"schema": _SCHEMA, **to_values(replace(self, skipped=skipped))}
-        return {**values, "digest": digest_of(values)}
+        return _FILES.signed(replace(self, skipped=skipped))
 
     @classmethod
     def from_json(cls, values: object, origin: str) -> Profile:
@@ -234,27 +233,13 @@ class Profile:
             PlanError: if the version, the schema or the digest is wrong, or the measurements
                 contradict each other.
         """
-        version = values.get("schema", "none") if isinstance(values, dict) else "none"
-        if version != _SCHEMA:
-            raise PlanError(
-                f"this TensorOpt reads profiles of schema {_SCHEMA}. Got {origin} of schema "
-                f"{version}. {_REMEDY}."
-            )
-        assert isinstance(values, dict)
-        fields = {name: value for name, value in values.items() if name not in _OF_THE_FILE}
-        rule = f"a profile follows its schema. Got in {origin}"
-        profile = from_values(cls, fields, rule, f"{_REMEDY}.")
-        if values.get("digest") != digest_of(values):
-            raise PlanError(
-                f"a profile stays as it was measured. Got {origin}, which was changed afterwards. "
-                f"{_REMEDY}."
-            )
+        profile = _FILES.read(cls, values, origin)
         try:
             cluster = measured_cluster(load_cluster("this-machine"), profile)
             Cluster.from_json(cluster.to_json(), "its cluster")
         except TensorOptError as error:
             raise PlanError(
-                f"the measurements of a profile agree. Got {origin}: {error} {_REMEDY}."
+                f"the measurements of a profile agree. Got {origin}: {error} {_REMEDY}"
             ) from error
         return profile
 
@@ -276,7 +261,7 @@ class Profile:
             PlanError: if the file cannot be read, is incomplete, edited, of another version, or
                 valid in another setting.
         """
-        values = read_json(path, "a profile is a whole, readable JSON file", f"{_REMEDY}.")
+        values = read_json(path, "a profile is a whole, readable JSON file", _REMEDY)
         profile = cls.from_json(values, str(path))
         if setting is not None and not force:
             differences = setting.differences(profile.setting)

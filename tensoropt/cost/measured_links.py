@@ -19,17 +19,17 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le, Len
 
-from tensoropt.converters import Natural, Positive, Text, from_values, one_of, to_values
+from tensoropt.converters import Natural, Positive, Text, one_of
 from tensoropt.cost.cluster import Cluster, Level
 from tensoropt.cost.collective_time import COLLECTIVES, Span, collective_seconds
 from tensoropt.errors import PlanError
-from tensoropt.json_files import digest_of, read_json, write_json
+from tensoropt.json_files import read_json, write_json
+from tensoropt.signed_files import FileKind
 
 __all__ = ["LinkSetting", "LinkTime", "MeasuredLevel", "MeasuredLinks", "on_links"]
 
-_SCHEMA = 1
-_OF_THE_FILE = ("schema", "digest")
-_REMEDY = "Remove the file: the links are then measured again"
+_REMEDY = "Remove the file: the links are then measured again."
+_FILES = FileKind(1, "measured links", _REMEDY)
 _SMALLER = 4
 """The largest collective is compared with the largest one of at most its bytes over this number."""
 _LEAST_SHARE = 0.05
@@ -173,8 +173,7 @@ class MeasuredLinks:
 
     def to_json(self) -> dict[str, Any]:
         """The links as JSON values, with their digest."""
-        values = {"schema": _SCHEMA, **to_values(self)}
-        return {**values, "digest": digest_of(values)}
+        return _FILES.signed(self)
 
     @classmethod
     def from_json(cls, values: object, origin: str) -> MeasuredLinks:
@@ -183,22 +182,7 @@ class MeasuredLinks:
         Raises:
             PlanError: if the version, the schema or the digest is wrong.
         """
-        given = values if isinstance(values, dict) else {}
-        version = given.get("schema", "none")
-        if version != _SCHEMA:
-            raise PlanError(
-                f"this TensorOpt reads measured links of schema {_SCHEMA}. Got {origin} of schema "
-                f"{version}. {_REMEDY}."
-            )
-        fields = {name: value for name, value in given.items() if name not in _OF_THE_FILE}
-        rule = f"measured links follow their schema. Got in {origin}"
-        links = from_values(cls, fields, rule, f"{_REMEDY}.")
-        if given.get("digest") != digest_of(given):
-            raise PlanError(
-                f"measured links stay as they were measured. Got {origin}, which was changed "
-                f"afterwards. {_REMEDY}."
-            )
-        return links
+        return _FILES.read(cls, values, origin)
 
     def save(self, path: str | Path) -> None:
         """Replace the file in one operation."""
@@ -213,7 +197,7 @@ class MeasuredLinks:
             PlanError: if the file cannot be read, is edited, or of another version.
         """
         rule = "measured links are a whole, readable JSON file"
-        return cls.from_json(read_json(path, rule, f"{_REMEDY}."), str(path))
+        return cls.from_json(read_json(path, rule, _REMEDY), str(path))
 
 
 def on_links(cluster: Cluster, links: MeasuredLinks) -> Cluster:

@@ -122,7 +122,9 @@ class KeptPlan:
         path = self.frontier_path
         try:
             if path is not None and path.exists():
-                frontier = KeptFrontier.from_json(read_json(path, _FRONTIER, _FRONTIER_REMEDY))
+                frontier = KeptFrontier.from_json(
+                    read_json(path, _FRONTIER, _FRONTIER_REMEDY), str(path)
+                )
                 _used(path)
                 return frontier.plan_of(self.request, self.option, point)
         except (OSError, PlanError) as error:

@@ -8,19 +8,19 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Len
 
-from tensoropt.converters import Natural, Number, Positive, Text, from_values, to_values
-from tensoropt.errors import InfeasibleError, OptionError, PlanError
-from tensoropt.json_files import digest_of
+from tensoropt.converters import Natural, Number, Positive, Text
+from tensoropt.errors import InfeasibleError, OptionError
 from tensoropt.plan.amounts import bytes_of
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.offers.kept_offers import KeptOffer, kept_offer, offer_of
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.union import UnionPoint
+from tensoropt.signed_files import FileKind
 
 __all__ = ["OF_THE_MARKET", "KeptFrontier"]
 
-_SCHEMA = 1
+_FILES = FileKind(1, "kept frontiers", "Remove the file: the frontier is then searched again.")
 OF_THE_MARKET = (
     "frontier",
     "frontier_ways",
@@ -84,30 +84,16 @@ class KeptFrontier:
 
     def to_json(self) -> dict[str, Any]:
         """Return the frontier as JSON values, with their digest."""
-        values = {"schema": _SCHEMA, **to_values(self)}
-        return {**values, "digest": digest_of(values)}
+        return _FILES.signed(self)
 
     @classmethod
-    def from_json(cls, values: object) -> KeptFrontier:
+    def from_json(cls, values: object, origin: str = "a frontier") -> KeptFrontier:
         """Return the frontier of JSON values: the inverse of `to_json`.
 
         Raises:
             PlanError: if the values break the schema, or were changed.
         """
-        given = values if isinstance(values, dict) else {}
-        if given.get("schema") != _SCHEMA:
-            raise PlanError(
-                f"a kept frontier is of schema {_SCHEMA}. Got another schema; search it again."
-            )
-        fields = {name: given[name] for name in given if name not in ("schema", "digest")}
-        rule = "a kept frontier follows its schema. Got"
-        frontier = from_values(cls, fields, rule, "Search it again.")
-        if given.get("digest") != digest_of(given):
-            raise PlanError(
-                "a kept frontier is as it was found. Got one that was changed afterwards; search "
-                "it again."
-            )
-        return frontier
+        return _FILES.read(cls, values, origin)
 
     def __len__(self) -> int:
         return len(self.points)
