@@ -6,7 +6,9 @@ TensorFlow's version has an upper limit: the first untested version, here and in
 
 from __future__ import annotations
 
+import sys
 import warnings
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.operators import control_flow
@@ -50,6 +52,7 @@ __all__ = [
     "control_flow_util_v2",
     "control_flow_v2_func_graphs",
     "coordinator",
+    "copies_of_v1",
     "func_graph",
     "function_def_to_graph",
     "gradients",
@@ -90,6 +93,7 @@ REASONS = {
     "control_flow_v2_func_graphs": "tells the branch of a conditional from the body of a loop",
     "control_flow_util_v2": "makes a function of a traced loop of a script",
     "coordinator": "threads that supervisors start, and whose runs every rank makes alike",
+    "copies_of_v1": "the modules that a script may have as tf.compat.v1",
     "func_graph": "traces a step's function into a graph of its own",
     "function_def_to_graph": "a function's operators, to put a loop into a rank's graph",
     "gradients": "where optimizers look tf.gradients up, which is recorded",
@@ -114,6 +118,17 @@ REASONS = {
     "writer_cache": "where hooks get their summary writers",
 }
 """The reason why TensorOpt needs each name."""
+
+
+def copies_of_v1() -> list[Any]:
+    """The modules of TensorFlow 1's names: a script may hold another one than ``tf.compat.v1``.
+
+    The attribute ``compat.v1`` of TensorFlow is one module until ``tensorflow.compat.v1`` has been
+    imported, and another one afterwards.
+    """
+    names = ("tensorflow.compat.v1", "tensorflow._api.v2.compat.v1")
+    loaded = [sys.modules[name] for name in names if name in sys.modules]
+    return list({id(module): module for module in (tf.compat.v1, *loaded)}.values())
 
 
 def warn_of_untested(version: str) -> None:

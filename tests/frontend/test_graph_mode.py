@@ -16,13 +16,15 @@ def test_tensorflows_own_names_build_what_tensoropt_reads(python: Callable[..., 
         python,
         """
 import tensorflow as tf, tensoropt
+held = tf.compat.v1  # another module than tf.compat.v1 is afterwards
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE
 tensoropt.enable_graph_mode()
 assert not tf.executing_eagerly()
 assert tf.compat.v1.control_flow_v2_enabled() and tf.compat.v1.resource_variables_enabled()
 weights = tf.compat.v1.get_variable("w", [2, 2])
-(gradient,) = tf.compat.v1.gradients(tf.reduce_sum(weights), [weights])
-assert gradient.op.get_attr(GRADIENT_ATTRIBUTE)
+for v1 in (held, tf.compat.v1):
+    (gradient,) = v1.gradients(tf.reduce_sum(weights), [weights])
+    assert gradient.op.get_attr(GRADIENT_ATTRIBUTE)
 """,
     )
 

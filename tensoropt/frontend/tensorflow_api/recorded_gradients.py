@@ -16,8 +16,8 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE
+from tensoropt.tensorflow_private import copies_of_v1, gradients_impl, unrecorded_gradients
 from tensoropt.tensorflow_private import gradients as gradients_module
-from tensoropt.tensorflow_private import gradients_impl, unrecorded_gradients
 
 __all__ = ["gradients", "install", "tagged"]
 
@@ -28,7 +28,8 @@ def install() -> None:
     """Put `gradients` in the places where scripts and optimizers look TensorFlow's up."""
     gradients_module.gradients = gradients
     gradients_impl.gradients = gradients
-    tf.compat.v1.gradients = gradients
+    for module in copies_of_v1():
+        module.gradients = gradients
 
 
 def gradients(

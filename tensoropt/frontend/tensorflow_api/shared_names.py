@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tensoropt import errors
 from tensoropt.frontend.job import job
+from tensoropt.tensorflow_private import copies_of_v1
 
 __all__ = [
     "MissingModule",
@@ -34,13 +35,15 @@ def install() -> None:
     layers and cells are those of tf_keras; if it is not installed, an error names it.
     """
     vars(errors)["__getattr__"] = _tensorflow_error
-    tf.compat.v1.disable_v2_behavior = disable_v2_behavior
-    tf.compat.v1.disable_control_flow_v2 = disable_control_flow_v2
+    for module in copies_of_v1():
+        module.disable_v2_behavior = disable_v2_behavior
+        module.disable_control_flow_v2 = disable_control_flow_v2
     if importlib.util.find_spec(_KERAS) is not None:
         os.environ.setdefault(_LEGACY_KERAS, "1")  # TensorFlow reads it at their first use
     else:
-        tf.compat.v1.layers = MissingModule("layers")
-        tf.compat.v1.nn.rnn_cell = MissingModule("nn.rnn_cell")
+        for module in copies_of_v1():
+            module.layers = MissingModule("layers")
+            module.nn.rnn_cell = MissingModule("nn.rnn_cell")
 
 
 class MissingModule(ModuleType):
