@@ -61,8 +61,16 @@ def separate(definition: Any) -> None:
         definition.node.remove(node)
 
 
-def number_functions(definition: Any) -> None:
-    """Name functions by numbers, because TensorFlow's names of functions differ between ranks."""
+def number_functions(definition: Any, first: int = 0) -> int:
+    """Name functions by numbers, because TensorFlow's names of functions differ between ranks.
+
+    Args:
+        definition: the GraphDef, changed in place.
+        first: the first number.
+
+    Returns:
+        The number after the last one.
+    """
     known = {item.signature.name: item for item in definition.library.function}
     names: dict[str, str] = {}
     waiting = list(definition.node)[::-1]
@@ -71,11 +79,12 @@ def number_functions(definition: Any) -> None:
         for reference in references(node.attr):
             name = reference.name
             if name in known and name not in names:
-                names[name] = f"function_{len(names)}"
+                names[name] = f"function_{first + len(names)}"
                 waiting += list(known[name].node_def)[::-1]
             reference.name = names.get(name, name)
     for name, function in known.items():
         function.signature.name = names.get(name, name)
+    return first + len(names)
 
 
 def rename(definition: Any, names: Mapping[str, str]) -> None:

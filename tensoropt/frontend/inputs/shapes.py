@@ -59,7 +59,10 @@ def operator_name(graph: tf.Graph, fetch: Any) -> str:
 
 
 def note_examples(graph: tf.Graph, placeholders: Sequence[str]) -> None:
-    """Note which placeholders count examples in their first dimension; all others do not."""
+    """Note which placeholders count examples in their first dimension; all others do not.
+
+    Calls for one graph add up.
+    """
     graph.add_to_collection(_EXAMPLES, frozenset(placeholders))
 
 
@@ -96,7 +99,8 @@ def fed_shapes(
         batch_size = firsts.pop() if len(firsts) == 1 else None
     fed: dict[str, tuple[int, ...]] = {}
     batched = set()
-    noted = graph.get_collection(_EXAMPLES)
+    is_noted = bool(graph.get_collection(_EXAMPLES))
+    noted = frozenset().union(*graph.get_collection(_EXAMPLES))
     for name, tensor in sources.items():
         declared = tensor.shape
         shape = known[name]
@@ -110,7 +114,7 @@ def fed_shapes(
         fed[name] = shape
         unknown_first = declared.rank is None or declared.as_list()[:1] == [None]
         counts_examples = (
-            name in noted[0] if noted else (unknown_first or shape[:1] == (batch_size,))
+            name in noted if is_noted else (unknown_first or shape[:1] == (batch_size,))
         )
         if shape and counts_examples:
             batched.add(name)

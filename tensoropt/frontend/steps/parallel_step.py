@@ -21,6 +21,7 @@ from tensoropt.frontend.session.fetches import fetched_operators
 from tensoropt.frontend.session.session import run_named
 from tensoropt.frontend.steps.epoch_loops import EpochLoops
 from tensoropt.frontend.steps.recorded_tape import GradientInLoopError
+from tensoropt.frontend.steps.step_graph import StepGraph
 from tensoropt.frontend.steps.traced_step import TracedStep
 from tensoropt.frontend.steps.traces import Traces
 from tensoropt.frontend.steps.variable_values import VariableValues
@@ -103,8 +104,8 @@ class ParallelStep:
         self._count = count
         given = self._options.pop("plan", None)
         self._given = given if given is None or isinstance(given, Plan) else Plan.load(given)
-        self._draws: dict[tf.Graph, Draws] = {}
-        self._planned: set[tf.Graph] = set()
+        self._draws: dict[TracedStep, Draws] = {}
+        self._planned: set[TracedStep] = set()
         self._values = VariableValues(run_named)
         self._job: Job | None = None
         self._loops: EpochLoops | None = None
@@ -157,7 +158,9 @@ class ParallelStep:
         values = traced.values(given.fed)
         self._plan(given, traced, values)
         self._values.pass_on(traced)
-        draws = self._draws.setdefault(traced.graph, Draws(current().draws.unseeded))
+        while self._traces.left:
+            self._free(self._traces.left.pop())
+        draws = self._draws.setdefault(traced, Draws(current().draws.unseeded))
         fetched, operations = traced.fetched, traced.operations
         results = run_named(traced.graph, fetched, operations, values, draws, self._call)
         self._values.changed(traced)
@@ -179,11 +182,19 @@ class ParallelStep:
             self._draws.clear()
 
     def _forget(self, traced: TracedStep) -> None:
-        """Free the graph and variables of a trace that no call runs any more."""
-        self._values.leave(traced)
-        self._draws.pop(traced.graph, None)
-        self._planned.discard(traced.graph)
-        close(current(), traced.graph)
+        """Forget a trace that no call runs any more; free its graph if no other trace keeps it."""
+        self._draws.pop(traced, None)
+        self._planned.discard(traced)
+        if traced.is_owner:
+            traced.home.owners -= 1
+            if not traced.home.owners:
+                self._free(traced.home)
+
+    def _free(self, home: StepGraph) -> None:
+        """Free a graph and its variables."""
+        self._values.leave(home)
+        home.close()
+        close(current(), home.graph)
 
     def _fits_given(self, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Start with the given plan, if there is one and it is for the default graph.
@@ -210,12 +221,12 @@ class ParallelStep:
 
     def _plan(self, given: Arguments, traced: TracedStep, values: Mapping[str, Any]) -> None:
         """Plan a graph that needs gradients, before its first run."""
-        if traced.graph in self._planned:
+        if traced in self._planned:
             return
         roots = fetched_operators(traced.fetched, traced.operations)
         if needs_gradient(traced.graph, roots):
             self._start(given, traced, values, roots)
-        self._planned.add(traced.graph)
+        self._planned.add(traced)
 
     def _start(
         self,

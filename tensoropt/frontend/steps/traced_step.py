@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,38 +26,22 @@ from tensoropt.frontend.inputs.step_arguments import Held
 from tensoropt.frontend.job.eager_copies import updates_allowed
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
+from tensoropt.frontend.steps.step_graph import Captured, StepGraph, graph_for
 from tensoropt.frontend.steps.traced_loops import loops_as_functions
 from tensoropt.frontend.steps.traced_variables import CreatedVariables, all_variables
+from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE
 from tensoropt.tensorflow_private import func_graph, nest
 
-__all__ = ["Captured", "TracedStep", "own_error", "traced_step"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Captured:
-    """A variable that a step captures, and its counterparts in the step's graph.
-
-    Attributes:
-        variable: the script's variable.
-        value: name of the tensor that reads the graph's variable at the end of a step.
-        assign: name of the operator that sets the graph's variable to the value fed to ``given``.
-        given: name of a placeholder.
-        is_written: whether the step may change the variable.
-    """
-
-    variable: tf.Variable
-    value: str
-    assign: str
-    given: str
-    is_written: bool
+__all__ = ["TracedStep", "own_error", "traced_step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedStep:
-    """A step's graph.
+    """A step in its graph.
 
     Attributes:
-        graph: the graph, which TensorOpt handles as a script's graph.
+        home: the graph, which other steps with the same variables may share.
+        trains: whether the step computes gradients.
         inputs: names of placeholders for the arrays among the arguments and the parts of composite
             tensors, in their order; None for an input that only ``lookups`` reads.
         outputs: the structure that the function returns, with tensors of the graph.
@@ -68,7 +52,8 @@ class TracedStep:
         looked_up: names of placeholders for the results of ``lookups``.
     """
 
-    graph: tf.Graph
+    home: StepGraph
+    trains: bool
     inputs: tuple[str | None, ...]
     outputs: Any
     fetched: tuple[str, ...]
@@ -76,6 +61,16 @@ class TracedStep:
     captured: tuple[Captured, ...]
     lookups: Lookups
     looked_up: tuple[str, ...]
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph, which TensorOpt handles as a script's graph."""
+        return self.home.graph
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the step keeps its graph alive."""
+        return self.trains or not self.home.trains
 
     def values(self, arrays: Sequence[Any]) -> dict[str, np.ndarray[Any, Any]]:
         """The values to feed for the arrays and parts among some arguments, by `fed_operator`."""
@@ -204,10 +199,13 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
     names = {node.name for node in definition.node}
     with traced.as_default():  # handles that are looked up in a graph are captured and not read
         variables = {id(variable.handle): variable for variable in traced.variables}
-    graph = tf.Graph()
+    trains = any(GRADIENT_ATTRIBUTE in node.attr for node in definition.node)
+    home = graph_for(variables.values(), trains)
+    graph = home.graph
+    scope = graph.unique_name(traced.name, mark_as_used=False) if home.captured else ""
     lookups, looked_up = lookups_of(traced, variables), list[str]()
     with graph.as_default():
-        mapped, handles = _stand_ins(traced, variables, names)
+        mapped, handles = _stand_ins(traced, variables, names, home)
         for name, spec in lookups.outputs.items():
             given = tf.compat.v1.placeholder(spec.dtype, spec.shape, name="looked_up")
             looked_up.append(given.op.name)
@@ -216,17 +214,19 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
         by = pass_to_gradients(definition, traced)
         fuse_updates(definition, traced)
         separate(definition)
-        number_functions(definition)
+        home.functions = number_functions(definition, home.functions)
         rename(definition, {name: tensor.name for name, tensor in mapped.items()})
-        tf.import_graph_def(definition, input_map=mapped, name="")
-        check_loops(graph, by)
-        captured = tuple(_captured(traced, *handle) for handle in handles)
+        tf.import_graph_def(definition, input_map=mapped, name=scope)
+        if trains:
+            check_loops(graph, by)
+        captured = tuple(_captured(traced, home, *handle) for handle in handles)
+    prefix = f"{scope}/" if scope else ""
     captures = {id(internal) for _, internal in traced.captures}
 
     def here(value: Any) -> Any:
         if not tf.is_tensor(value):
             return value
-        name = mapped[value.name].name if value.name in mapped else value.name
+        name = mapped[value.name].name if value.name in mapped else f"{prefix}{value.name}"
         return graph.get_tensor_by_name(name)
 
     given = [tensor for tensor in traced.inputs if id(tensor) not in captures]
@@ -238,14 +238,15 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
         outputs = tf.nest.map_structure(here, traced.structured_outputs, expand_composites=True)
     # TensorFlow returns a set; all ranks need the same order.
     operations = sorted(
-        op.name
+        f"{prefix}{op.name}"
         for op in traced.control_outputs
         if op.type != "ReadVariableOp" and op.name not in lookups.nodes
     )
     flat = tf.nest.flatten(outputs, expand_composites=True)
     fetched = dict.fromkeys(tensor.name for tensor in flat if tf.is_tensor(tensor))
     return TracedStep(
-        graph,
+        home,
+        trains,
         inputs,
         outputs,
         tuple(fetched),
@@ -257,14 +258,18 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
 
 
 def _stand_ins(
-    traced: func_graph.FuncGraph, variables: Mapping[int, tf.Variable], names: set[str]
+    traced: func_graph.FuncGraph,
+    variables: Mapping[int, tf.Variable],
+    names: set[str],
+    home: StepGraph,
 ) -> tuple[dict[str, tf.Tensor], list[tuple[tf.Variable, tf.Tensor, str]]]:
     """Tensors of the default graph for what a function captures.
 
     Args:
         traced: the function's graph.
         variables: the variables that it captures, by the `id` of their handles.
-        names: names of the graph's nodes.
+        names: names of the function's nodes.
+        home: the default graph, with the variables that it has already.
 
     Returns:
         The tensors by the names of captures; for each variable itself, its handle in the default
@@ -274,8 +279,12 @@ def _stand_ins(
     handles: list[tuple[tf.Variable, tf.Tensor, str]] = []
     for external, internal in traced.captures:
         if id(external) in variables:
-            handle = _variable(variables[id(external)], names)
-            handles.append((variables[id(external)], handle, internal.name))
+            variable = variables[id(external)]
+            if id(variable) in home.captured:
+                handle = home.graph.get_tensor_by_name(f"{home.captured[id(variable)].handle}:0")
+            else:
+                handle = _variable(variable, names)
+            handles.append((variable, handle, internal.name))
             mapped[internal.name] = handle
         elif external.dtype not in (tf.resource, tf.variant):
             mapped[internal.name] = tf.constant(external.numpy())
@@ -324,15 +333,23 @@ def _is_taken(first: str, rest: Sequence[str], taken: set[str]) -> bool:
 
 
 def _captured(
-    traced: func_graph.FuncGraph, variable: tf.Variable, handle: tf.Tensor, internal: str
+    traced: func_graph.FuncGraph,
+    home: StepGraph,
+    variable: tf.Variable,
+    handle: tf.Tensor,
+    internal: str,
 ) -> Captured:
-    given = tf.compat.v1.placeholder(variable.dtype, variable.shape, name="given")
+    """A captured variable's counterparts in the default graph; made if it has none there yet."""
     readers = traced.get_tensor_by_name(internal).consumers()
     is_written = any(operation.type != "ReadVariableOp" for operation in readers)
-    return Captured(
-        variable,
-        tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype).name,
-        tf.raw_ops.AssignVariableOp(resource=handle, value=given).name,
-        given.op.name,
-        is_written,
-    )
+    if id(variable) not in home.captured:
+        given = tf.compat.v1.placeholder(variable.dtype, variable.shape, name="given")
+        home.captured[id(variable)] = Captured(
+            variable,
+            handle.op.name,
+            tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype).name,
+            tf.raw_ops.AssignVariableOp(resource=handle, value=given).name,
+            given.op.name,
+            is_written,
+        )
+    return replace(home.captured[id(variable)], is_written=is_written)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tensoropt.errors import GraphError
 from tensoropt.frontend.inputs.step_arguments import Arguments, Form, fits, widened
+from tensoropt.frontend.steps.step_graph import StepGraph, home_changes, home_of, settle
 from tensoropt.frontend.steps.traced_step import TracedStep, traced_step
 from tensoropt.frontend.steps.variable_values import only_captured
 
@@ -45,13 +46,16 @@ class Traces:
     Attributes:
         function: the Python function.
         replaced: traces that serve no calls any more.
+        left: graphs whose variables have all moved to the graph of a trace.
     """
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self.function: Callable[..., Any] = getattr(step, "python_function", step)
         self.replaced: list[TracedStep] = []
+        self.left: list[StepGraph] = []
         self._signature = getattr(step, "input_signature", None)
         self._variants: dict[Any, _Variants] = {}
+        self._home_changes = 0
 
     def arguments(self, args: Any, kwargs: Any, specs: Any = None) -> Arguments:
         """Describe a call; see `Arguments.of`."""
@@ -60,7 +64,11 @@ class Traces:
         return Arguments.of(args, kwargs, specs)
 
     def serving(self, given: Arguments) -> TracedStep:
-        """The trace that serves a call; made if there is none yet."""
+        """The trace that serves a call; made if there is none yet, or if its variables have moved
+        to the graph of another step."""
+        if self._home_changes != home_changes():
+            self._home_changes = home_changes()
+            self._replace_moved()
         kind = self._variants.setdefault(given.key, _Variants())
         for pattern, traced in kind.traces:
             if fits(given.exact, pattern):
@@ -105,6 +113,13 @@ class Traces:
         self.replaced.clear()
         return traces
 
+    def _replace_moved(self) -> None:
+        """Replace traces without gradients that are not in the graph that has their variables."""
+        for kind in self._variants.values():
+            moved = [traced for _, traced in kind.traces if _has_moved(traced)]
+            kind.traces = [item for item in kind.traces if item[1] not in moved]
+            self.replaced += moved
+
     def _relaxed(self, kind: _Variants, given: Arguments) -> TracedStep | None:
         """A new trace for this call and the earlier ones; None if the step cannot be traced so."""
         pattern: tuple[Form, ...] | None = given.forms
@@ -127,5 +142,15 @@ class Traces:
         args, kwargs = given.specs(forms)
         with only_captured():
             traced = traced_step(self.function, args, kwargs, given.has_examples)
+        traced.home.owners += traced.is_owner
+        self.left += settle(traced.home)
         kind.traces.append((forms, traced))
         return traced
+
+
+def _has_moved(traced: TracedStep) -> bool:
+    """Whether a step without gradients is not in the graph that has its variables."""
+    if traced.trains:
+        return False
+    variables = [captured.variable for captured in traced.captured]
+    return bool(variables) and home_of(variables) is not traced.home

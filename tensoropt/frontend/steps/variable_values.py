@@ -19,7 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.frontend.job.job import at_shutdown, current
-from tensoropt.frontend.steps.traced_step import Captured, TracedStep
+from tensoropt.frontend.steps.step_graph import Captured, StepGraph
+from tensoropt.frontend.steps.traced_step import TracedStep
 
 __all__ = [
     "VariableValues",
@@ -40,13 +41,13 @@ class _State:
     """The places that hold the newest value of one variable.
 
     Attributes:
-        newest: the step whose graph has changed it since the script's variable was set, and its
+        newest: the graph whose steps have changed it since the script's variable was set, and its
             entry there; None if the script's variable is up to date.
         known: graphs of steps that hold the newest value.
         run: runs a graph.
     """
 
-    newest: tuple[TracedStep, Captured] | None
+    newest: tuple[StepGraph, Captured] | None
     known: weakref.WeakSet[tf.Graph]
     run: Runs
 
@@ -95,22 +96,23 @@ class VariableValues:
                 state = _state_of(captured.variable)
                 state.known.clear()
                 state.known.add(step.graph)
-                if state.newest is None or state.newest[0] is not step:
-                    state.newest = step, captured
+                if state.newest is None or state.newest[0] is not step.home:
+                    state.newest = step.home, captured
                     _poison(captured.variable)
-        _left_by = weakref.ref(step.graph)
+        _left_by = step
 
-    def leave(self, step: TracedStep) -> None:
-        """Before a step's graph is freed, update the script's variables that only it has."""
+    def leave(self, home: StepGraph) -> None:
+        """Before a graph of steps is freed, update the script's variables that only it has."""
+        watched = [variable for variable in home.variables if _STATE in variable.__dict__]
         bring_up_to_date(
-            captured.variable
-            for captured in step.captured
-            if (newest := _state_of(captured.variable).newest) is not None and newest[0] is step
+            variable
+            for variable in watched
+            if (newest := _state_of(variable).newest) is not None and newest[0] is home
         )
 
 
 def bring_up_to_date(variables: Iterable[Any]) -> None:
-    """Set the script's variables to their newest values, with one run per step that has some."""
+    """Set the script's variables to their newest values, with one run per graph that has some."""
     _touched()
     states = [
         (variable, variable.__dict__[_STATE])
@@ -119,11 +121,11 @@ def bring_up_to_date(variables: Iterable[Any]) -> None:
     ]
     behind = [(variable, state) for variable, state in states if state.newest is not None]
     while behind:
-        step, run = behind[0][1].newest[0], behind[0][1].run
-        here = [(variable, state) for variable, state in behind if state.newest[0] is step]
+        home, run = behind[0][1].newest[0], behind[0][1].run
+        here = [(variable, state) for variable, state in behind if state.newest[0] is home]
         newest = [state.newest[1] for _, state in here]
         call = _called("reads", newest)
-        values = run(step.graph, [captured.value for captured in newest], [], {}, call=call)
+        values = run(home.graph, [captured.value for captured in newest], [], {}, call=call)
         for variable, state in here:
             _set(variable, values[state.newest[1].value])
             state.newest = None
@@ -185,8 +187,8 @@ _captures = False
 _steps_have_run = False
 _read_since: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
 """Number of variables that have been read one by one since a step's graph ran."""
-_left_by: weakref.ref[tf.Graph] | None = None
-"""The graph of the last step, unless a watched variable has been read or assigned since."""
+_left_by: TracedStep | None = None
+"""The last step, unless a watched variable has been read or assigned since."""
 
 
 def _forget_job() -> None:
@@ -226,7 +228,7 @@ def _is_as_left(step: TracedStep) -> bool:
 
     Then another run of the step changes nothing about where the newest values are.
     """
-    return _left_by is not None and _left_by() is step.graph
+    return _left_by is step
 
 
 def _state_of(variable: Any) -> _State:
@@ -273,16 +275,16 @@ def _fetch(variable: Any) -> None:
     state = _state_of(variable)
     if state.newest is None:
         return
-    step, captured = state.newest
+    home = state.newest[0]
     if not variable.shape.rank:
-        group = [captured for captured in step.captured if not captured.variable.shape.rank]
+        group = [each for each in home.variables if not each.shape.rank]
     else:
-        read = _read_since.get(step.graph, 0)
-        _read_since[step.graph] = 2 * read + 1
-        larger = [captured for captured in step.captured if captured.variable.shape.rank]
-        place = larger.index(captured)
+        read = _read_since.get(home.graph, 0)
+        _read_since[home.graph] = 2 * read + 1
+        larger = [each for each in home.variables if each.shape.rank]
+        place = next(number for number, each in enumerate(larger) if each is variable)
         group = larger[place : place + read + 1]
-    bring_up_to_date(captured.variable for captured in group)
+    bring_up_to_date(group)
 
 
 def _value(variable: Any) -> Any:
