@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tensoropt.execution.world.shares import Share
+
 __all__ = ["CHECK_FEEDS_EVERY", "FedValues"]
 
 Array = np.ndarray[Any, Any]
@@ -28,7 +30,8 @@ class FedValues:
     Each rank cuts its shard from the batch that the rank itself was fed. If ranks fed different
     batches, they would train on a mixture. (All other values are the first rank's.) Therefore the
     line of a batch has a checksum. In every `every`-th run it is that of the whole batch; in other
-    runs, that of blocks spread over the batch, which shuffled batches do not share.
+    runs, that of blocks spread over the batch, which shuffled batches do not share. Ranks that feed
+    shares of a batch have nothing to compare but its shape.
 
     Args:
         batches: the names of placeholders of batches.
@@ -41,7 +44,7 @@ class FedValues:
         self._every = every
         self._runs = 0
 
-    def lines(self, feeds: Mapping[str, Array], word: str = "feed_dict of") -> list[str]:
+    def lines(self, feeds: Mapping[str, Array | Share], word: str = "feed_dict of") -> list[str]:
         """Return the lines of the next run. All ranks call this for the same runs.
 
         Args:
@@ -53,7 +56,9 @@ class FedValues:
         lines = []
         for name, value in sorted(feeds.items()):
             line = f"{word} {name!r}, shape {list(value.shape)}"
-            if self._every and name in self._batches:
+            if isinstance(value, Share):
+                line += ", in shares"
+            elif self._every and name in self._batches:
                 line += f", values with checksum {_checksum(value, is_whole):08x}"
             lines.append(line)
         return lines

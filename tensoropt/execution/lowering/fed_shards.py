@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
+import numpy as np
 import tensorflow as tf
 
+from tensoropt.errors import FeedError
 from tensoropt.execution.lowering.microbatches import whole_region
+from tensoropt.execution.world.shares import Share
 from tensoropt.execution.world.world import World
-from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.parallel.configuration import output_slot
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.sparse import known_shape
-from tensoropt.parallel.strategy import Strategy
+from tensoropt.parallel.strategy import Strategy, derivation_of, loader_configuration
+from tensoropt.transformations.microbatches.step_graph import MICROBATCH
 
 __all__ = ["FedShards", "fed_shards"]
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +31,7 @@ class FedShards:
     """The shards of a fed value on the ranks emitted here.
 
     Attributes:
-        name: the name of the fed operator.
+        operator: the fed operator, or a microbatch of it.
         placeholders: a placeholder for each rank's shard.
         regions: the region of the value that each rank's shard is.
         shared_axes: the mesh axes along which ranks have the same shard. The first rank along these
@@ -31,11 +39,60 @@ class FedShards:
         world: the ranks.
     """
 
-    name: str
+    operator: Operator
     placeholders: tuple[tf.Tensor, ...]
     regions: tuple[tuple[slice, ...], ...]
     shared_axes: tuple[int, ...]
     world: World
+
+    @property
+    def name(self) -> str:
+        """The script's name of the fed operator."""
+        return self.operator.script_name
+
+    def cut(self, value: Array | Share) -> list[Array]:
+        """Return the shards of a whole value, or of this process's rows of it.
+
+        A shard that another rank sends is empty memory if this process does not have its rows.
+
+        Raises:
+            FeedError: if this process lacks rows that it reads.
+        """
+        parts = [value.part(r) if isinstance(value, Share) else value[r] for r in self.regions]
+        if any(part is None for part in parts) and self.world.sends(self.shared_axes):
+            assert isinstance(value, Share)
+            raise FeedError(
+                "a share has the rows of the batch that its rank reads. Got rows "
+                f"{value.rows.tolist()} of {value.size} for {self.name!r} on a rank that reads "
+                f"{_ranges(self.regions)}; take the shares of tensoropt.in_shares, or feed the "
+                "whole batch on every rank."
+            )
+        return [
+            _unset(region, value.shape, value.dtype)
+            if part is None
+            else np.asarray(part, value.dtype, order="C")
+            for region, part in zip(self.regions, parts, strict=True)
+        ]
+
+    def rows_at(self, size: int) -> list[tuple[int, int]]:
+        """Return the rows of a batch that this process reads, if the batch has ``size`` rows.
+
+        A batch is split over the ranks in the same way whatever the plan
+        (`tensoropt.parallel.strategy.loader_configuration`).
+        """
+        operator, world = self.operator, self.world
+        count = cast("tuple[int, int, int]", operator.attributes.get(MICROBATCH, (0, 0, 1)))[2]
+        if not size or size % count:
+            return []
+        (spec,) = operator.outputs
+        spec = replace(spec, shape=(size // count, *spec.shape[1:]))
+        operator = replace(operator, outputs=(spec,))
+        derivation = derivation_of(operator)
+        configuration = loader_configuration(derivation, world.mesh, is_batch=True)
+        layout = output_slot(derivation, configuration, 0).forward
+        if not world.sends(_shared_axes(layout, world.mesh)):
+            return []
+        return _ranges(_regions(layout, operator, world))
 
 
 def fed_shards(
@@ -53,16 +110,24 @@ def fed_shards(
         world: the ranks.
     """
     fed = {}
-    mesh, ranks = world.mesh, world.ranks
     for name, of_ranks in placeholders.items():
         layout = strategy.output_slot(TensorName(name, 0)).forward
         operator = graph[name]
-        shape = operator.outputs[0].shape
-        local = (_region(layout, shape, mesh, rank) for rank in ranks)
-        regions = tuple(whole_region(operator, region) for region in local)
-        shared = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
-        fed[name] = FedShards(operator.script_name, tuple(of_ranks), regions, shared, world)
+        shared = _shared_axes(layout, world.mesh)
+        regions = _regions(layout, operator, world)
+        fed[name] = FedShards(operator, tuple(of_ranks), regions, shared, world)
     return fed
+
+
+def _shared_axes(layout: Layout, mesh: Mesh) -> tuple[int, ...]:
+    return tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
+
+
+def _regions(layout: Layout, operator: Operator, world: World) -> tuple[tuple[slice, ...], ...]:
+    """Return the region of a fed value on each rank emitted here."""
+    shape = operator.outputs[0].shape
+    local = (_region(layout, shape, world.mesh, rank) for rank in world.ranks)
+    return tuple(whole_region(operator, region) for region in local)
 
 
 def _region(layout: Layout, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
@@ -70,3 +135,14 @@ def _region(layout: Layout, shape: Sequence[int], mesh: Mesh, rank: int) -> tupl
     known = layout.region(known_shape(shape), mesh, rank)
     pairs = zip(known, shape, strict=True)
     return tuple(slice(None) if extent < 0 else part for part, extent in pairs)
+
+
+def _ranges(regions: Sequence[tuple[slice, ...]]) -> list[tuple[int, int]]:
+    """Return the rows of regions of a batch of a known size."""
+    return [(region[0].start, region[0].stop) for region in regions]
+
+
+def _unset(region: Sequence[slice], shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """Return memory for a region of a value."""
+    extents = [len(range(*part.indices(n))) for part, n in zip(region, shape, strict=True)]
+    return np.full(extents, b"", object) if dtype == object else np.empty(extents, dtype)

@@ -25,6 +25,7 @@ from tensoropt.execution.stages.processes import StageProcesses
 from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.stages.stage_strategies import StageStrategies
 from tensoropt.execution.world.rank_session import RankSession
+from tensoropt.execution.world.shares import RowsTable, joined_ranges, rows_table
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tensorflow_private import ops
@@ -125,7 +126,8 @@ class Executor:
         Args:
             tensors: names of fetched tensors, ``operator:index``.
             operations: names of fetched operators.
-            feeds: per placeholder operator the global value, already of its dtype.
+            feeds: per placeholder operator the global value, already of its dtype; or for a batch
+                this process's rows of it (`rows_of_batch`).
             draws: the counters of the session's random operators; by default this executor's.
             call: the script's call, unless it is a session's run or `tensoropt.run`.
 
@@ -205,6 +207,32 @@ class Executor:
     ) -> Program:
         """Return the program of fetches and shapes of fed tensors; emit it at its first use."""
         return self._programs.program(tensors, operations, shapes)
+
+    def rows_of_batch(
+        self,
+        tensors: Sequence[str],
+        operations: Sequence[str],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> RowsTable:
+        """Return the rows that this process reads of batches of the size in ``shapes`` or smaller.
+
+        Rows that several ranks need are read by the first of them, which sends them to the others.
+        All ranks call this, since it emits the program of the fetches.
+
+        Args:
+            tensors, operations: the fetches; see `run`.
+            shapes: the shapes of the fed values; those of batches begin with the same size.
+        """
+        program = self.program(tensors, operations, shapes)
+        batches = self._options.batch_placeholders
+        fed = [each for each in program.fed.values() if each.name in batches]
+        size = max((shapes[name][0] for name in batches & shapes.keys()), default=0)
+        return rows_table(
+            [
+                joined_ranges(rows for each in fed for rows in each.rows_at(n))
+                for n in range(size + 1)
+            ]
+        )
 
     def strategy(self, graph: Graph) -> Strategy:
         """Return a strategy that divides all operators of a graph over the first stage's ranks."""

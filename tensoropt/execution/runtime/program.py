@@ -17,6 +17,7 @@ from tensoropt.execution.lowering.fed_shards import FedShards
 from tensoropt.execution.passes.updates_in_place import is_assigned
 from tensoropt.execution.runtime.step_trace import StepTrace
 from tensoropt.execution.world.rank_session import RankSession
+from tensoropt.execution.world.shares import Share
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Graph
 from tensoropt.tensorflow_private import session as session_module
@@ -64,14 +65,14 @@ class Program:
 
     def run(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Array | Share],
         draws: Draws,
         trace: StepTrace | None = None,
     ) -> tuple[dict[str, Any], dict[RandomOperator, int]]:
         """Run the program once.
 
         Args:
-            feeds: the global value of each fed operator.
+            feeds: the global value of each fed operator, or this process's rows of it.
             draws: the counters at which random operators start. This call does not advance them.
             trace: records the times at which operators run, in the runs that it wants.
 
@@ -124,15 +125,9 @@ class Program:
                 "with TF_ENABLE_ONEDNN_OPTS=0 in the environment TensorFlow merges no operators."
             )
 
-    def _shards(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def _shards(self, feeds: Mapping[str, Array | Share]) -> list[Array]:
         """Return the values of all placeholders. Values that are not split are the first rank's."""
-        cut = {
-            name: [
-                np.asarray(feeds[fed.name][r], feeds[fed.name].dtype, order="C")
-                for r in fed.regions
-            ]
-            for name, fed in self.fed.items()
-        }
+        cut = {name: fed.cut(feeds[fed.name]) for name, fed in self.fed.items()}
         by_axes: dict[tuple[World, tuple[int, ...]], list[str]] = {}
         for name, fed in self.fed.items():
             by_axes.setdefault((fed.world, fed.shared_axes), []).append(name)

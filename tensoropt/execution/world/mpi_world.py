@@ -150,6 +150,10 @@ class MPIWorld(World):
         (group,) = self.groups(axes)
         return _broadcast(group, values)
 
+    def sends(self, axes: Sequence[int]) -> bool:
+        """See `World.sends`: the first rank along the axes does."""
+        return self.mesh.group(self.rank, axes)[0] == self.rank
+
     def gathered(self, rows: Array) -> Array:
         """See `World.gathered`: in one message."""
         (everyone,) = self._members

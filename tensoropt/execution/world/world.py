@@ -251,6 +251,11 @@ class World:
         del axes  # one process has one value of each
         return list(values)
 
+    def sends(self, axes: Sequence[int]) -> bool:
+        """Whether `share` along ``axes`` returns the values of this process."""
+        del axes
+        return True
+
     def gathered(self, rows: Array) -> Array:
         """The rows of all ranks of the world, in order, from those of the ranks emitted here
         (outside the graph)."""
