@@ -14,6 +14,8 @@ import tensorflow as tf
 from tensorflow.python.autograph.operators import control_flow
 from tensorflow.python.client import session
 from tensorflow.python.client.session import SessionInterface
+from tensorflow.python.data.util import nest as structures
+from tensorflow.python.data.util import structure
 from tensorflow.python.eager import backprop, context, record
 from tensorflow.python.framework import (
     func_graph,
@@ -69,6 +71,8 @@ __all__ = [
     "session_manager",
     "smart_cond",
     "stack",
+    "structure",
+    "structures",
     "summary",
     "tensor_array_ops",
     "trackable",
@@ -110,6 +114,8 @@ REASONS = {
     "session_manager": "makes sessions for supervisors, which are TensorOpt's",
     "smart_cond": "the constant value of a shape computation, however long",
     "stack": "makes a session the default one",
+    "structure": "how elements of data sets become arguments of their functions",
+    "structures": "the structures of elements of data sets, in which lists are tensors",
     "summary": "where supervisors get their summary writers",
     "tensor_array_ops": "where arrays that a step's loops fill are read",
     "trackable": "the first value of a variable that a checkpoint restores",

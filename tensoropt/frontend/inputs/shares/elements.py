@@ -1,0 +1,161 @@
+"""Data sets of elements that are not batched yet, taken apart into inputs and functions of one
+element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.frontend.inputs.shares.functions import applied, effects, function_name
+from tensoropt.frontend.inputs.shares.operators import REBUILT, constant, kind, rebuilt
+from tensoropt.frontend.inputs.shares.selection import ElementMap
+from tensoropt.tensorflow_private import structures
+
+__all__ = ["CannotShareError", "Elements", "Findings", "whole"]
+
+_SAME_EVERYWHERE = frozenset(
+    {"FixedLengthRecordDatasetV2", "FixedLengthRecordDataset", "RangeDataset", "RandomDataset"}
+    | {"SparseTensorSliceDataset", "TensorDataset", "TensorSliceDataset", "TextLineDatasetV2"}
+    | {"TextLineDataset", "TFRecordDatasetV2", "TFRecordDataset", "CsvDatasetV2", "CsvDataset"}
+    | {"AssertCardinalityDataset", "BatchDataset", "CacheDataset", "ConcatenateDataset"}
+    | {"DirectedInterleaveDataset", "FilterDataset", "FlatMapDataset", "GroupByWindowDataset"}
+    | {"IgnoreErrorsDataset", "InterleaveDataset", "MapDataset", "PaddedBatchDataset"}
+    | {"ParallelBatchDataset", "ParallelMapDataset", "RebatchDataset", "ScanDataset"}
+    | {"ShardDataset", "TakeWhileDataset", "UnbatchDataset", "UniqueDataset", "WindowDataset"}
+    | {"ZipDataset", "ParallelInterleaveDataset", "WindowDataset"}
+    | set(REBUILT)
+)
+"""Operators that make the same elements in the same order in all processes."""
+
+
+class CannotShareError(Exception):
+    """A data set cannot be made in shares. The text is the reason, one sentence."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """The functions of a data set, by the examples that they run for.
+
+    Attributes:
+        share: names of functions that run for this process's rows only.
+        whole: names of functions that run for all examples, with the reason.
+    """
+
+    share: list[str] = field(default_factory=list)
+    whole: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elements:
+    """A data set: functions of one element, applied one after the other to a base's elements.
+
+    Attributes:
+        base: makes the elements in their order.
+        maps: pure functions of one element.
+    """
+
+    base: tf.data.Dataset
+    maps: tuple[ElementMap, ...] = ()
+
+    @classmethod
+    def of(cls, dataset: Any, findings: Findings) -> Elements:
+        """Take a data set apart. Functions move above the operators that only order elements.
+
+        Raises:
+            CannotShareError: if processes may get different elements.
+        """
+        operator = kind(dataset)
+        if operator in ("MapDataset", "ParallelMapDataset"):
+            (wrapper,) = dataset._functions()
+            if effects(wrapper).is_pure:
+                (source,) = dataset._inputs()
+                below = cls.of(source, findings)
+                return cls(below.base, (*below.maps, _element_map(dataset, wrapper)))
+            return cls(whole(dataset, findings, "it changes a state or draws numbers"))
+        if operator in REBUILT:
+            (source,) = dataset._inputs()
+            below = cls.of(source, findings)
+            if not below.maps:
+                return cls(whole(dataset, findings, ""))
+            return cls(rebuilt(dataset, below.base), below.maps)
+        if operator == "ZipDataset":
+            return _zipped(cls, dataset, findings)
+        return cls(whole(dataset, findings, f"its results go through {operator}"))
+
+
+def whole(dataset: tf.data.Dataset, findings: Findings, reason: str) -> tf.data.Dataset:
+    """A data set as it is, whose functions run for all examples in each process.
+
+    Raises:
+        CannotShareError: if processes may get different elements.
+    """
+    for part in _parts(dataset):
+        _check(part)
+        for wrapper in part._functions():
+            findings.whole.setdefault(function_name(wrapper), reason)
+    return dataset
+
+
+def _element_map(dataset: Any, wrapper: Any) -> ElementMap:
+    calls = getattr(dataset, "_num_parallel_calls", None)
+    return ElementMap(
+        lambda element: applied(wrapper, element),
+        function_name(wrapper),
+        None if calls is None else constant(calls),
+    )
+
+
+def _zipped(cls: type[Elements], dataset: Any, findings: Findings) -> Elements:
+    """Zipped data sets, taken apart one by one."""
+    flat = [cls.of(part, findings) for part in dataset._inputs()]
+    structure = dataset._datasets
+    if not any(part.maps for part in flat):
+        return cls(dataset)
+
+    def together(element: Any) -> Any:
+        parts = structures.flatten_up_to(structure, element)
+        for n, part in enumerate(flat):
+            for element_map in part.maps:
+                parts[n] = element_map.function(parts[n])
+        return structures.pack_sequence_as(structure, parts)
+
+    maps = [element_map for part in flat for element_map in part.maps]
+    calls = {element_map.parallel_calls for element_map in maps}
+    base = tf.data.Dataset.zip(tf.nest.pack_sequence_as(structure, [part.base for part in flat]))
+    names = ", ".join(element_map.name for element_map in maps)
+    return cls(base, (ElementMap(together, names, calls.pop() if len(calls) == 1 else -1),))
+
+
+def _parts(dataset: tf.data.Dataset) -> Iterator[Any]:
+    waiting = [dataset]
+    while waiting:
+        part: Any = waiting.pop()
+        yield part
+        waiting += part._inputs()
+
+
+def _check(part: Any) -> None:
+    operator = kind(part)
+    if operator not in _SAME_EVERYWHERE:
+        raise CannotShareError(f"{operator} may make other elements in each process.")
+    if operator == "CacheDataset" and tf.get_static_value(part._filename):
+        raise CannotShareError("a cache in a file is written by one process.")
+    if getattr(part, "_deterministic", "") == "false":
+        raise CannotShareError(f"{operator} has deterministic=False, so its order differs.")
+    if operator == "ShuffleDataset" and not constant(part._seed) and not constant(part._seed2):
+        raise CannotShareError("a shuffle without a seed has another order in each process.")
+    for wrapper in part._functions():
+        found, name = effects(wrapper), function_name(wrapper)
+        if found.python:
+            raise CannotShareError(f"{name} calls a Python function.")
+        if found.state:
+            raise CannotShareError(f"{name} changes a state by {found.state}.")
+        if found.unseeded:
+            raise CannotShareError(f"{name} draws numbers without a seed.")
+        if found.unordered:
+            raise CannotShareError(f"{name} has a data set with deterministic=False.")
+        if found.draws and operator.startswith("Parallel"):
+            raise CannotShareError(f"{name} draws numbers in parallel calls, in any order.")
