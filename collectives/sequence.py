@@ -54,6 +54,7 @@ class Sequence:
         self._started: tuple[tf.Operation, ...] = ()  # the last start of a collective
         self._waits: tuple[tf.Operation, ...] = ()  # for all collectives that were started
         self._in_turn: list[tf.Operation] = []
+        self._beside: list[tf.Operation] = []
         self._overtaking: tuple[tf.Operation, ...] = ()
         self._held: tuple[tf.Operation, ...] = ()
         self._lock = threading.RLock()
@@ -133,7 +134,9 @@ class Sequence:
         last = tensors[-1].op
         if is_started:
             self._started = (last.inputs[0].op,)
-            self._waits += tuple(dict.fromkeys(tensor.op for tensor in tensors))
+            waits = dict.fromkeys(tensor.op for tensor in tensors)
+            self._waits += tuple(waits)
+            self._beside += waits
         elif overtakes:
             self._tail += (last,)
             self._overtaking += (last,)
@@ -146,7 +149,7 @@ class Sequence:
         forked = Sequence()
         forked._records, forked._tail = list(self._records), self._tail
         forked._overtaking, forked._held = self._overtaking, self._held
-        forked._in_turn = list(self._in_turn)
+        forked._in_turn, forked._beside = list(self._in_turn), list(self._beside)
         forked._started, forked._waits = self._started, self._waits
         return forked
 
@@ -165,6 +168,11 @@ class Sequence:
     def in_turn(self) -> tuple[tf.Operation, ...]:
         """Collectives that each wait for the end of the one before, in order."""
         return tuple(self._in_turn)
+
+    @property
+    def waits(self) -> tuple[tf.Operation, ...]:
+        """The operations that wait for collectives across machines, which were started before."""
+        return tuple(self._beside)
 
     @property
     def overtaking(self) -> tuple[tf.Operation, ...]:

@@ -49,8 +49,9 @@ class _Gradient:
 class WeightSums:
     """Collects the gradients of one call at a time.
 
-    The last part of a bucket's sums, within machines, is emitted after the first parts of the next
-    bucket. So these do not wait until the bucket has crossed the network.
+    The last part of a bucket's sums, within machines, waits until the bucket has crossed the
+    network. These parts are emitted after the first parts of all buckets. So no bucket waits for
+    another bucket to cross before it is sent.
 
     Args:
         world: the ranks emitted here.
@@ -92,7 +93,7 @@ class WeightSums:
         try:
             yield self._reduced
             self._reduce(self._buckets.rest())
-            self._end([])
+            self._end()
         finally:
             self._collected = self._constant = frozenset()
 
@@ -128,21 +129,19 @@ class WeightSums:
         return self._world.joins(vector_steps(sums), tf.as_dtype(dtype))
 
     def _reduce(self, bucket: Sequence[tuple[Sums | None, list[_Gradient]]]) -> None:
-        """Begin to reduce a bucket once all its gradients are computed; end the bucket before."""
+        """Begin to reduce a bucket once all its gradients are computed."""
         inputs = [shard for _, gradients in bucket for each in gradients for shard in each.shards]
         if not inputs:
             return
         with tf.control_dependencies(inputs):
             is_full = tf.no_op("bucket")
-        begun: list[tuple[list[_Gradient], _End]] = []
         with tf.control_dependencies([is_full]):
             for sums, gradients in bucket:
                 if sums is None or len(gradients) == 1:
                     ends = [each.begin() for each in gradients]
-                    begun.append((gradients, partial(_all_ended, ends)))
+                    self._begun.append((gradients, partial(_all_ended, ends)))
                 else:
-                    begun.append((gradients, self._begin_as_one(gradients, sums)))
-        self._end(begun)
+                    self._begun.append((gradients, self._begin_as_one(gradients, sums)))
 
     def _begin_as_one(self, gradients: list[_Gradient], sums: Sums) -> _End:
         shards = [each.shards for each in gradients]
@@ -151,12 +150,12 @@ class WeightSums:
             return partial(list, reduced_as_one(self._world, shards, sums, label))
         return _begin_as_one(self._world, shards, sums, label, self._rounds)
 
-    def _end(self, begun: list[tuple[list[_Gradient], _End]]) -> None:
-        """Emit the rest of the bucket before, and keep the bucket that has begun."""
+    def _end(self) -> None:
+        """Emit the rest of all buckets."""
         for gradients, end in self._begun:
             for gradient, total in zip(gradients, end(), strict=True):
                 self._reduced.setdefault(gradient.variable, []).append(total)
-        self._begun = begun
+        self._begun = []
 
 
 def reduced_as_one(

@@ -5,11 +5,14 @@ run either first, and processes differ. Then one rank waits in the collective fo
 computes first, and later the second waits for the first. Therefore control dependencies keep each
 operator between the two collectives between which it was created. Gradients that only updates read
 are sent late, as those in buckets are.
+
+A collective across machines runs beside computation. An operator that reads its result does not
+hold up a collective that needs none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -29,6 +32,7 @@ def balance_ranks(
     run: Iterable[tf.Operation],
     collectives: Sequence[tf.Operation],
     full_bytes: int,
+    waits: Collection[tf.Operation] = (),
 ) -> None:
     """Add control dependencies that keep each operator between the same collectives on all ranks.
 
@@ -37,8 +41,9 @@ def balance_ranks(
         run: the operations to run; only the operations that they need are ordered.
         collectives: the collectives in their order; each waits for the previous one.
         full_bytes: the size of gradients that only updates read, at which they are sent.
+        waits: the operations that wait for collectives beside computation.
     """
-    program = _Program.of(operations, run, collectives)
+    program = _Program.of(operations, run, collectives, waits)
     if not program.collectives:
         return
     segments = _segments(program, _sent_at_once(program, full_bytes))
@@ -58,7 +63,9 @@ class _Program:
         number: the number of each collective, from 1.
         placed: the operations to put between collectives. An operation that neither needs a
             collective nor is needed by one (a metric) is not placed: if it fails, all collectives
-            of the step still run.
+            of the step still run. An operation that needs one of the ``waits`` is placed only if a
+            collective needs that one, too.
+        awaited: of the ``waits`` that a collective needs, the number of the first such collective.
     """
 
     operations: Sequence[tf.Operation]
@@ -66,6 +73,7 @@ class _Program:
     collectives: Sequence[tf.Operation]
     number: Mapping[tf.Operation, int]
     placed: frozenset[tf.Operation]
+    awaited: Mapping[tf.Operation, int]
 
     @classmethod
     def of(
@@ -73,6 +81,7 @@ class _Program:
         operations: Sequence[tf.Operation],
         run: Iterable[tf.Operation],
         collectives: Sequence[tf.Operation],
+        waits: Collection[tf.Operation],
     ) -> _Program:
         present = set(operations)
         reads: dict[tf.Operation, list[tf.Operation]] = {}
@@ -87,6 +96,7 @@ class _Program:
         needed = [each for each in collectives if each in reads]
         number = {each: position for position, each in enumerate(needed, 1)}
         ordered = in_order_of_data([each for each in operations if each in reads])
+        first = _first_that_needs(ordered, reads, number)
         placed = set(needed)
         for operation in reversed(ordered):
             if operation in placed:
@@ -95,8 +105,42 @@ class _Program:
         for operation in ordered:
             if not behind.isdisjoint(reads[operation]):
                 behind.add(operation)
-        placed = {each for each in placed | behind if _takes_time(each)}
-        return cls(ordered, reads, needed, number, frozenset(placed))
+        late = {each for each in waits if each not in first}
+        for operation in ordered:
+            if not late.isdisjoint(reads[operation]):
+                late.add(operation)
+        placed = {each for each in placed | behind if _takes_time(each)} - late - set(waits)
+        awaited = {each: first[each] for each in waits if each in first}
+        return cls(ordered, reads, needed, number, frozenset(placed), awaited)
+
+
+def _first_that_needs(
+    operations: Sequence[tf.Operation],
+    reads: Mapping[tf.Operation, Sequence[tf.Operation]],
+    number: Mapping[tf.Operation, int],
+) -> dict[tf.Operation, int]:
+    """Return, by operation, the number of the first collective that needs its result."""
+    first: dict[tf.Operation, int] = {}
+    for operation in reversed(operations):
+        needs_it = number.get(operation, first.get(operation))
+        if needs_it is not None:
+            for each in _needed_results(operation, reads, number):
+                first[each] = min(needs_it, first.get(each, needs_it))
+    return first
+
+
+def _needed_results(
+    operation: tf.Operation,
+    reads: Mapping[tf.Operation, Sequence[tf.Operation]],
+    number: Mapping[tf.Operation, int],
+) -> Sequence[tf.Operation]:
+    """Return the operations that an operation waits for, less the collective before a collective
+    whose result it does not read."""
+    if operation not in number:
+        return reads[operation]
+    turns = set(operation.control_inputs)
+    needed = [each for each in reads[operation] if not (each in number and each in turns)]
+    return needed + [each.op for each in operation.inputs if each.op in number]
 
 
 def _sent_at_once(program: _Program, full_bytes: int) -> set[tf.Operation]:
@@ -109,13 +153,7 @@ def _sent_at_once(program: _Program, full_bytes: int) -> set[tf.Operation]:
     for operation in reversed(program.operations):
         if operation not in passed_on and operation not in program.number:
             continue
-        needed = program.reads[operation]
-        if operation in program.number:
-            # The control dependency on the previous collective is no need of its result.
-            turns = set(operation.control_inputs)
-            needed = [each for each in needed if not (each in program.number and each in turns)]
-            needed += [each.op for each in operation.inputs if each.op in program.number]
-        passed_on.update(needed)
+        passed_on.update(_needed_results(operation, program.reads, program.number))
     sent, kept_back = set(), 0
     for collective in program.collectives:
         kept_back += sum(_bytes(each) for each in collective.inputs)
@@ -131,6 +169,8 @@ def _segments(program: _Program, sent: set[tf.Operation]) -> dict[tf.Operation, 
     last, created_after = program.collectives[-1], 0
     for operation in program.operations:
         earliest = max((segments[each] for each in program.reads[operation]), default=0)
+        # The collective before may run while the network is at work.
+        earliest = max(earliest, program.awaited.get(operation, 0) - 1)
         delayed = created_after if _may_wait(operation) else 0
         segments[operation] = program.number.get(operation, max(earliest, delayed))
         if operation in sent:

@@ -208,7 +208,8 @@ class Programs:
             # While a stage sends, other stages compute; while it receives, it waits.
             waiting = [each for each in sequence.in_turn if not is_sent(each)]
             buckets = self._options.bucket_sizes(world.overlaps)
-            balance_ranks(operations, run, waiting, 0 if emitter.sends else buckets.full_bytes)
+            full_bytes = 0 if emitter.sends else buckets.full_bytes
+            balance_ranks(operations, run, waiting, full_bytes, sequence.waits)
 
     def _fetch(
         self,

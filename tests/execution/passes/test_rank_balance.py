@@ -17,6 +17,7 @@ class Step:
     def __init__(self) -> None:
         self.graph = tf.Graph()
         self.collectives: list[tf.Operation] = []
+        self.waits: list[tf.Operation] = []
 
     def collective(self, value: tf.Tensor) -> tf.Tensor:
         """Add a collective that waits for the previous one."""
@@ -25,10 +26,17 @@ class Step:
         self.collectives.append(made.op)
         return made
 
+    def across_machines(self, value: tf.Tensor) -> tf.Tensor:
+        """Add an operator that waits for a collective across machines."""
+        made = tf.raw_ops.Neg(x=value)
+        self.waits.append(made.op)
+        return made
+
     def balanced(self, *run: tf.Tensor, full_bytes: int = MUCH) -> None:
         """Order the operations that some tensors need."""
         needed = [tensor.op for tensor in run]
-        balance_ranks(self.graph.get_operations(), needed, self.collectives, full_bytes)
+        operations = self.graph.get_operations()
+        balance_ranks(operations, needed, self.collectives, full_bytes, self.waits)
 
     def is_before(self, one: tf.Tensor, other: tf.Tensor) -> bool:
         """Whether an operator has run whenever another one does."""
@@ -115,6 +123,43 @@ def test_gradients_for_updates_alone_are_sent_late_unless_they_are_many() -> Non
             assert step.is_before(rest, weights)
             assert step.is_before(update, weights)
             step.run(*run)
+
+
+def test_computation_does_not_wait_for_the_network() -> None:
+    step = Step()
+    with step.graph.as_default():
+        crossed, bias, computed = [], [], []
+        for _ in range(2):  # two layers: a slice of the weights' gradient, and the bias's gradient
+            computed.append(tf.exp(tf.random.normal([4])))
+            bias.append(step.across_machines(computed[-1]))
+            crossed.append(step.across_machines(step.collective(computed[-1])))
+        whole = [step.collective(each) for each in crossed]
+        updates = [tf.exp(each) for each in (*whole, *bias)]
+        step.balanced(*updates)
+        sent = [each.op.inputs[0] for each in crossed]
+        assert step.is_before(computed[0], sent[0])
+        assert step.is_before(sent[0], computed[1])
+        for waits in (crossed[0], bias[0], bias[1]):
+            assert not step.is_before(waits, computed[1])
+            assert not step.is_before(waits, sent[1])
+        assert not step.is_before(bias[1], whole[0])
+        assert step.is_before(updates[0], whole[1])
+        step.run(*updates)
+
+
+def test_an_operator_that_a_collective_needs_is_kept_after_its_wait() -> None:
+    step = Step()
+    with step.graph.as_default():
+        activations = step.across_machines(tf.random.normal([4]))
+        product = tf.exp(activations)
+        unneeded = tf.exp(tf.random.normal([4]))
+        first = step.collective(tf.random.normal([4]))
+        second = step.collective(product)
+        last = step.collective(tf.sin(first) + second)
+        step.balanced(last, unneeded)
+        assert not step.is_before(activations, first)
+        assert step.is_before(first, product)
+        step.run(last)
 
 
 def test_updates_come_as_soon_as_they_can() -> None:
