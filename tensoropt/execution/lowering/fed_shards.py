@@ -145,4 +145,4 @@ def _ranges(regions: Sequence[tuple[slice, ...]]) -> list[tuple[int, int]]:
 def _unset(region: Sequence[slice], shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """Return memory for a region of a value."""
     extents = [len(range(*part.indices(n))) for part, n in zip(region, shape, strict=True)]
-    return np.full(extents, b"", object) if dtype == object else np.empty(extents, dtype)
+    return np.full(extents, b"", object) if dtype.hasobject else np.empty(extents, dtype)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import FeedError
+from tensoropt.execution.world.shares import Share
 
 __all__ = ["Arguments", "Form", "Held", "fits", "widened"]
 
@@ -65,7 +66,7 @@ class Arguments(NamedTuple):
         flat = [Held(leaf) if _is_variable(leaf) else leaf for leaf in tf.nest.flatten(structure)]
         kinds, forms = list[Any](), list[Form]()
         for value in flat:
-            if isinstance(value, (np.ndarray, np.generic, tf.Tensor)):
+            if isinstance(value, (np.ndarray, np.generic, tf.Tensor, Share)):
                 shape = value.shape
                 form: Form = shape if isinstance(shape, tuple) else tuple(shape.as_list())
                 kinds.append((tf.as_dtype(value.dtype), len(form)))

@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, NoReturn
 
-import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.data_pipelines import fills_queues, pipelines_of
 from tensoropt.frontend.inputs.feed_dict import Fed
 from tensoropt.frontend.job.job import Job, current, is_initialized
@@ -27,7 +27,7 @@ from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 from tensoropt.plan import Plan
 from tensoropt.tensorflow_private import SessionInterface, stack
 
-__all__ = ["InteractiveSession", "Session", "run", "run_named"]
+__all__ = ["InteractiveSession", "Session", "rows_of_run", "run", "run_named"]
 
 
 _one_at_a_time = threading.RLock()  # a script's threads may share a session
@@ -67,7 +67,7 @@ def run_named(
     graph: tf.Graph,
     tensors: Sequence[str],
     operations: Sequence[str],
-    values: Mapping[str, np.ndarray[Any, Any]],
+    values: Mapping[str, Any],
     draws: Draws | None = None,
     call: str = "",
 ) -> dict[str, Any]:
@@ -77,7 +77,8 @@ def run_named(
         graph: the graph.
         tensors: names of the fetched tensors, none of them a handle.
         operations: names of the fetched operators.
-        values: the fed values, by `fed_operator`, with the types and shapes of their operators.
+        values: the fed values, by `fed_operator`, with the types and shapes of their operators: an
+            array, or a `Share` of a batch.
         draws: the session's counters of random operators; by default the job's.
         call: see `Executor.run`.
 
@@ -101,6 +102,22 @@ def run_named(
             if job.check_every and len(steps.step_seconds) % job.check_every == 0:
                 executor.check_replicas()
     return results
+
+
+def rows_of_run(
+    graph: tf.Graph,
+    tensors: Sequence[str],
+    operations: Sequence[str],
+    values: Mapping[str, Any],
+) -> RowsTable:
+    """Return the rows of batches that this process reads in a run of `run_named`.
+
+    All ranks call this. See `Executor.rows_of_batch`.
+    """
+    shapes = {name: value.shape for name, value in values.items()}
+    with _one_at_a_time:
+        running = running_for(graph, fetched_operators(tensors, operations), shapes)
+        return running.executor.rows_of_batch(tensors, operations, shapes)
 
 
 def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:

@@ -12,13 +12,14 @@ import tensorflow as tf
 
 from tensoropt.errors import OptionError, PlanError, StateError
 from tensoropt.execution.lowering.draws import Draws
+from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.step_arguments import Arguments
 from tensoropt.frontend.job.job import Job, Running, current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.session.executor_selection import close, needs_gradient, switch_to
 from tensoropt.frontend.session.fetches import fetched_operators
-from tensoropt.frontend.session.session import run_named
+from tensoropt.frontend.session.session import rows_of_run, run_named
 from tensoropt.frontend.steps.epoch_loops import EpochLoops
 from tensoropt.frontend.steps.recorded_tape import GradientInLoopError
 from tensoropt.frontend.steps.step_graph import StepGraph
@@ -149,14 +150,37 @@ class ParallelStep:
         """
         return self.run(self._traces.arguments(args, {}, (specs, {})))
 
-    def run(self, given: Arguments) -> Any:
-        """Run the step once, on all ranks."""
+    def rows_of_batch(self, args: tuple[Any, ...], specs: tuple[Any, ...]) -> RowsTable | None:
+        """Return the rows that this process reads of batches, as `Executor.rows_of_batch` does.
+
+        All ranks call this. The step is planned if it is not yet; it does not run.
+
+        Args:
+            args: arguments with a batch of the largest size; only their shapes matter.
+            specs: see `on_elements`.
+
+        Returns:
+            The rows; None if the step looks up in tables, which read whole batches.
+        """
+        traced, values = self._prepared(self._traces.arguments(args, {}, (specs, {})))
+        if traced.looked_up:
+            return None
+        return rows_of_run(traced.graph, traced.fetched, traced.operations, values)
+
+    def _prepared(self, given: Arguments) -> tuple[TracedStep, dict[str, Any]]:
+        """Trace and plan the step for a call; return the trace and the values that the call
+        feeds."""
         if not is_initialized():
             init()
         self._begin_in(current())
         traced = self._traces.serving(given)
         values = traced.values(given.fed)
         self._plan(given, traced, values)
+        return traced, values
+
+    def run(self, given: Arguments) -> Any:
+        """Run the step once, on all ranks."""
+        traced, values = self._prepared(given)
         self._values.pass_on(traced)
         while self._traces.left:
             self._free(self._traces.left.pop())

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError, TensorOptError
+from tensoropt.execution.world.shares import Share
 from tensoropt.frontend.definitions.fused_updates import fuse_updates
 from tensoropt.frontend.definitions.own_gradients import pass_to_gradients
 from tensoropt.frontend.definitions.script_nodes import (
@@ -72,10 +73,15 @@ class TracedStep:
         """Whether the step keeps its graph alive."""
         return self.trains or not self.home.trains
 
-    def values(self, arrays: Sequence[Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """The values to feed for the arrays and parts among some arguments, by `fed_operator`."""
+    def values(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        """The values to feed for the arrays, shares and parts among some arguments, by
+        `fed_operator`."""
         given = zip(self.inputs, arrays, strict=True)
-        feeds = {name: np.asarray(value) for name, value in given if name is not None}
+        feeds = {
+            name: value if isinstance(value, Share) else np.asarray(value)
+            for name, value in given
+            if name is not None
+        }
         return feeds | dict(zip(self.looked_up, self.lookups.values(arrays), strict=True))
 
 
