@@ -25,9 +25,11 @@ def request_of(name: str) -> Request:
     return replace(request, search_seconds=30.0, steps=1000, saves_dry_runs=True)
 
 
-@pytest.mark.parametrize("limits", [(0.3,), proof(LIMITS)], ids=str)
-def test_no_option_alone_is_better_than_the_default(limits: tuple[float | None, ...]) -> None:
-    cells = list(cells_of("chain", request_of("chain"), limits))
+@pytest.mark.parametrize(("name", "limits"), [("unet", (0.3,)), proof("chain", LIMITS)], ids=str)
+def test_no_option_alone_is_better_than_the_default(
+    name: str, limits: tuple[float | None, ...]
+) -> None:
+    cells = list(cells_of(name, request_of(name), limits))
     assert len(cells) == len(limits)
     assert not [str(cell) for cell in cells if cell.is_worse]
     assert cells[0].default is not None

@@ -38,7 +38,8 @@ from tensoropt.planner.choose import choose
 from tensoropt.planner.request import PipelineNumbers
 
 for name in ("decoder", "penalty", "unet"):
-    request = request_of(name, ZOO[name].small, load_cluster("2x8-v100"), 4)
+    made = request_of(name, ZOO[name].small, load_cluster("2x8-v100"), 4)
+    request = replace(made, search_seconds=4.0)
     search_frontier(request, 4)
     if name == "decoder":
         choose(replace(request, pipeline=PipelineNumbers(stages=2)), "mini_time")
