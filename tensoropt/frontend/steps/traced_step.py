@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -208,7 +209,7 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
     trains = any(GRADIENT_ATTRIBUTE in node.attr for node in definition.node)
     home = graph_for(variables.values(), trains)
     graph = home.graph
-    scope = graph.unique_name(traced.name, mark_as_used=False) if home.captured else ""
+    scope = graph.unique_name(_scope(traced.name), mark_as_used=False) if home.captured else ""
     lookups, looked_up = lookups_of(traced, variables), list[str]()
     with graph.as_default():
         mapped, handles = _stand_ins(traced, variables, names, home)
@@ -261,6 +262,11 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
         lookups,
         tuple(looked_up),
     )
+
+
+def _scope(name: str) -> str:
+    """A function's name as TensorFlow allows it for a scope: a lambda's has other characters."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", name).lstrip("_") or "step"
 
 
 def _stand_ins(
