@@ -114,6 +114,7 @@ class Request:
         batch_norm: over which examples batch normalisation takes its statistics, see
             `tensoropt.graph.batch_norm`.
         compression: how gradients travel between machines; None for as they are.
+        fixed: operators whose splits are decided, by name, on the request's last mesh.
         cut: how the step is cut into microbatches. None for the batch at once, and for a pipeline,
             whose search makes its own cuts.
         pipeline: the pipelines that are allowed; None for none.
@@ -148,6 +149,7 @@ class Request:
     saves_dry_runs: bool = False
     batch_norm: BatchNorm = "global"
     compression: Compression | None = None
+    fixed: Mapping[str, Configuration] = field(default_factory=dict)
     cut: BatchCut | None = None
     pipeline: PipelineNumbers | None = None
     rewrite: bool | None = False

@@ -13,6 +13,7 @@ from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.choices.choices import Choices, same_steps, strategy_choices
 from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.choices.weights_as_read import readings
+from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.edges.tensor_reuse import PLAIN, SavedTensors, Space
 
@@ -59,6 +60,7 @@ class AnnotatedGraph:
         repeats: Mapping[str, int] | None = None,
         leader_of: Mapping[str, str] | None = None,
         choosing: Collection[str] | None = None,
+        fixed: Mapping[str, Configuration] | None = None,
     ) -> AnnotatedGraph:
         """Derive the facts from a graph.
 
@@ -75,6 +77,10 @@ class AnnotatedGraph:
             choosing: names of the operators whose outputs may be kept in part or recomputed. The
                 default is those in ``repeats``, or all operators if there are none: a tensor that
                 is computed once is read by all microbatches, so it stays.
+            fixed: operators whose splits are decided, by name; none by default.
+
+        Raises:
+            InfeasibleError: the decided splits exclude one another.
         """
         kinds = Kinds(graph, partial_operands=space.partial_operands)
         derivations = kinds.derivations
@@ -103,6 +109,7 @@ class AnnotatedGraph:
                 leader_of,
                 as_read,
                 same,
+                fixed or {},
             ),
             repeats or {},
         )

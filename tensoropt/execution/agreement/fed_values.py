@@ -37,10 +37,13 @@ class FedValues:
         batches: the names of placeholders of batches.
         every: the number of runs from one checksum of whole batches to the next; 0 for no
             checksums.
+
+    Attributes:
+        batches: see above.
     """
 
     def __init__(self, batches: frozenset[str], every: int) -> None:
-        self._batches = batches
+        self.batches = batches
         self._every = every
         self._runs = 0
 
@@ -58,7 +61,7 @@ class FedValues:
             line = f"{word} {name!r}, shape {list(value.shape)}"
             if isinstance(value, Share):
                 line += ", in shares"
-            elif self._every and name in self._batches:
+            elif self._every and name in self.batches:
                 line += f", values with checksum {_checksum(value, is_whole):08x}"
             lines.append(line)
         return lines

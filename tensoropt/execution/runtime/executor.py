@@ -19,6 +19,7 @@ from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.open_dims import OpenDims
 from tensoropt.execution.runtime.program import Program
 from tensoropt.execution.runtime.programs import Programs
+from tensoropt.execution.runtime.script_part import part_of_script
 from tensoropt.execution.runtime.step_trace import StepTrace
 from tensoropt.execution.runtime.variable_values import VariableValues
 from tensoropt.execution.stages.processes import StageProcesses
@@ -27,6 +28,8 @@ from tensoropt.execution.stages.stage_strategies import StageStrategies
 from tensoropt.execution.world.rank_session import RankSession
 from tensoropt.execution.world.shares import RowsTable, joined_ranges, rows_table
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tensorflow_private import ops
 
@@ -103,6 +106,40 @@ class Executor:
             self._open_dims,
             imported,
         )
+
+    @property
+    def meshes(self) -> tuple[Mesh, ...]:
+        """The mesh of each stage."""
+        return tuple(stage.world.mesh for stage in self._processes.pipeline.stages)
+
+    def planned(self, stage: int = 0) -> Mapping[str, Configuration]:
+        """Return the configurations of planned operators and of variables, on a stage's mesh."""
+        return self._strategies.planned(stage)
+
+    def part(self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+        """Return the operators that some roots need, after the plan's substitutions."""
+        options = self._options
+        part = part_of_script(self.script, roots, shapes, options.rewrites, options.batch_norm)
+        return part.graph
+
+    def add(
+        self,
+        configurations: Sequence[Mapping[str, Configuration]],
+        batch_placeholders: frozenset[str],
+    ) -> None:
+        """Add a plan of further operators, before a program that has them is emitted.
+
+        Args:
+            configurations: for each stage the configurations on its mesh, by operator name.
+                Operators that have a configuration keep it.
+            batch_placeholders: further placeholders whose first dimension is the batch.
+        """
+        batches = self._options.batch_placeholders | batch_placeholders
+        self._options = replace(self._options, batch_placeholders=batches)
+        self._strategies.add(configurations, batch_placeholders)
+        self._fed_values.batches = batches
+        if self.world.mesh.size > 1:
+            self._open_dims.split(batch_placeholders)
 
     def configure(self, config: tf.compat.v1.ConfigProto) -> bool:
         """Configure the session, if it is not open yet.

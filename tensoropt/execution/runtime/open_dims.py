@@ -25,10 +25,16 @@ class OpenDims:
 
     def __init__(self, script: tf.Graph, split: Collection[str], are_any: bool) -> None:
         self._script = script
-        self._split = split
+        self._split = set(split)
         self._are_any = are_any
         self._unknown: dict[str, frozenset[int]] = {}
         self._held: set[tuple[frozenset[str], frozenset[tuple[str, Extents]]]] = set()
+
+    def split(self, placeholders: Collection[str]) -> None:
+        """Note further placeholders whose first dimension is split."""
+        self._split.update(placeholders)
+        for name in placeholders:
+            self._unknown.pop(name, None)
 
     def opened(self, shapes: Mapping[str, Extents]) -> dict[str, Extents]:
         """Shapes of fed tensors, with None for the open extents."""

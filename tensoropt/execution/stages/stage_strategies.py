@@ -7,7 +7,7 @@ in which the first program stored it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.errors import GraphError
@@ -60,6 +60,23 @@ class StageStrategies:
             dict(stage.configurations) for stage in pipeline.stages
         ]
         self._homes: dict[str, int] = {}
+
+    def planned(self, stage: int = 0) -> Mapping[str, Configuration]:
+        """The configurations on one stage's mesh: those of plans, and those of variables."""
+        return self._planned[stage]
+
+    def add(
+        self,
+        configurations: Sequence[Mapping[str, Configuration]],
+        batch_placeholders: frozenset[str],
+    ) -> None:
+        """Add configurations of further operators, for each stage, and further batches.
+
+        Operators that have a configuration keep it.
+        """
+        self._batch_placeholders |= batch_placeholders
+        for planned, added in zip(self._planned, configurations, strict=True):
+            planned.update({name: added[name] for name in added if name not in planned})
 
     def strategy(self, graph: Graph, stage: int = 0) -> Strategy:
         """Return a strategy that divides all operators of a graph over the ranks of one stage."""

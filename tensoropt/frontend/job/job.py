@@ -81,11 +81,13 @@ class Running:
         executor: runs the graph.
         plan: the plan of the executor; None if each device runs the whole graph.
         steps: measured costs of the plan's steps, which runs add.
+        looked_at: the fetched operators of runs for which a plan without gradients was looked for.
     """
 
     executor: Executor
     plan: Plan | None = None
     steps: ExecutedSteps = field(default_factory=ExecutedSteps)
+    looked_at: set[tuple[str, ...]] = field(default_factory=set)
 
 
 @dataclass(slots=True)

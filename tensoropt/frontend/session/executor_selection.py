@@ -20,6 +20,7 @@ from tensoropt.frontend.job.job import Job, Running, current
 from tensoropt.frontend.job.plan_executor import replicated_executor
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
+from tensoropt.frontend.planning.forward_plans import plan_forward
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph, needed_operations
 from tensoropt.plan import Plan
 
@@ -35,13 +36,19 @@ _trains = weakref.WeakKeyDictionary()
 """For each graph, whether some operators need a gradient: a cache."""
 
 
-def running_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Running:
+def running_for(
+    script: tf.Graph, roots: Sequence[str], shapes: Shapes, limit_bytes: int | None = None
+) -> Running:
     """The executor that runs some operators of a graph, and its plan.
+
+    The first run of these operators that is fed and needs no gradient is planned, see
+    `plan_forward`.
 
     Args:
         script: the graph.
         roots: names of the operators.
         shapes: shapes of the fed values, by `fed_operator`.
+        limit_bytes: the memory limit of a device for a run before there is a training plan.
 
     Raises:
         StateError: before `init`; if several ranks would train without a plan.
@@ -62,7 +69,12 @@ def running_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Runni
         )
     if script not in job.graphs:
         job.graphs[script] = Running(replicated_executor(job, script))
-    return job.graphs[script]
+    running = job.graphs[script]
+    if shapes and tuple(roots) not in running.looked_at:
+        running.looked_at.add(tuple(roots))
+        if not needs_gradient(script, roots):
+            plan_forward(job, script, running, roots, shapes, limit_bytes)
+    return running
 
 
 def needs_gradient(script: tf.Graph, roots: Sequence[str]) -> bool:

@@ -17,7 +17,12 @@ from tensoropt.frontend.inputs.step_arguments import Arguments
 from tensoropt.frontend.job.job import Job, Running, current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
-from tensoropt.frontend.session.executor_selection import close, needs_gradient, switch_to
+from tensoropt.frontend.session.executor_selection import (
+    close,
+    needs_gradient,
+    running_for,
+    switch_to,
+)
 from tensoropt.frontend.session.fetches import fetched_operators
 from tensoropt.frontend.session.session import rows_of_run, run_named
 from tensoropt.frontend.steps.epoch_loops import EpochLoops
@@ -244,12 +249,16 @@ class ParallelStep:
         return True
 
     def _plan(self, given: Arguments, traced: TracedStep, values: Mapping[str, Any]) -> None:
-        """Plan a graph that needs gradients, before its first run."""
+        """Plan a step before its first run, and before its graph gets values of variables."""
         if traced in self._planned:
             return
         roots = fetched_operators(traced.fetched, traced.operations)
         if needs_gradient(traced.graph, roots):
             self._start(given, traced, values, roots)
+        else:
+            shapes = {name: value.shape for name, value in values.items()}
+            limit = self._options.get("memory_limit_bytes")
+            running_for(traced.graph, roots, shapes, limit)
         self._planned.add(traced)
 
     def _start(

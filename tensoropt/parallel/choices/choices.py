@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Int8Array
+from tensoropt.errors import InfeasibleError
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
@@ -18,7 +19,7 @@ from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.choices.options import Follower, Options, following
 from tensoropt.parallel.choices.value_numbers import ValueNumbers
 from tensoropt.parallel.choices.weights_as_read import Reading, layout_as_read
-from tensoropt.parallel.configuration import KEPT, Configuration
+from tensoropt.parallel.configuration import KEPT, Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import loader_configuration
 from tensoropt.tdl import Derivation
@@ -84,6 +85,7 @@ def strategy_choices(
     leader_of: Mapping[str, str] | None = None,
     as_read: Mapping[str, Reading] = MappingProxyType({}),
     same: Mapping[str, str] | None = None,
+    fixed: Mapping[str, Configuration] = MappingProxyType({}),
 ) -> tuple[Choices, ...]:
     """Return the options of each group of a graph. A strategy is one option of every group.
 
@@ -103,6 +105,11 @@ def strategy_choices(
         as_read: `tensoropt.parallel.choices.weights_as_read.readings` of the graph, if weights are
             stored in the layout in which they are read, and form no groups of their own.
         same: `same_steps` of the graph, computed here by default.
+        fixed: operators whose splits are decided, by name. Axes that do not divide an extent here
+            are dropped.
+
+    Raises:
+        InfeasibleError: a group has no option with the decided splits of its members.
     """
     if derivations is None:
         derivations = Kinds(graph, partial_operands=True).derivations
@@ -121,9 +128,10 @@ def strategy_choices(
             (is_placeholder, group.leader in batch_placeholders) if is_placeholder else None,
             _signature(graph, group, number),
             kept_choices := _common_choices(group, kept),
+            tuple(fixed.get(name) for name in group.all_members) if fixed else None,
         )
         if key not in followers_of:
-            followers = _followers(graph, mesh, group, derivations, batch_placeholders)
+            followers = _followers(graph, mesh, group, derivations, batch_placeholders, fixed)
             blocks = len(kept_choices)
             tiled = [
                 Follower(np.tile(each.assigned, (blocks, 1)), each.indices) for each in followers
@@ -218,6 +226,7 @@ def _followers(
     group: _Group,
     derivations: Mapping[str, Derivation],
     batch_placeholders: frozenset[str],
+    fixed: Mapping[str, Configuration],
 ) -> tuple[Follower, ...]:
     """Return each member's configurations, for the leader's configurations that all can follow."""
     leader = derivations[group.leader]
@@ -233,6 +242,15 @@ def _followers(
         columns_of_weights, can_follow = _columns(graph, weights, derivations, stored)
         columns |= columns_of_weights
         possible &= can_follow
+    for name in fixed.keys() & columns.keys() if fixed else ():
+        wanted = fitted(fixed[name], derivations[name], mesh)
+        possible &= (columns[name] == assignment_of(wanted, mesh)).all(axis=1)
+        if not possible.any():
+            raise InfeasibleError(
+                "the decided splits of operators that share a configuration agree. Got "
+                f"{fixed[name]} for {name!r}, which no option of {group.leader!r} has; decide "
+                "other splits, or leave them open."
+            )
     return tuple(
         Follower(columns[name][possible], len(derivations[name].indices))
         for name in group.all_members

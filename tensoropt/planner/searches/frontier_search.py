@@ -120,4 +120,5 @@ def _annotated(request: Request, cost: ClusterCostModel) -> AnnotatedGraph:
         request.reads,
         request.space,
         request.repeats,
+        fixed=request.fixed,
     )
