@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.execution.lowering.functions import called_in_place
-from tensoropt.frontend.definitions.by_rows import is_by_rows
+from tensoropt.frontend.inputs.by_rows import is_by_rows
 from tensoropt.frontend.steps.traced_loops import mark_rows, reads_in
 from tensoropt.tensorflow_private import (
     control_flow_util_v2,

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.frontend.inputs.shares.elements import CannotShareError, Elements, Findings
-from tensoropt.frontend.inputs.shares.operators import REBUILT, constant, kind, rebuilt
-from tensoropt.frontend.inputs.shares.selection import Batching, batched_rows
+from tensoropt.frontend.inputs.by_rows import is_by_rows
+from tensoropt.frontend.inputs.shares.batches import largest_batch, makes_batches
+from tensoropt.frontend.inputs.shares.elements import (
+    CannotShareError,
+    Elements,
+    Findings,
+    check,
+    whole,
+)
+from tensoropt.frontend.inputs.shares.functions import applied_to_rows, effects, function_name
+from tensoropt.frontend.inputs.shares.operators import REBUILT, as_it_is, constant, kind, rebuilt
+from tensoropt.frontend.inputs.shares.selection import (
+    Batching,
+    ElementMap,
+    batched_rows,
+    cut_rows,
+    mapped,
+)
+from tensoropt.tensorflow_private import structures
 
 __all__ = ["NotShared", "RowsTable", "SharedDataset", "in_shares"]
 
@@ -32,7 +48,18 @@ class SharedDataset:
 
     dataset: tf.data.Dataset
     share: tuple[str, ...]
-    whole: dict[str, str]
+    whole: Mapping[str, str]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each function."""
+        return (
+            *(f"{name} runs for the rows of this process only." for name in self.share),
+            *(
+                f"{name} runs for all examples in each process: {reason}."
+                for name, reason in self.whole.items()
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +70,7 @@ class NotShared:
 
 
 def in_shares(
-    dataset: tf.data.Dataset, table: Callable[[int], RowsTable]
+    dataset: tf.data.Dataset, table: Callable[[int], RowsTable], *, largest: int | None = None
 ) -> SharedDataset | NotShared:
     """Rewrite a data set of global batches so that it makes the rows of one process.
 
@@ -53,26 +80,164 @@ def in_shares(
     Args:
         dataset: makes global batches. All processes made it by the same program.
         table: from the largest size of a batch to the rows that this process needs.
+        largest: the largest size of a batch, where no operator of the data set tells it.
     """
-    findings = Findings()
+    if not tf.executing_eagerly():
+        return NotShared("the data set was made in a graph.")
+    rewriting = _Rewriting(table, largest, Findings())
     try:
-        shared = _shared(dataset, table, findings)
+        shared = rewriting.of(dataset)
     except CannotShareError as error:
         return NotShared(str(error))
-    return SharedDataset(shared, tuple(findings.share), findings.whole)
-
-
-def _shared(dataset: Any, table: Callable[[int], RowsTable], findings: Findings) -> tf.data.Dataset:
-    operator = kind(dataset)
-    if operator in REBUILT:
-        (source,) = dataset._inputs()
-        return rebuilt(dataset, _shared(source, table, findings))
-    if operator not in ("BatchDataset", "ParallelBatchDataset"):
-        raise CannotShareError(f"{operator} comes after the batches.")
-    (source,) = dataset._inputs()
-    batching = Batching(
-        constant(dataset._batch_size), bool(tf.get_static_value(dataset._drop_remainder))
+    if not all(shared.has_rows):
+        return NotShared("a component of the elements is the same for all batches.")
+    options = tf.data.Options()
+    options.deterministic = True
+    findings = rewriting.findings
+    return SharedDataset(
+        shared.dataset.with_options(options), tuple(findings.share), findings.whole
     )
-    elements = Elements.of(source, findings)
-    findings.share += [element_map.name for element_map in elements.maps]
-    return batched_rows(elements.base, elements.maps, batching, table(batching.size))
+
+
+class _Shared(NamedTuple):
+    """A rewritten data set.
+
+    Attributes:
+        dataset: of pairs of an element and the size of the global batch.
+        has_rows: for each component of the element, whether it has this process's rows. The other
+            components are the same for all batches.
+    """
+
+    dataset: tf.data.Dataset
+    has_rows: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rewriting:
+    table: Callable[[int], RowsTable]
+    largest: int | None
+    findings: Findings
+
+    def of(self, dataset: Any) -> _Shared:
+        """Rewrite the operators from the last one down to the last one that makes batches.
+
+        Raises:
+            CannotShareError: if that is not possible.
+        """
+        operator = kind(dataset)
+        if operator in REBUILT:
+            check(dataset)
+            shared = self.of(*dataset._inputs())
+            return shared._replace(dataset=rebuilt(dataset, shared.dataset))
+        if operator == "CacheDataset" and not tf.get_static_value(dataset._filename):
+            shared = self.of(*dataset._inputs())
+            return shared._replace(dataset=shared.dataset.cache())
+        if operator in ("MapDataset", "ParallelMapDataset"):
+            return self._mapped(dataset)
+        if operator == "ZipDataset":
+            return self._zipped(dataset)
+        if operator in ("BatchDataset", "ParallelBatchDataset", "PaddedBatchDataset"):
+            return self._batched(dataset)
+        return self._cut(dataset)
+
+    def _batched(self, dataset: Any) -> _Shared:
+        (source,) = dataset._inputs()
+        is_cached = kind(source) == "CacheDataset" and not tf.get_static_value(source._filename)
+        if is_cached:  # batches of this process's rows are cached in place of all elements
+            (source,) = source._inputs()
+        padding = None
+        if kind(dataset) == "PaddedBatchDataset":
+            padding = (dataset._padded_shapes, dataset._padding_values)
+            if any((extents < 0).any() for extents in map(np.asarray, _flat(padding[0]))):
+                return self._cut(dataset)
+        size = constant(dataset._batch_size)
+        drops = bool(tf.get_static_value(dataset._drop_remainder))
+        elements = Elements.of(source, self.findings)
+        self.findings.share += [element_map.name for element_map in elements.maps]
+        batches = batched_rows(
+            elements.base, elements.maps, Batching(size, drops, padding), self.table(size)
+        )
+        if is_cached:
+            batches = batches.cache()
+        return _Shared(batches, (True,) * len(_flat(source.element_spec)))
+
+    def _cut(self, dataset: Any) -> _Shared:
+        """Whole batches, of which rows are cut out."""
+        specs = _flat(dataset.element_spec)
+        if not makes_batches(dataset) and (len(specs) > 1 or specs[0].shape.rank in (None, 0)):
+            raise CannotShareError(f"{kind(dataset)} makes elements which may have no rows.")
+        largest = self.largest or largest_batch(dataset)
+        if largest is None:
+            raise CannotShareError(f"{kind(dataset)} does not tell its largest batch.")
+        reason = f"{kind(dataset)} needs all examples of a batch"
+        batches = whole(dataset, self.findings, reason)
+        return _Shared(cut_rows(batches, self.table(largest)), (True,) * len(specs))
+
+    def _mapped(self, dataset: Any) -> _Shared:
+        (wrapper,), (source,) = dataset._functions(), dataset._inputs()
+        name = function_name(wrapper)
+        shared = self.of(source)
+        if not effects(wrapper).is_pure:
+            raise CannotShareError(f"{name} changes a state or draws numbers for whole batches.")
+        inputs = wrapper.function.graph.inputs[
+            : len(wrapper.function.structured_input_signature[0])
+        ]
+        if len(inputs) != len(shared.has_rows) or not is_by_rows(
+            [tensor for tensor, has in zip(inputs, shared.has_rows, strict=True) if has],
+            wrapper.function.graph.outputs,
+        ):
+            raise CannotShareError(f"{name} may mix the rows of a batch.")
+        self.findings.share.append(name)
+        calls = getattr(dataset, "_num_parallel_calls", None)
+        element_map = ElementMap(
+            lambda element: applied_to_rows(wrapper, element),
+            name,
+            None if calls is None else constant(calls),
+        )
+        outputs = len(wrapper.function.graph.outputs)
+        return _Shared(mapped(shared.dataset, element_map), (True,) * outputs)
+
+    def _zipped(self, dataset: Any) -> _Shared:
+        parts = [_constant(part) or self.of(part) for part in dataset._inputs()]
+        structure = dataset._datasets
+        if not any(any(part.has_rows) for part in parts):
+            raise CannotShareError("no part of a zipped data set has rows.")
+
+        @as_it_is
+        def together(*pairs: Any) -> Any:
+            sizes = [n for (_, n), part in zip(pairs, parts, strict=True) if any(part.has_rows)]
+            equal = [tf.debugging.assert_equal(size, sizes[0]) for size in sizes[1:]]
+            with tf.control_dependencies(equal):
+                size = tf.identity(sizes[0])
+            return structures.pack_sequence_as(structure, [element for element, _ in pairs]), size
+
+        zipped = tf.data.Dataset.zip(tuple(part.dataset for part in parts)).map(together)
+        return _Shared(zipped, tuple(has for part in parts for has in part.has_rows))
+
+
+def _keeps_rows(wrapper: Any, specs: Sequence[Any], has_rows: Sequence[bool]) -> bool:
+    """Whether row i of a function's outputs depends on row i of those inputs that have rows."""
+    graph = wrapper.function.graph
+    inputs = graph.inputs[: len(specs)]
+    rows = [tensor for tensor, has in zip(inputs, has_rows, strict=True) if has]
+    results = _flat(wrapper.output_structure)
+    are_dense = all(isinstance(spec, tf.TensorSpec) for spec in [*specs, *results])
+    has_shapes = are_dense and all(spec.shape.rank for spec in specs)
+    return has_shapes and not graph.control_outputs and is_by_rows(rows, graph.outputs)
+
+
+def _constant(dataset: Any) -> _Shared | None:
+    """A data set that repeats one element for ever; None if it is another one."""
+    if kind(dataset) != "RepeatDataset" or constant(dataset._count) >= 0:
+        return None
+    (source,) = dataset._inputs()
+    if kind(source) != "TensorDataset":
+        return None
+    size = tf.data.Dataset.from_tensors(tf.zeros([], tf.int64)).repeat()
+    return _Shared(
+        tf.data.Dataset.zip((dataset, size)), (False,) * len(_flat(dataset.element_spec))
+    )
+
+
+def _flat(structure: Any) -> list[Any]:
+    return list(structures.flatten(structure))

@@ -14,7 +14,7 @@ from tensoropt.frontend.inputs.shares.operators import REBUILT, constant, kind, 
 from tensoropt.frontend.inputs.shares.selection import ElementMap
 from tensoropt.tensorflow_private import structures
 
-__all__ = ["CannotShareError", "Elements", "Findings", "whole"]
+__all__ = ["CannotShareError", "Elements", "Findings", "check", "whole"]
 
 _SAME_EVERYWHERE = frozenset(
     {"FixedLengthRecordDatasetV2", "FixedLengthRecordDataset", "RangeDataset", "RandomDataset"}
@@ -25,10 +25,12 @@ _SAME_EVERYWHERE = frozenset(
     | {"IgnoreErrorsDataset", "InterleaveDataset", "MapDataset", "PaddedBatchDataset"}
     | {"ParallelBatchDataset", "ParallelMapDataset", "RebatchDataset", "ScanDataset"}
     | {"ShardDataset", "TakeWhileDataset", "UnbatchDataset", "UniqueDataset", "WindowDataset"}
-    | {"ZipDataset", "ParallelInterleaveDataset", "WindowDataset"}
+    | {"DenseToRaggedDataset", "ParallelInterleaveDataset", "RestructuredDataset", "ZipDataset"}
     | set(REBUILT)
 )
 """Operators that make the same elements in the same order in all processes."""
+
+_COUNTING = frozenset({"Const", "RangeDataset", "RewriteDataset", "_Retval"})
 
 
 class CannotShareError(Exception):
@@ -78,12 +80,13 @@ class Elements:
         if operator in REBUILT:
             (source,) = dataset._inputs()
             below = cls.of(source, findings)
+            check(dataset)
             if not below.maps:
-                return cls(whole(dataset, findings, ""))
+                return cls(dataset)
             return cls(rebuilt(dataset, below.base), below.maps)
         if operator == "ZipDataset":
             return _zipped(cls, dataset, findings)
-        return cls(whole(dataset, findings, f"its results go through {operator}"))
+        return cls(whole(dataset, findings, f"{operator} needs its results for all examples"))
 
 
 def whole(dataset: tf.data.Dataset, findings: Findings, reason: str) -> tf.data.Dataset:
@@ -93,7 +96,7 @@ def whole(dataset: tf.data.Dataset, findings: Findings, reason: str) -> tf.data.
         CannotShareError: if processes may get different elements.
     """
     for part in _parts(dataset):
-        _check(part)
+        check(part)
         for wrapper in part._functions():
             findings.whole.setdefault(function_name(wrapper), reason)
     return dataset
@@ -137,13 +140,22 @@ def _parts(dataset: tf.data.Dataset) -> Iterator[Any]:
         waiting += part._inputs()
 
 
-def _check(part: Any) -> None:
+def check(part: Any) -> None:
+    """Check one operator of a data set.
+
+    Raises:
+        CannotShareError: if it may make other elements in each process.
+    """
     operator = kind(part)
+    if operator == "VariantDataset" and _is_counter(part):
+        return
     if operator not in _SAME_EVERYWHERE:
         raise CannotShareError(f"{operator} may make other elements in each process.")
     if operator == "CacheDataset" and tf.get_static_value(part._filename):
         raise CannotShareError("a cache in a file is written by one process.")
     if getattr(part, "_deterministic", "") == "false":
+        raise CannotShareError(f"{operator} has deterministic=False, so its order differs.")
+    if operator == "ParallelInterleaveDataset" and _is_unordered(part):
         raise CannotShareError(f"{operator} has deterministic=False, so its order differs.")
     if operator == "ShuffleDataset" and not constant(part._seed) and not constant(part._seed2):
         raise CannotShareError("a shuffle without a seed has another order in each process.")
@@ -159,3 +171,21 @@ def _check(part: Any) -> None:
             raise CannotShareError(f"{name} has a data set with deterministic=False.")
         if found.draws and operator.startswith("Parallel"):
             raise CannotShareError(f"{name} draws numbers in parallel calls, in any order.")
+
+
+def _is_unordered(dataset: Any) -> bool:
+    """Whether an operator, whose Python object does not tell this, has ``deterministic=False``."""
+    return any(node.attr["deterministic"].s == b"false" for node in _definition(dataset).node)
+
+
+def _is_counter(dataset: Any) -> bool:
+    """Whether a data set counts, as the numbers of ``enumerate``."""
+    return {node.op for node in _definition(dataset).node} <= _COUNTING
+
+
+def _definition(dataset: Any) -> tf.compat.v1.GraphDef:
+    """The graph of a data set, which holds all arrays that the data set reads."""
+    serialized = tf.raw_ops.DatasetToGraphV2(
+        input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=1
+    )
+    return tf.compat.v1.GraphDef.FromString(serialized.numpy())

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.tensorflow_private import op_def_registry, structure
+from tensoropt.tensorflow_private import op_def_registry, structure, structures
 
-__all__ = ["Effects", "applied", "effects", "function_name"]
+__all__ = ["Effects", "applied", "applied_to_rows", "effects", "function_name"]
 
 _PYTHON = frozenset({"EagerPyFunc", "PyFunc"})
 
@@ -83,6 +83,26 @@ def applied(wrapper: Any, element: Any) -> Any:
     flat = structure.to_tensor_list(wrapper._input_structure, element)
     outputs = wrapper.function(*flat)
     return structure.from_compatible_tensor_list(wrapper.output_structure, outputs)
+
+
+def applied_to_rows(wrapper: Any, element: Any) -> Any:
+    """Call a function of a data set, without side effects, on some rows of a batch.
+
+    The function was traced for whole batches, whose number of rows may be a part of its signature.
+    So its operators are copied.
+
+    Args:
+        wrapper: the function. Its arguments and results are dense tensors.
+        element: the rows.
+    """
+    graph = wrapper.function.graph
+    given = [*structures.flatten(element), *wrapper.function.captured_inputs]
+    results = tf.graph_util.import_graph_def(
+        graph.as_graph_def(),
+        input_map={tensor.name: value for tensor, value in zip(graph.inputs, given, strict=True)},
+        return_elements=[tensor.name for tensor in graph.outputs],
+    )
+    return structures.pack_sequence_as(wrapper.output_structure, results)
 
 
 def _bodies(function: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tensoropt.frontend.inputs.shares.operators import as_it_is, takes_apart
 
-__all__ = ["Batching", "ElementMap", "batched_rows"]
+__all__ = ["Batching", "ElementMap", "batched_rows", "cut_rows", "mapped"]
 
 Array = np.ndarray[Any, Any]
 
@@ -23,10 +23,21 @@ class Batching(NamedTuple):
     Attributes:
         size: elements of a full batch.
         drop_remainder: whether a last batch with fewer elements is left out.
+        padding: None for elements of equal shapes; else the shapes to which elements are padded,
+            without unknown extents, and the values to pad with.
     """
 
     size: int
     drop_remainder: bool
+    padding: tuple[Any, Any] | None = None
+
+    def of(self, elements: tf.data.Dataset, size: int) -> tf.data.Dataset:
+        """Batches of at most ``size`` of pairs of an element and a number."""
+        if self.padding is None:
+            return elements.batch(size, self.drop_remainder)
+        shapes, values = self.padding
+        zero = tf.constant(0, tf.int64)
+        return elements.padded_batch(size, (shapes, []), (values, zero), self.drop_remainder)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +74,12 @@ def batched_rows(
     windows = elements.window(batching.size, drop_remainder=batching.drop_remainder)
     chosen = windows.flat_map(_chooser(rows, takes_apart(elements.element_spec)))
     for element_map in maps:
-        chosen = _mapped(chosen, element_map)
+        chosen = mapped(chosen, element_map)
     if batching.drop_remainder:
         counts = counts[-1:].repeat(len(counts))  # the size of all batches is known
-        batches = chosen.batch(max(int(counts[0]), 1), drop_remainder=True)
+        batches = batching.of(chosen, max(int(counts[0]), 1))
     else:
-        batches = _grouped(chosen, np.maximum(counts, 1))
+        batches = _grouped(chosen, batching, np.maximum(counts, 1))
     return batches.map(_cutter(counts))
 
 
@@ -95,7 +106,9 @@ def _chooser(rows: Array, is_tuple: bool) -> Callable[..., tf.data.Dataset]:
     return choose
 
 
-def _mapped(chosen: tf.data.Dataset, element_map: ElementMap) -> tf.data.Dataset:
+def mapped(chosen: tf.data.Dataset, element_map: ElementMap) -> tf.data.Dataset:
+    """Apply a function to the first components of pairs."""
+
     @as_it_is
     def call(element: Any, size: tf.Tensor) -> Any:
         return element_map.function(element), size
@@ -106,7 +119,7 @@ def _mapped(chosen: tf.data.Dataset, element_map: ElementMap) -> tf.data.Dataset
     return chosen.map(call, num_parallel_calls=parallel_calls, deterministic=True)
 
 
-def _grouped(chosen: tf.data.Dataset, counts: Array) -> tf.data.Dataset:
+def _grouped(chosen: tf.data.Dataset, batching: Batching, counts: Array) -> tf.data.Dataset:
     """Batches of elements with the same size of the whole batch, as many as ``counts`` says.
 
     The elements of one batch follow one another, so all groups but one are empty at any time.
@@ -119,7 +132,7 @@ def _grouped(chosen: tf.data.Dataset, counts: Array) -> tf.data.Dataset:
 
     @as_it_is
     def batch(_: tf.Tensor, group: tf.data.Dataset) -> tf.data.Dataset:
-        return group.batch(most)
+        return batching.of(group, most)
 
     @as_it_is
     def count(size: tf.Tensor) -> tf.Tensor:
@@ -137,14 +150,53 @@ def _cutter(counts: Array) -> Callable[[Any, tf.Tensor], Any]:
         if (counts > 0).all():
             return batch, size
         count = tf.gather(counts, size)
-        return tf.nest.map_structure(lambda part: first_rows(part, count), batch), size
+        first = tf.zeros([], tf.int64)
+        return tf.nest.map_structure(lambda part: _between(part, first, count), batch), size
 
     return cut
 
 
-def first_rows(part: Any, count: tf.Tensor) -> Any:
-    """The first rows of one component of a batch."""
+def cut_rows(batches: tf.data.Dataset, rows: Array) -> tf.data.Dataset:
+    """Return a data set of (rows of a batch, number of rows of the whole batch) of whole batches.
+
+    Args:
+        batches: all components of its elements have the same number of rows.
+        rows: the table of rows, as for `batched_rows`.
+    """
+    is_tuple = takes_apart(batches.element_spec)
+
+    @as_it_is
+    def cut(*batch: Any) -> Any:
+        element = batch if is_tuple else batch[0]
+        first = tf.nest.flatten(element)[0]
+        size = first.dense_shape[0] if isinstance(first, tf.SparseTensor) else _length(first)
+        ranges = tf.gather(rows, size)
+        ends = [(ranges[k, 0], ranges[k, 1]) for k in range(rows.shape[1])]
+        return tf.nest.map_structure(
+            lambda part: _joined([_between(part, *each) for each in ends]), element
+        ), size
+
+    return batches.map(cut)
+
+
+def _length(part: Any) -> tf.Tensor:
+    if isinstance(part, tf.RaggedTensor):
+        return tf.cast(part.nrows(), tf.int64)
+    return tf.shape(part, out_type=tf.int64)[0]
+
+
+def _between(part: Any, start: tf.Tensor, stop: tf.Tensor) -> Any:
+    """Some rows of one component of a batch."""
     if isinstance(part, tf.SparseTensor):
-        shape = tf.concat([[count], part.dense_shape[1:]], axis=0)
-        return tf.sparse.slice(part, tf.zeros_like(shape), shape)
-    return part[:count]
+        others = part.dense_shape[1:]
+        starts = tf.concat([[start], tf.zeros_like(others)], axis=0)
+        return tf.sparse.slice(part, starts, tf.concat([[stop - start], others], axis=0))
+    return part[start:stop]
+
+
+def _joined(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], tf.SparseTensor):
+        return tf.sparse.concat(0, parts)
+    return tf.concat(parts, axis=0)
