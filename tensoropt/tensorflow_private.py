@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.operators import control_flow
+from tensorflow.python.checkpoint import checkpoint_management, functional_saver
 from tensorflow.python.client import session
 from tensorflow.python.client.session import SessionInterface
 from tensorflow.python.data.util import nest as structures
@@ -49,6 +50,7 @@ __all__ = [
     "SessionInterface",
     "backprop",
     "basic_session_run_hooks",
+    "checkpoint_management",
     "context",
     "control_flow",
     "control_flow_util_v2",
@@ -57,6 +59,7 @@ __all__ = [
     "copies_of_v1",
     "func_graph",
     "function_def_to_graph",
+    "functional_saver",
     "gradients",
     "gradients_impl",
     "nest",
@@ -92,6 +95,7 @@ REASONS = {
     "SessionInterface": "the base class that savers and hooks require of a session",
     "backprop": "where a tape computes the gradient of an operator",
     "basic_session_run_hooks": "the timer of hooks, to which every rank must give the same answers",
+    "checkpoint_management": "where supervised sessions look for a checkpoint to restore",
     "context": "says whether eager code has run",
     "control_flow": "where AutoGraph chooses how to run a loop over data, whose body is a step",
     "control_flow_v2_func_graphs": "tells the branch of a conditional from the body of a loop",
@@ -100,6 +104,7 @@ REASONS = {
     "copies_of_v1": "the modules that a script may have as tf.compat.v1",
     "func_graph": "traces a step's function into a graph of its own",
     "function_def_to_graph": "a function's operators, to put a loop into a rank's graph",
+    "functional_saver": "the operators that write a checkpoint, which a thread runs later",
     "gradients": "where optimizers look tf.gradients up, which is recorded",
     "gradients_impl": "tf.gradients itself, whose calls are recorded",
     "nest": "the structure of a feed_dict whose keys are structures",

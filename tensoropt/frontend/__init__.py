@@ -24,6 +24,7 @@ from tensoropt.frontend.planning.build_execution_graph import build_execution_gr
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.planning.preflight import preflight
 from tensoropt.frontend.saving import tensorflow_files as _saving
+from tensoropt.frontend.session import checkpoint_reads as _reads
 from tensoropt.frontend.session import monitored_sessions as _monitored
 from tensoropt.frontend.session import preemption as _preemption
 from tensoropt.frontend.session import savers as _savers
@@ -72,6 +73,7 @@ __all__ = [
 end_job_on_error()
 _copies.install_before_init()
 at_start(_saving.install, _saving.remove)
+at_start(_reads.install, lambda: None)
 
 _OWN_CLASSES = GradientDescentOptimizer, InteractiveSession, PreemptionHook, Session
 _ELSEWHERE = {
@@ -80,7 +82,7 @@ _ELSEWHERE = {
 }
 
 
-for _each in (_loops, _monitored, _preemption, _savers, _services, _names):
+for _each in (_loops, _monitored, _preemption, _reads, _savers, _services, _names):
     _graph_mode.when_enabled(_each.install)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import tensoropt as tf
 from tensoropt.execution.checkpoints import files as checkpoint_files
 from tensoropt.execution.checkpoints import slices as checkpoint_slices
 from tensoropt.execution.runtime.executor import Executor
+from tensoropt.frontend.job.job import current
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -157,12 +159,14 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return left
 
 
+@pytest.mark.parametrize("is_beside", [False, True], ids=["at once", "beside"])
 @pytest.mark.parametrize("is_numbered", [False, True], ids=["overwritten", "numbered"])
 @pytest.mark.parametrize("shape", [[], [8]], ids=["scalar", "vector"])
 def test_a_save_that_is_killed_leaves_the_checkpoint_before(
-    is_numbered: bool, shape: list[int], tmp_path: Path, kills: list[int]
+    is_beside: bool, is_numbered: bool, shape: list[int], tmp_path: Path, kills: list[int]
 ) -> None:
     """A save is killed before each change of files; plain TensorFlow loads the checkpoint."""
+    tf.init(save_beside=is_beside)
     values = tf.get_variable("values", shape, initializer=tf.zeros_initializer())
     grown = tf.assign_add(values, tf.ones(shape))
     saver = tf.train.Saver(max_to_keep=2)
@@ -172,6 +176,7 @@ def test_a_save_that_is_killed_leaves_the_checkpoint_before(
         def save(step: int) -> None:
             session.run(grown)
             saver.save(session, str(tmp_path / "model"), step if is_numbered else None)
+            current().beside.wait()
 
         session.run(values.initializer)
         for change in itertools.count():
@@ -196,6 +201,44 @@ def test_a_save_that_is_killed_leaves_the_checkpoint_before(
     assert not any(each.endswith(".saving") for each in left)
     data = [each for each in left if each.startswith(f"{name}.data")]
     assert {each[-5:] for each in data} == {f"{len(data):05}"}
+
+
+def test_steps_go_on_beside_a_save_and_its_error_comes_at_a_later_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint has the values of the call, and whoever reads it waits for it."""
+    tf.init(save_beside=True)
+    values = tf.get_variable("values", [300], initializer=tf.zeros_initializer())
+    text = tf.get_variable("text", initializer=tf.constant(["a", "bc"]), trainable=False)
+    grown = tf.assign_add(values, tf.ones([300]))
+    saver = tf.train.Saver([values, text], max_to_keep=1)
+    goes_on = threading.Event()
+    publish = checkpoint_files.publish
+
+    def publish_later(prefix: str) -> None:
+        goes_on.wait(10)  # seconds
+        if "broken" in prefix:
+            raise OSError(28, "No space left on device")
+        publish(prefix)
+
+    monkeypatch.setattr(checkpoint_files, "publish", publish_later)
+    with tf.Session() as session:
+        session.run([values.initializer, text.initializer])
+        path = saver.save(session, str(tmp_path / "model"), global_step=7)
+        for _ in range(3):
+            session.run(grown)
+        assert not (tmp_path / "model-7.index").exists()
+        assert not (tmp_path / "checkpoint").exists()
+        goes_on.set()
+        assert plain.train.latest_checkpoint(str(tmp_path)) == path
+        assert not plain.train.load_checkpoint(path).get_tensor("values").any()
+        assert saver.save(session, str(tmp_path / "broken")) == str(tmp_path / "broken")
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
+            all(session.run(grown) is not None for _ in itertools.count())
+        assert saver.last_checkpoints == [path]
+        before = session.run(values)
+        saver.restore(session, saver.save(session, str(tmp_path / "model")))
+        np.testing.assert_array_equal(session.run(values), before)
 
 
 def test_what_fails_is_tensorflows_error_and_leaves_the_checkpoint_before(

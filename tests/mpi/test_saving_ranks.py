@@ -29,7 +29,6 @@ def test_two_ranks_save_and_resume_as_plain_tensorflow_does(
     assert [each.pop("rank") for each in found] == [0, 1]
     assert found[0] == found[1]
     errors = found[0].pop("refused")
-    assert errors["async"].startswith("OptionError: ranks wait until a checkpoint is written. Got")
     assert "Got tf.summary in a step" in errors["summary"]
     for name in ("keras", "tf_keras"):
         own, other = found[0][name], truth[name]

@@ -15,7 +15,7 @@ from collectives import Group
 from collectives.watchdog import about
 from tensoropt.errors import RankMismatchError
 
-__all__ = ["SCRIPT_END", "Agreement", "StopRequest", "listed", "reason"]
+__all__ = ["SCRIPT_END", "Agreement", "StopRequest", "WorkDone", "listed", "reason"]
 
 SCRIPT_END = "the end of the script"
 """The name of the last call of a rank: its script has ended."""
@@ -49,6 +49,22 @@ class StopRequest:
     everywhere: bool = False
 
 
+@dataclass(slots=True)
+class WorkDone:
+    """Whether the work beside the steps has ended. Ranks tell each other in each agreement.
+
+    Attributes:
+        here: whether this rank's part has ended, well or not.
+        failed_here: whether this rank's part has failed.
+        everywhere: whether all parts have ended, or one has failed, by the last agreement. All
+            ranks have the same value.
+    """
+
+    here: bool = False
+    failed_here: bool = False
+    everywhere: bool = False
+
+
 class Agreement:
     """Compares the calls that ranks are about to make.
 
@@ -61,6 +77,7 @@ class Agreement:
         end_job: ends all ranks because of an error on this rank. Without it a rank that fails
             waits for the others.
         stop: this rank's request to stop, which is compared too.
+        done: the state of the work beside the steps, which ranks tell each other, too.
     """
 
     def __init__(
@@ -68,14 +85,16 @@ class Agreement:
         group: Group | None,
         end_job: Callable[[BaseException], None] | None = None,
         stop: StopRequest | None = None,
+        done: WorkDone | None = None,
     ) -> None:
         self._group = group
         self._end_job = end_job
         self.stop = StopRequest() if stop is None else stop
+        self.done = WorkDone() if done is None else done
 
     def among(self, group: Group) -> Agreement:
         """Return an agreement between some of the ranks."""
-        return Agreement(group, self._end_job, self.stop)
+        return Agreement(group, self._end_job, self.stop, self.done)
 
     @property
     def compares(self) -> bool:
@@ -95,13 +114,17 @@ class Agreement:
         """
         if self._group is None or self._group.size == 1:
             self.stop.everywhere |= self.stop.here
+            self.done.everywhere = self.done.here
             return
         digest = hashlib.sha256("\n".join([call, *details]).encode()).digest()
-        message = np.frombuffer(digest + bytes([self.stop.here]), np.uint8)
+        flags = bytes([self.stop.here, self.done.here, self.done.failed_here])
+        message = np.frombuffer(digest + flags, np.uint8)
         with about(call):
             messages = self._group.allgather(message).reshape(self._group.size, -1)
-        self.stop.everywhere |= bool(messages[:, -1].any())
-        if (messages[:, :-1] == message[:-1]).all():
+        stops, ended, failed = messages[:, -len(flags) :].T
+        self.stop.everywhere |= bool(stops.any())
+        self.done.everywhere = bool(ended.all() or failed.any())
+        if (messages[:, : -len(flags)] == message[: -len(flags)]).all():
             return
         # All ranks have the same digests, so all get here. Only now are the long lines sent.
         lines = self._group.allgather_object([call, *details, remedy])

@@ -8,6 +8,7 @@ whole even if it needs a part.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.agreement.name_counters import equalise_name_counters
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.checkpoints import files as files
+from tensoropt.execution.checkpoints.copied_parts import CopiedPart, merge_parts
 from tensoropt.execution.checkpoints.slices import (
     Part,
     SavedTensor,
@@ -33,7 +35,7 @@ from tensoropt.execution.edges.whole_variables import write
 from tensoropt.execution.world.rank_session import RankSession
 from tensoropt.execution.world.variables import VariableStore
 
-__all__ = ["SLICED_TYPES", "Checkpoints", "SavedTensor"]
+__all__ = ["SLICED_TYPES", "WRITE_REMEDY", "WRITE_RULE", "Checkpoints", "SavedTensor"]
 
 SLICED_TYPES = frozenset(
     {"bfloat16", "bool", "complex128", "complex64", "float16", "float32", "float64"}
@@ -43,11 +45,12 @@ SLICED_TYPES = frozenset(
 
 _NOTHING = "tensoropt/nothing"  # the tensor in a file without slices
 
-_WRITE_RULE = "every rank writes its part of a checkpoint."
-_WRITE_REMEDY = (
+WRITE_RULE = "every rank writes its part of a checkpoint."
+WRITE_REMEDY = (
     "See that all ranks can write to the folder and that there is space; the previous checkpoint "
     "is still there."
 )
+_LOOK_SECONDS = 0.02  # between two looks for the parts of other ranks
 _READ_RULE = "every rank reads its part of a checkpoint."
 _READ_REMEDY = "See that all ranks can read the files and that these are whole, or take another."
 _SHARED_RULE = "a checkpoint is in a folder that all ranks see."
@@ -62,6 +65,7 @@ class _Writing:
         parts: the parts of all ranks.
         prefixes: the placeholders of file names, by number of a part that is emitted here.
         values: placeholders of values that are no variables, by name in the checkpoint.
+        slices: the tensors, names and slices of a part, by number of a part that is emitted here.
         writes: the operations that write the parts of the ranks emitted here.
         merge: the operation that merges the parts, run on the first rank.
         part_names, whole_name: the placeholders of the names that `merge` reads and writes.
@@ -70,6 +74,7 @@ class _Writing:
     parts: list[Part]
     prefixes: dict[int, tf.Tensor]
     values: dict[str, tf.Tensor]
+    slices: dict[int, tuple[list[tf.Tensor], list[str], list[str]]]
     writes: list[tf.Operation]
     merge: tf.Operation
     part_names: tf.Tensor
@@ -145,6 +150,61 @@ class Checkpoints:
                 files.tidy(prefix)
             raise
 
+    def copied(
+        self,
+        saved: Sequence[SavedTensor],
+        values: Mapping[str, np.ndarray[Any, Any]],
+        prefix: str,
+        variables: VariableStore,
+    ) -> Callable[[threading.Event], None]:
+        """Copy the slices of the ranks emitted here, to write them while the ranks go on.
+
+        Args:
+            saved, values, prefix, variables: arguments of `save`.
+
+        Returns:
+            The function that writes these slices, for a thread. It returns on every rank when the
+            first rank has put the checkpoint in place. If its event is set, another rank has
+            failed: the function returns, on the first rank after it has removed the files.
+
+        Raises:
+            tensorflow.errors.OpError: if the first rank cannot write.
+        """
+        present = self._on_first("the start of a checkpoint", lambda: files.begin(prefix))
+        writing = self._writing(saved, values, present, variables)
+        fed: dict[Any, Any] = {writing.values[name]: values[name] for name in writing.values}
+        tensors = {number: content[0] for number, content in writing.slices.items()}
+        arrays = self._session.opened.run(tensors, fed) if tensors else {}
+        copies = [
+            CopiedPart.of(files.part(prefix, number), *writing.slices[number][1:], arrays[number])
+            for number in arrays
+        ]
+        parts = [files.part(prefix, number) for number in range(len(writing.parts))]
+
+        def write(has_failed: threading.Event) -> None:
+            try:
+                self._check_visible(files.folder(prefix), prefix)
+                for number, copy in zip(arrays, copies, strict=True):
+                    copy.write()
+                    files.mark_done(prefix, number)
+                copies.clear()
+                if not self._is_first:
+                    while files.is_being_saved(prefix) and not has_failed.wait(_LOOK_SECONDS):
+                        pass
+                    return
+                while not all(files.is_done(prefix, number) for number in range(len(parts))):
+                    if has_failed.wait(_LOOK_SECONDS):
+                        files.tidy(prefix)
+                        return
+                merge_parts(parts, files.whole(prefix))
+                files.publish(prefix)
+            except Exception:
+                if self._is_first:
+                    files.tidy(prefix)
+                raise
+
+        return write
+
     def restore(
         self,
         saved: Sequence[SavedTensor],
@@ -187,7 +247,7 @@ class Checkpoints:
         return 0 in self._ranks
 
     def _on_all(self, call: str, work: Callable[[], Any]) -> list[Any]:
-        return do_on_all_ranks(self._agreement, call, work, _WRITE_RULE, _WRITE_REMEDY)
+        return do_on_all_ranks(self._agreement, call, work, WRITE_RULE, WRITE_REMEDY)
 
     def _on_first(self, call: str, work: Callable[[], Any]) -> Any:
         return self._on_all(call, lambda: work() if self._is_first else None)[0]
@@ -234,7 +294,7 @@ class Checkpoints:
             dtypes: the dtypes of values that are no variables, by name in the checkpoint.
             variables: the store of the variables.
         """
-        prefixes, writes = {}, []
+        prefixes, writes, contents = {}, [], {}
         placeholders: dict[str, tf.Tensor] = {}
         for number, (rank, slices) in enumerate(parts):
             if rank not in self._ranks:
@@ -249,6 +309,7 @@ class Checkpoints:
             if not names:
                 names, values = [_NOTHING], [tf.zeros([])]
             specs += [""] * (len(names) - len(specs))
+            contents[number] = values, names, specs
             prefixes[number] = tf.compat.v1.placeholder(tf.string, [])
             writes.append(
                 tf.raw_ops.SaveV2(
@@ -263,7 +324,9 @@ class Checkpoints:
         merge = tf.raw_ops.MergeV2Checkpoints(
             checkpoint_prefixes=part_names, destination_prefix=whole_name, delete_old_dirs=False
         )
-        return _Writing(parts, prefixes, placeholders, writes, merge, part_names, whole_name)
+        return _Writing(
+            parts, prefixes, placeholders, contents, writes, merge, part_names, whole_name
+        )
 
     def _emit_reading(
         self, saved: Sequence[SavedTensor], variables: VariableStore, filled: Collection[str]

@@ -4,7 +4,8 @@ TensorFlow's format is an index, ``NAME.index``, that has the number of data fil
 such as ``NAME.data-00000-of-00004``. Files are made and moved in this order:
 
 1. The first rank removes files of saves that were killed, and makes the folder ``NAME.saving``.
-2. Every rank writes its slices there, each part an index and a data file, and syncs them.
+2. Every rank writes its slices there, each part an index and a data file, and syncs them. A rank
+   that writes beside the steps then makes the empty file ``part-N.done``.
 3. The first rank merges the parts there, and syncs the index of the whole.
 4. It moves the data files to ``NAME.data-*``. An old checkpoint of the same name is not touched:
    the new one has another number of files, so their names differ.
@@ -29,12 +30,17 @@ __all__ = [
     "absolute",
     "begin",
     "folder",
+    "is_being_saved",
+    "is_done",
     "is_there",
     "is_visible",
+    "mark_being_saved",
+    "mark_done",
     "part",
     "publish",
     "sync",
     "tidy",
+    "tidy_mark",
     "whole",
 ]
 
@@ -58,6 +64,32 @@ def folder(prefix: str) -> str:
 def part(prefix: str, number: int) -> str:
     """The name of a part while it is saved."""
     return f"{folder(prefix)}/part-{number}"
+
+
+def mark_done(prefix: str, number: int) -> None:
+    """Tell the first rank that a part is on the disk."""
+    with gfile.GFile(f"{part(prefix, number)}.done", "w") as file:
+        file.write("")
+
+
+def is_done(prefix: str, number: int) -> bool:
+    """Whether a rank has told that a part is on the disk, and this rank sees the part."""
+    return all(gfile.exists(part(prefix, number) + end) for end in (".done", ".index"))
+
+
+def mark_being_saved(prefix: str) -> None:
+    """Make the folder of a checkpoint whose files TensorFlow writes, for other ranks to see."""
+    gfile.makedirs(folder(prefix))
+
+
+def tidy_mark(prefix: str) -> None:
+    """Remove the folder that `mark_being_saved` makes."""
+    gfile.rmtree(folder(prefix))
+
+
+def is_being_saved(prefix: str) -> bool:
+    """Whether the folder of a checkpoint that is being saved is still there."""
+    return bool(gfile.exists(folder(prefix)))
 
 
 def whole(prefix: str) -> str:

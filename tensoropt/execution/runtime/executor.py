@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -298,11 +299,29 @@ class Executor:
             prefix: the checkpoint's name, an absolute path.
             draws: see `run`.
         """
+        self._give_values(saved, draws)
+        self._variables.save(saved, values, prefix)
+
+    def copied(
+        self,
+        saved: Sequence[SavedTensor],
+        values: Mapping[str, np.ndarray[Any, Any]],
+        prefix: str,
+        draws: Draws | None = None,
+    ) -> Callable[[threading.Event], None]:
+        """Copy the variables that `save` would write; return the function that writes the copies.
+
+        See `Checkpoints.copied`. The arguments are those of `save`.
+        """
+        self._give_values(saved, draws)
+        return self._variables.copied(saved, values, prefix)
+
+    def _give_values(self, saved: Sequence[SavedTensor], draws: Draws | None) -> None:
+        """Create variables that do not exist yet, and initialise those without a value."""
         names = [tensor.variable for tensor in saved]
         self._variables.create(names)
         draws = self._draws if draws is None else draws
         self._run_first(self._variables.initializers(names), draws)
-        self._variables.save(saved, values, prefix)
 
     def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
         """Read a checkpoint; each rank reads its shards. See `Checkpoints.restore`."""

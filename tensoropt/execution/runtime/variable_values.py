@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,12 @@ class VariableValues:
     def save(self, saved: Sequence[SavedTensor], values: Mapping[str, Array], prefix: str) -> None:
         """Write a checkpoint of variables that have values; see `Checkpoints.save`."""
         self._checkpoints.save(saved, values, prefix, self.store)
+
+    def copied(
+        self, saved: Sequence[SavedTensor], values: Mapping[str, Array], prefix: str
+    ) -> Callable[[threading.Event], None]:
+        """Copy variables that have values; see `Checkpoints.copied`."""
+        return self._checkpoints.copied(saved, values, prefix, self.store)
 
     def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
         """Read a checkpoint; each rank reads its shards. See `Checkpoints.restore`."""

@@ -23,6 +23,7 @@ from tensoropt.cost.measured_links import MeasuredLinks, on_links
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
+from tensoropt.execution.agreement.work_beside import WorkBeside
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.runtime.replicas import CHECK_VARIABLE
@@ -40,11 +41,13 @@ from tensoropt.frontend.job.hardware import (
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.frontend.job.settings import (
     CHECK_FEEDS_VARIABLE,
+    SAVE_BESIDE_VARIABLE,
     TRACE_VARIABLE,
     TRANSPORT_VARIABLE,
     check_intervals,
     checked_transport,
     device_count,
+    saves_beside,
 )
 from tensoropt.plan import Plan
 from tensoropt.plan.comparison import ExecutedSteps
@@ -69,7 +72,7 @@ __all__ = [
 
 _SAME_SETTINGS = (
     f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, and {CHECK_VARIABLE} and "
-    f"{CHECK_FEEDS_VARIABLE}, on every rank."
+    f"{CHECK_FEEDS_VARIABLE}, and save_beside or {SAVE_BESIDE_VARIABLE}, on every rank."
 )
 
 
@@ -117,6 +120,8 @@ class Job:
         warned_of_share: whether a batch that looks like one rank's share has been reported.
         check_every: number of steps between two comparisons of variables; 0 for never.
         ran_plan: whether anything has run under a plan.
+        save_beside: whether saves return before their files are written.
+        beside: the save whose files are being written.
     """
 
     group: Group
@@ -140,6 +145,8 @@ class Job:
     warned_of_share: bool = False
     check_every: int = 0
     ran_plan: bool = False
+    save_beside: bool = False
+    beside: WorkBeside = field(default_factory=WorkBeside)
 
     @property
     def running(self) -> Running | None:
@@ -218,6 +225,7 @@ def init(
     cluster: str | os.PathLike[str] | None = None,
     transport: str | None = None,
     allow_copies: bool | None = None,
+    save_beside: bool | None = None,
     **unknown: NoReturn,
 ) -> None:
     """Start TensorOpt: join the other ranks and collect facts about hardware and network.
@@ -235,6 +243,9 @@ def init(
         allow_copies: whether each of several ranks may train a separate copy outside of a plan. The
             environment variable ``TENSOROPT_ALLOW_COPIES`` (1) is the default; without it, training
             outside of a plan is an error.
+        save_beside: whether a save returns once the variables are copied, and threads write the
+            files while steps go on. The environment variable ``TENSOROPT_SAVE_BESIDE`` (1) is the
+            default; without it, a save returns when the files are complete.
 
     `rank`, `size`, `local_rank`, `local_size` and `parallelize` start the job if it has not
     started. A later call may name the cluster, as long as there is no plan, and allow or refuse
@@ -251,6 +262,8 @@ def init(
     OptionError.refuse(unknown, init)
     if _job is not None:
         _adjust(_job, devices, cluster, transport, allow_copies)
+        if save_beside is not None:
+            _job.save_beside = save_beside
         return
     carrier = checked_transport(transport)
     if _dry_run is not None:
@@ -269,6 +282,7 @@ def init(
         f"transport={carrier!r}",
         f"{CHECK_VARIABLE}={check_every}",
         f"{CHECK_FEEDS_VARIABLE}={check_feeds_every}",
+        f"save_beside={saves_beside(save_beside)}",
     ]
     _everyone.check("init()", settings, _SAME_SETTINGS)
     if carrier == "horovod" and group.size > 1:
@@ -289,6 +303,7 @@ def init(
     _job = Job(group, is_mpi, count, hardware, named, seed, _everyone, carrier)
     _job.check_every = check_every if count > 1 else 0
     _job.check_feeds_every = check_feeds_every
+    _job.save_beside = saves_beside(save_beside)
     _refuse_copies(_job, allow_copies)
     if is_mpi:
         for install, _ in _hooks:
@@ -357,6 +372,7 @@ def _dry_run_job(dry_run: DryRun) -> Job:
 def _agree_on_the_end() -> None:
     """Check that the script has ended on the ranks that the plan uses, then on all ranks."""
     if _job is not None:
+        _job.beside.wait()
         copies.check_end(_job.ran_plan)
     if _job is not None and _job.agreement is not _everyone:
         _job.agreement.check(SCRIPT_END)
@@ -393,6 +409,8 @@ def shutdown() -> None:
     these values are lost.
     """
     global _job
+    if _job is not None and not (sys.exc_info()[0] is not None and _job.is_mpi):
+        _job.beside.wait()
     try:
         for forget in _forgetting if _job is not None else ():
             forget()

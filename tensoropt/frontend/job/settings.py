@@ -13,11 +13,13 @@ from tensoropt.execution.world.mpi_world import Transport
 __all__ = [
     "CHECK_FEEDS_VARIABLE",
     "DEVICES_VARIABLE",
+    "SAVE_BESIDE_VARIABLE",
     "TRACE_VARIABLE",
     "TRANSPORT_VARIABLE",
     "check_intervals",
     "checked_transport",
     "device_count",
+    "saves_beside",
 ]
 
 DEVICES_VARIABLE = "TENSOROPT_DEVICES"
@@ -29,6 +31,9 @@ CHECK_FEEDS_VARIABLE = "TENSOROPT_CHECK_FEEDS_EVERY"
 """Environment variable: interval of the runs in which ranks compare whole batches; 0 for never."""
 TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"
 """Environment variable: the library for collectives between processes, mpi or horovod."""
+
+SAVE_BESIDE_VARIABLE = "TENSOROPT_SAVE_BESIDE"
+"""Environment variable: 1 if saves return before their files are written."""
 
 _TRANSPORTS: tuple[Transport, ...] = ("mpi", "horovod")
 _CHECK_EVERY = 500  # steps between two comparisons of variables, by default
@@ -88,6 +93,23 @@ def check_intervals() -> tuple[int, int]:
         _CHECK_EVERY if every is None else every,
         CHECK_FEEDS_EVERY if feeds_every is None else feeds_every,
     )
+
+
+def saves_beside(argument: bool | None) -> bool:
+    """Whether saves return before their files are written, by `init`'s argument or the environment.
+
+    Raises:
+        OptionError: if the environment variable is neither 0 nor 1.
+    """
+    if argument is not None:
+        return argument
+    text = os.environ.get(SAVE_BESIDE_VARIABLE, "0")
+    if text not in ("", "0", "1"):
+        raise OptionError(
+            f"{SAVE_BESIDE_VARIABLE} is 1 if checkpoints are written beside the steps, else 0. Got "
+            f"{text!r}; unset it."
+        )
+    return text == "1"
 
 
 def _number_from_environment(variable: str, what: str) -> int | None:

@@ -73,6 +73,7 @@ def build_execution_graph(
     if job.dry_run is not None:
         raise PlanReached(plan)
     job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
+    job.beside.wait()  # The plan may end ranks of the job.
     searched, job.searched = job.searched, None
     values = early_values(job, script)
     world, group, agreement = ranks_of(job, plan)

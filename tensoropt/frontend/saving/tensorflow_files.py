@@ -13,18 +13,26 @@ import functools
 import os
 import shutil
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tensoropt.errors import OptionError, RankMismatchError
+from tensoropt.errors import RankMismatchError
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
+from tensoropt.execution.agreement.work_beside import Work
 from tensoropt.execution.checkpoints import files as files
 from tensoropt.frontend.job import copies
 from tensoropt.frontend.job.job import current, is_initialized
+from tensoropt.frontend.saving.deferred_writes import (
+    deferred_writes,
+    is_asked_beside,
+    without_thread,
+    write_later,
+)
 from tensoropt.frontend.steps.variable_values import (
     bring_up_to_date,
     only_read,
@@ -37,6 +45,8 @@ __all__ = ["install", "on_first_rank", "remove"]
 v1, v2 = tf.compat.v1, tf.compat.v2
 
 _CHECKPOINTS = (tf.train.Checkpoint, v1.train.Checkpoint)
+_BESIDE = (tf.train.Checkpoint, tf.train.CheckpointManager)  # can write beside the steps
+_LOOK_SECONDS = 0.02  # between two looks whether the first rank has written
 _WRITES = "a file is written where the first rank can write.", "Free some space, or name another."
 _READS = "all ranks read the first rank's checkpoint.", "Give one that all of them can read."
 
@@ -52,6 +62,7 @@ def install() -> None:
         _replace(kind, "write", _write)
         _replace(kind, "restore", functools.partial(_read, "restore"))
         _replace(kind, "read", functools.partial(_read, "read"))
+    _replace(tf.train.Checkpoint, "_write", write_later)
     _replace(tf.train.CheckpointManager, "save", _save_managed)
     for module in (tf.saved_model, v1.saved_model, v2.saved_model):
         _replace(module, "save", _save_model)
@@ -122,77 +133,127 @@ def _is_shared() -> bool:
 
 
 def _save(original: Callable[..., Any]) -> Callable[..., Any]:
-    def save(self: Any, file_prefix: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_shared():
-            return original(self, file_prefix, *args, **kwargs)
-        _check_options(args, kwargs)
-        return _numbered(
-            "tf.train.Checkpoint.save",
-            lambda: original(self, file_prefix, *args, **kwargs),
-            functools.partial(_number, self),
-            functools.partial(_set_number, self),
-        )
+    def save(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = "tf.train.Checkpoint.save"
+        return _saved(original, self, args, kwargs, _Numbers(call, self, _number, _set_number))
 
     return save
 
 
 def _write(original: Callable[..., Any]) -> Callable[..., Any]:
-    def write(self: Any, file_prefix: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_shared():
-            return original(self, file_prefix, *args, **kwargs)
-        _check_options(args, kwargs)
-        return on_first_rank(
-            "tf.train.Checkpoint.write",
-            lambda: original(self, file_prefix, *args, **kwargs),
-        )
+    def write(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = "tf.train.Checkpoint.write"
+        return _saved(original, self, args, kwargs, _Numbers(call, self, _nothing, _set_nothing))
 
     return write
 
 
 def _save_managed(original: Callable[..., Any]) -> Callable[..., Any]:
     def save(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_shared():
-            return original(self, *args, **kwargs)
-        _check_options(args, kwargs)
-        return _numbered(
-            "tf.train.CheckpointManager.save",
-            lambda: original(self, *args, **kwargs),
-            functools.partial(_kept, self),
-            functools.partial(_set_kept, self),
-        )
+        call = "tf.train.CheckpointManager.save"
+        return _saved(original, self, args, kwargs, _Numbers(call, self, _kept, _set_kept))
 
     return save
 
 
-def _numbered(
-    call: str,
-    write: Callable[[], Any],
-    state: Callable[[], Any],
-    take_over: Callable[[Any], None],
-) -> Any:
-    """Write on the first rank, and let the other ranks copy the numbers of its checkpoints.
+class _Numbers(NamedTuple):
+    """The numbers of checkpoints and the list of kept ones, of a checkpoint or a manager.
 
-    They copy them even if the writing fails.
-
-    Args:
-        call, write: arguments of `on_first_rank`.
-        state: returns the numbers of checkpoints and the list of kept ones, as a JSON value.
-        take_over: called on the other ranks with the first rank's state.
+    Attributes:
+        call: the name of the method that saves.
+        owner: the checkpoint or manager.
+        get: returns the numbers as a JSON value.
+        set: sets the numbers.
     """
-    result, error = None, None
+
+    call: str
+    owner: Any
+    get: Callable[[Any], Any]
+    set: Callable[[Any, Any], None]
+
+    def take_over(self, first: Any) -> None:
+        """Set the first rank's numbers on this rank, if it is another one."""
+        if current().group.rank:
+            self.set(self.owner, first)
+
+
+def _saved(
+    original: Callable[..., Any],
+    owner: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    numbers: _Numbers,
+) -> Any:
+    """Write on the first rank, now or beside the steps; other ranks take its numbers over.
+
+    They take them over even if the writing fails.
+    """
+    if not _is_shared():
+        return original(owner, *args, **kwargs)
+    job = current()
+    job.beside.wait()
+    is_beside = isinstance(numbers.owner, _BESIDE) and (
+        job.save_beside or is_asked_beside(args, kwargs)
+    )
+    given, named = without_thread(args, kwargs)
+    result, error, writes = None, None, list[Callable[[], Any]]()
     try:
-        result = on_first_rank(call, write)
+        with deferred_writes() if is_beside else nullcontext(writes) as writes:
+            result = on_first_rank(numbers.call, lambda: original(owner, *given, **named))
     except RankMismatchError:
         raise
     except Exception as caught:
         error = caught
-    job = current()
-    first = job.agreement.gather(f"the numbers after {call}", state())[0]
-    if job.group.rank:
-        take_over(first)
+    first = job.agreement.gather(f"the numbers after {numbers.call}", numbers.get(owner))[0]
+    numbers.take_over(first)
     if error is not None:
         raise error
+    if is_beside and result is not None:
+        _write_beside(numbers, files.absolute(result), writes)
     return result
+
+
+def _write_beside(numbers: _Numbers, path: str, writes: list[Callable[[], Any]]) -> None:
+    """Let a thread of the first rank write a checkpoint. Threads of other ranks wait for it.
+
+    Args:
+        numbers: see `_saved`.
+        path: the name of the checkpoint.
+        writes: functions that write it; none on the other ranks.
+    """
+    job = current()
+    is_first = job.group.rank == 0
+
+    def mark() -> None:
+        if is_first:
+            files.mark_being_saved(path)
+
+    def part(has_failed: threading.Event) -> Any:
+        if not is_first:
+            while files.is_being_saved(path) and not has_failed.wait(_LOOK_SECONDS):
+                pass
+            return None
+        try:
+            for write in writes:
+                write()
+            writes.clear()
+        finally:
+            files.tidy_mark(path)
+        return numbers.get(numbers.owner)
+
+    def then(values: list[Any]) -> None:
+        numbers.take_over(values[0])
+
+    do_on_all_ranks(job.agreement, f"the start of {numbers.call}", mark, *_WRITES)
+    job.beside.start(job.agreement, Work(numbers.call, part, then, *_WRITES))
+
+
+def _nothing(owner: Any) -> None:
+    del owner
+
+
+def _set_nothing(owner: Any, first: Any) -> None:
+    del owner, first
 
 
 def _number(checkpoint: Any) -> int:
@@ -224,20 +285,12 @@ def _set_kept(manager: Any, first: dict[str, Any]) -> None:
         manager._last_checkpoint_step = first["step"]
 
 
-def _check_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for option in (*args, *kwargs.values()):
-        if getattr(option, "experimental_enable_async_checkpoint", False):
-            raise OptionError(
-                "ranks wait until a checkpoint is written. Got CheckpointOptions("
-                "experimental_enable_async_checkpoint=True) on several ranks; leave it out."
-            )
-
-
 def _read(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def read(self: Any, save_path: Any, *args: Any, **kwargs: Any) -> Any:
         if not _is_shared():
             return original(self, save_path, *args, **kwargs)
-        _check_options(args, kwargs)
+        current().beside.wait()
+        args, kwargs = without_thread(args, kwargs)
         agreement, call = current().agreement, f"tf.train.Checkpoint.{name}"
         path = None if save_path is None else files.absolute(os.fspath(save_path))
         path = agreement.gather(call, path)[0]

@@ -3,10 +3,14 @@
 Every rank writes and reads its part of a checkpoint (`execution.checkpoints.checkpoint`).
 TensorFlow's saver does the rest, on the first rank: it names and numbers checkpoints, removes old
 ones, and writes the graph and the file ``checkpoint``. An error on one rank is raised on all ranks.
+
+With ``save_beside`` (`init`), ``Saver.save`` copies the variables and returns. Threads write the
+copies, and the first rank's thread does the work of TensorFlow's saver when all are written.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +18,9 @@ import tensorflow as tf
 
 from tensoropt.errors import CheckpointError
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
+from tensoropt.execution.agreement.work_beside import Work
 from tensoropt.execution.checkpoints import files as files
+from tensoropt.execution.checkpoints.checkpoint import WRITE_REMEDY, WRITE_RULE
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
 from tensoropt.frontend.session.session import Session
@@ -52,6 +58,9 @@ def save(
     if global_step is not None and not isinstance(global_step, tf.compat.integral_types):
         global_step = v1.train.global_step(sess, global_step)  # a run, which every rank makes
     job = current()
+    job.beside.wait()
+    if job.save_beside and self.saver_def and saved_by(sess.graph, self.saver_def.save_tensor_name):
+        return _save_beside(self, sess, save_path, global_step, *args, **kwargs)
     call = _call("save", self)
     is_told = False
 
@@ -98,6 +107,7 @@ def restore(self: Any, sess: Any, save_path: str) -> None:
     if not isinstance(sess, Session):
         _restore(self, sess, save_path)
         return
+    current().beside.wait()
     agreement = current().agreement
     call = _call("restore", self)
 
@@ -113,6 +123,66 @@ def restore(self: Any, sess: Any, save_path: str) -> None:
         _restore(self, _Standing(sess, read), path)
 
     do_on_all_ranks(agreement, f"the end of {call}", work)
+
+
+def _save_beside(
+    saver: Any, session: Session, save_path: str, global_step: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Copy the variables, and let threads write the checkpoint. The result is that of `save`."""
+    job = current()
+    call = _call("save", saver)
+
+    def named() -> Any:
+        """The first rank's name of the checkpoint; None if there is nothing to save."""
+
+        def stop(_: str, feed: Mapping[str, str]) -> None:
+            (path,) = feed.values()
+            raise _Named(path)
+
+        if job.group.rank == 0:
+            try:
+                _save(saver, _Standing(session, stop), save_path, global_step, *args, **kwargs)
+            except _Named as found:
+                return found.path
+        return None
+
+    path = do_on_all_ranks(job.agreement, call, named)[0]
+    if path is None:
+        return None
+    write = _copied(session, saver.saver_def.save_tensor_name, files.absolute(path))
+
+    def part(has_failed: threading.Event) -> Any:
+        """Write this rank's slices; on the first rank, do the rest of the save."""
+
+        def publish(*_: Any) -> str:
+            write(has_failed)
+            if has_failed.is_set():
+                raise _Named(path)  # Another rank has the error.
+            return str(path)
+
+        if job.group.rank:
+            write(has_failed)
+            return None
+        with session.graph.as_default():
+            try:
+                _save(saver, _Standing(session, publish), save_path, global_step, *args, **kwargs)
+            except _Named:
+                return []
+        return saver._last_checkpoints
+
+    def then(values: list[Any]) -> None:
+        saver._last_checkpoints = [tuple(entry) for entry in values[0]]
+
+    job.beside.start(job.agreement, Work(call, part, then, WRITE_RULE, WRITE_REMEDY))
+    return path
+
+
+class _Named(Exception):
+    """Leaves TensorFlow's saver where it has named a checkpoint."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 class _Standing(SessionInterface):  # type: ignore[misc]
@@ -146,6 +216,15 @@ def _write(session: Session, fetched: str, filename: str, path: str) -> None:
     others = session.run(dict(saved.others)) if saved.others else {}
     with session.executor() as (executor, draws):
         executor.save(saved.variables, others, path, draws)
+
+
+def _copied(session: Session, fetched: str, path: str) -> Callable[[threading.Event], None]:
+    """Copy the values of a checkpoint; return the function that writes them. All ranks call it."""
+    saved = saved_by(session.graph, fetched)
+    assert saved is not None, "asked before"
+    others = session.run(dict(saved.others)) if saved.others else {}
+    with session.executor() as (executor, draws):
+        return executor.copied(saved.variables, others, path, draws)
 
 
 def _read(session: Session, operation: str, filename: str, path: str) -> None:

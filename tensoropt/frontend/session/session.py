@@ -89,6 +89,7 @@ def run_named(
     roots = fetched_operators(tensors, operations)
     shapes = {name: value.shape for name, value in values.items()}
     with _one_at_a_time:
+        job.beside.poll()
         running = running_for(graph, roots, shapes)
         executor, plan, steps = running.executor, running.plan, running.steps
         whole = plan is not None and is_step(graph, roots, plan)

@@ -3,7 +3,8 @@
     mpirun -np N python checkpoint_ranks.py FOLDER LAST_STEP [fail]
 
 Rank 0 prints as JSON the losses, and of how many files the last checkpoint is. With ``fail``, saves
-that fail on some ranks are tried in between; each rank prints which errors it caught.
+that fail on some ranks are tried in between; each rank prints which errors it caught. Without it,
+checkpoints are written beside the steps.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ def failures(saver: Any, session: Any, folder: str) -> list[str]:
     if tf.rank() == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most))
     found.append(caught(lambda: saver.save(session, f"{folder}/full")))
+    tf.init(save_beside=True)
+    saver.save(session, f"{folder}/full")
+    found.append(caught(lambda: saver.save(session, f"{folder}/full")))  # the error of the former
+    tf.init(save_beside=False)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     found.append(caught(lambda: saver.restore(session, f"{folder}/nothing")))
     saver.save(session, f"{folder}/full")
@@ -65,7 +70,7 @@ def failures(saver: Any, session: Any, folder: str) -> list[str]:
 
 def main(folder: str, last: int, fail: bool) -> None:
     """Train."""
-    tf.init()
+    tf.init(save_beside=not fail)
     features, loss, training = model()
     plan = tf.find_strategy(batch_size=12, algorithm="tofu")
     tf.build_execution_graph(plan=plan)

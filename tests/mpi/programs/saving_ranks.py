@@ -93,18 +93,29 @@ def trained(folder: Path, legacy: bool) -> dict[str, Any]:
     assert manager.restore_or_initialize() is None
     writer = tf.summary.create_file_writer(str(folder / "summaries"))
     losses, saved = [], []
+    beside = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
+    options = beside if IS_PARALLEL and legacy else None  # files are written beside the steps
     for number in range(5):
         losses.append(float(training.step(X)))
         with writer.as_default(step=number):
             tf.summary.scalar("loss", losses[-1])
             tf.summary.histogram("kernel", tf.convert_to_tensor(training.model.variables[0]))
-        saved.append(manager.save())
-    saved.append(manager.save(check_interval=False))
+        saved.append(manager.save(options=options))
+    saved.append(manager.save(check_interval=False, options=options))
+    if options:  # each rank waits when it reads
+        latest = [path for path in saved if path][-1]
+        assert tf.train.latest_checkpoint(folder / "managed") == latest
     writer.close()
-    saved.append(training.checkpoint.save(folder / "saved"))
-    saved.append(training.checkpoint.write(folder / "written"))
+    saved.append(training.checkpoint.save(folder / "saved", options=options))
+    saved.append(training.checkpoint.write(folder / "written", options=options))
+
+    def unwritable() -> None:
+        training.checkpoint.save("/dev/null/no/folder", options=options)
+        training.step(X)  # raises the error of a save beside the steps
+        training.step(X)
+
     missing = [
-        error_of(lambda: training.checkpoint.save("/dev/null/no/folder")).partition(":")[0],
+        error_of(unwritable).partition(":")[0],
         error_of(lambda: training.checkpoint.read(str(folder / "missing"))).partition(":")[0],
     ]
     numbers = int(training.checkpoint.save_counter)
@@ -132,8 +143,6 @@ def resumed(folder: Path, legacy: bool) -> dict[str, Any]:
 
 def refused() -> dict[str, str]:
     """Errors of several ranks alone."""
-    training = Training(legacy=False)
-    options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
     writer = tf.summary.create_file_writer(tf.io.gfile.join(sys.argv[1], "refused"))
 
     def summarises(x: Any) -> Any:
@@ -142,7 +151,6 @@ def refused() -> dict[str, str]:
         return x
 
     return {
-        "async": error_of(lambda: training.checkpoint.save("x", options)),
         "summary": error_of(lambda: tensoropt.parallelize(summarises)(X)),
     }
 
