@@ -29,7 +29,7 @@ _SIZES = tuple(1 << power for power in (12, 16, 20, 21, 22, 23, 24))
 """Bytes that a rank holds before, ascending."""
 _SHARES = (0.7, 0.2, 0.1)
 """Shares of the time for each kind. A kind also gets the time that kinds before it have left."""
-_RUNS = 3
+_RUNS = 6
 _SLOW_SECONDS = 0.02
 """A collective that is expected to take longer runs once, because disturbances of the machine are
 short beside it."""
@@ -197,24 +197,36 @@ class _Measurement:
         self, kind: str, run: Callable[[Array], object], size: int, expected: float
     ) -> LinkTiming:
         array = np.zeros(matrix_shape(size, self._group.size), np.float32)
+        crosses = len(set(self._group.hosts)) > 1
         rows = []
         for number in range(1 if expected > _SLOW_SECONDS else 1 + _RUNS):
             self._spans.clear()
-            self._active.barrier()
+            if number == 0 or not crosses:
+                self._active.barrier()
             worked = time.process_time()
             run(array)
             if number or expected:  # the first run of a kind warms up
                 rows.append((self._spans[-1], time.process_time() - worked))
-        # The rank of a group that arrives last waits for no other; the slowest group counts.
         spans, processor = np.array(rows, np.float64).T
-        spans = self._active.allreduce(self._group.allreduce(spans, "min"), "max")
+        spans = self._active.allreduce(self._of_group(spans, crosses), "max")  # the slowest group
         processor = self._active.allreduce(processor, "max")
         # Between machines a carried collective never waits in TensorFlow's threads.
         overlaps = self._transport is not None and self._transport.overlaps
-        beside = self._carried[kind] and (overlaps or len(set(self._group.hosts)) > 1)
+        beside = self._carried[kind] and (overlaps or crosses)
         return LinkTiming(
             kind, array.nbytes, float(np.median(spans)), float(np.median(processor)), beside
         )
+
+    def _of_group(self, spans: Array, crosses: bool) -> Array:
+        """Return the seconds of some runs, given this rank's.
+
+        Within a machine the rank that arrives last waits for no other. Across machines the data of
+        other ranks may be there when it arrives, as if there were no delay; then another rank waits
+        for twice the delay. Ranks that start one run after another wait for one delay on average.
+        """
+        if crosses and len(spans) > 1:
+            return np.asarray(self._group.allreduce(spans, "sum") / self._group.size)
+        return np.asarray(self._group.allreduce(spans, "min"))
 
 
 def _ranks_by_host(hosts: Sequence[str]) -> list[tuple[int, ...]]:

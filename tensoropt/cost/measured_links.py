@@ -1,4 +1,5 @@
-"""The links of a job on several machines: quick measurements, as a value and as a file.
+"""The links of a job on several machines, and the pace of its ranks: quick measurements, as a value
+and as a file.
 
 Where there is no profile, a few collectives tell latency and bandwidth of each level of links
 (`collectives.bandwidth.links`). The formulas of `tensoropt.cost.collective_time` are linear in the
@@ -20,16 +21,16 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le, Len
 
 from tensoropt.converters import Natural, Positive, Text, one_of
-from tensoropt.cost.cluster import Cluster, Level
+from tensoropt.cost.cluster import Cluster, Device, Level
 from tensoropt.cost.collective_time import COLLECTIVES, Span, collective_seconds
 from tensoropt.errors import PlanError
 from tensoropt.json_files import read_json, write_json
 from tensoropt.signed_files import FileKind
 
-__all__ = ["LinkSetting", "LinkTime", "MeasuredLevel", "MeasuredLinks", "on_links"]
+__all__ = ["LinkSetting", "LinkTime", "MeasuredLevel", "MeasuredLinks", "MeasuredPace", "on_links"]
 
 _REMEDY = "Remove the file: the links are then measured again."
-_FILES = FileKind(1, "measured links", _REMEDY)
+_FILES = FileKind(2, "measured links", _REMEDY)
 _SMALLER = 4
 """The largest collective is compared with the largest one of at most its bytes over this number."""
 _LEAST_SHARE = 0.05
@@ -158,6 +159,19 @@ class MeasuredLevel:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredPace:
+    """The pace of the slowest rank while all ranks compute.
+
+    Attributes:
+        flops_per_second: arithmetic operations on float32 in products of matrices.
+        bytes_per_second: bytes of memory, read and written together.
+    """
+
+    flops_per_second: Positive
+    bytes_per_second: Positive
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredLinks:
     """The measured links of a job on several machines.
 
@@ -165,11 +179,13 @@ class MeasuredLinks:
         setting: the setting in which they are valid.
         across: links across machines.
         within: links within a machine; None if a machine has one rank.
+        pace: the pace of the ranks.
     """
 
     setting: LinkSetting
     across: MeasuredLevel
     within: MeasuredLevel | None
+    pace: MeasuredPace
 
     def to_json(self) -> dict[str, Any]:
         """The links as JSON values, with their digest."""
@@ -201,7 +217,8 @@ class MeasuredLinks:
 
 
 def on_links(cluster: Cluster, links: MeasuredLinks) -> Cluster:
-    """Return the cluster of a job (`Cluster.for_hosts`) with measured links."""
+    """Return the cluster of a job (`Cluster.for_hosts`) with measured links and pace."""
+    cluster = replace(cluster, device=_at_pace(cluster.device, links.pace))
     *outer, inner = cluster.levels
     within = inner if links.within is None else _linked(inner, links.within)
     if not outer:  # all devices are on one machine
@@ -219,6 +236,18 @@ def on_links(cluster: Cluster, links: MeasuredLinks) -> Cluster:
     )
     description = f"{cluster.description} Links measured between {hosts}."
     return replace(cluster, levels=(across, within), description=description)
+
+
+def _at_pace(device: Device, pace: MeasuredPace) -> Device:
+    """Return a device with the measured rates; all dtypes have the same ratio to the described."""
+    ratio = pace.flops_per_second / device.flops_per_second("contraction", "float32")
+    return replace(
+        device,
+        peak_flops_per_second=tuple(
+            (dtype, rate * ratio) for dtype, rate in device.peak_flops_per_second
+        ),
+        memory_bandwidth_bytes_per_second=float(pace.bytes_per_second),
+    )
 
 
 def _linked(level: Level, measured: MeasuredLevel) -> Level:

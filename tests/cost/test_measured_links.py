@@ -18,6 +18,7 @@ from tensoropt.cost.measured_links import (
     LinkTime,
     MeasuredLevel,
     MeasuredLinks,
+    MeasuredPace,
     on_links,
 )
 from tensoropt.errors import PlanError
@@ -43,7 +44,8 @@ def links(hosts: tuple[int, ...] = (2, 2), at_once: int = 2) -> MeasuredLinks:
     names = tuple(f"m{number}" for number in range(len(hosts)))
     setting = LinkSetting(names, hosts, 2, "a carrier")
     across = level(1e-4, 1e7, len(hosts), at_once)
-    return MeasuredLinks(setting, across, level(1e-5, 1e9) if min(hosts) > 1 else None)
+    within = level(1e-5, 1e9) if min(hosts) > 1 else None
+    return MeasuredLinks(setting, across, within, MeasuredPace(10**11, 10**10))
 
 
 @given(st.floats(1e-6, 1e-3), st.floats(1e6, 1e9), st.integers(2, 8))
@@ -85,6 +87,14 @@ def test_machines_are_levels_with_their_links() -> None:
     assert across.endswith(" us, beside computation")
     assert within.startswith("2 ranks in each (1,000.0 MB/s, ")
     assert Cluster.from_json(cluster.to_json(), "again") == cluster
+
+
+def test_ranks_have_their_pace() -> None:
+    described = Cluster.for_hosts(load_cluster("this-machine"), [2, 2], 2**33, 2)
+    device = on_links(described, links()).device
+    assert device.flops_per_second("contraction", "float32") == pytest.approx(1e11)
+    assert device.flops_per_second("contraction", "float64") == pytest.approx(5e10)
+    assert device.memory_bandwidth_bytes_per_second == 1e10
 
 
 def test_ranks_that_wait_use_no_processor_beside_computation() -> None:

@@ -1,4 +1,4 @@
-"""The links of a job on several machines, measured once and kept.
+"""The links of a job on several machines and the pace of its ranks, measured once and kept.
 
 They are measured at the first planning, not in `init`: a job that plans nothing, or names a
 cluster, does without them.
@@ -25,6 +25,7 @@ from tensoropt.execution.world.mpi_world import Transport, tensor_transport
 from tensoropt.frontend.job.hardware import Hardware, rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.profile_files import profile_folder
+from tensoropt.frontend.measuring.pace import measure_pace
 
 __all__ = ["know_links", "links_of"]
 
@@ -66,7 +67,8 @@ def links_of(group: Group, hardware: Hardware, transport: Transport) -> Measured
         for partition, seconds in ((across, _ACROSS_SECONDS), (within, _WITHIN_SECONDS))
         if partition
     ]
-    links = MeasuredLinks(setting, levels[0], levels[1] if within else None)
+    pace = measure_pace(group, config)
+    links = MeasuredLinks(setting, levels[0], levels[1] if within else None, pace)
     if group.rank == 0:
         _keep(links, path, monotonic() - started)
     return links
@@ -119,6 +121,8 @@ def _keep(links: MeasuredLinks, path: Path, seconds: float) -> None:
     text = f"across machines {_figures(links.across)}"
     if links.within is not None:
         text += f", within a machine {_figures(links.within)}"
+    text += f", computing {links.pace.flops_per_second / 1e9:,.0f} GFLOP/s"
+    text += f" and {links.pace.bytes_per_second / 1e9:,.1f} GB/s of memory"
     kept = f"kept in {path}"
     try:
         links.save(path)

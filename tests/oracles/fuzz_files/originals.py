@@ -14,7 +14,13 @@ from tensoropt.cost.machine_profile import (
     Setting,
     measured_cluster,
 )
-from tensoropt.cost.measured_links import LinkSetting, LinkTime, MeasuredLevel, MeasuredLinks
+from tensoropt.cost.measured_links import (
+    LinkSetting,
+    LinkTime,
+    MeasuredLevel,
+    MeasuredLinks,
+    MeasuredPace,
+)
 from tensoropt.cost.measured_operator_times import MeasuredOperator
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.cost.slowdown_in_steps import MeasuredCall, MeasuredStep
@@ -75,7 +81,8 @@ def _links() -> MeasuredLinks:
         for size in (2**12, 2**20, 2**22)
     ]
     level = MeasuredLevel(2, 2, True, tuple(times))
-    return MeasuredLinks(LinkSetting(("m1", "m2"), (2, 2), 2, "MPICH 5.0"), level, level)
+    setting = LinkSetting(("m1", "m2"), (2, 2), 2, "MPICH 5.0")
+    return MeasuredLinks(setting, level, level, MeasuredPace(10**11, 10**10))
 
 
 def _profile() -> Profile:
