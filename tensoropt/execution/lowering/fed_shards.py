@@ -74,8 +74,8 @@ class FedShards:
             for region, part in zip(self.regions, parts, strict=True)
         ]
 
-    def rows_at(self, size: int) -> list[tuple[int, int]]:
-        """Return the rows of a batch that this process reads, if the batch has ``size`` rows.
+    def rows_at(self, size: int, is_batch: bool = True) -> list[tuple[int, int]]:
+        """Return the rows of a value that this process reads, if the value has ``size`` rows.
 
         A batch is split over the ranks in the same way whatever the plan
         (`tensoropt.parallel.strategy.loader_configuration`).
@@ -88,7 +88,7 @@ class FedShards:
         spec = replace(spec, shape=(size // count, *spec.shape[1:]))
         operator = replace(operator, outputs=(spec,))
         derivation = derivation_of(operator)
-        configuration = loader_configuration(derivation, world.mesh, is_batch=True)
+        configuration = loader_configuration(derivation, world.mesh, is_batch)
         layout = output_slot(derivation, configuration, 0).forward
         if not world.sends(_shared_axes(layout, world.mesh)):
             return []

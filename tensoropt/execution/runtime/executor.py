@@ -34,13 +34,13 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tensorflow_private import ops
 
-__all__ = ["Executor", "Program"]
+__all__ = ["SAME_ARGUMENTS", "Executor", "Program"]
 
 _SAME_FEEDS = (
     "Feed the whole global batch on every rank, not the rank's share: each rank takes its slice of "
     "the batch. Draw and shuffle batches with the same seed, and run the same steps on all ranks."
 )
-_SAME_ARGUMENTS = (
+SAME_ARGUMENTS = (
     "Give every rank the whole batch, not its share, drawn and shuffled alike: make data sets "
     "after tensoropt.parallelize, set seeds (shuffle(seed=...), keras.utils.set_random_seed), and "
     "take workers=1 if a data set draws random numbers in several workers."
@@ -204,7 +204,7 @@ class Executor:
         word = "argument" if call else "feed_dict of"
         fed = self._fed_values.lines(feeds, word) if self._agreement.compares else []
         if call:
-            self._agreement.check(call, [*fed, run], _SAME_ARGUMENTS)
+            self._agreement.check(call, [*fed, run], SAME_ARGUMENTS)
         else:
             self._agreement.check(run, fed, _SAME_FEEDS)
 
@@ -259,15 +259,17 @@ class Executor:
 
         Args:
             tensors, operations: the fetches; see `run`.
-            shapes: the shapes of the fed values; those of batches begin with the same size.
+            shapes: the shapes of the fed values. All values with dimensions count as batches.
         """
         program = self.program(tensors, operations, shapes)
         batches = self._options.batch_placeholders
-        fed = [each for each in program.fed.values() if each.name in batches]
-        size = max((shapes[name][0] for name in batches & shapes.keys()), default=0)
+        fed = [each for each in program.fed.values() if each.operator.outputs[0].shape]
+        size = max((shape[0] for shape in shapes.values() if shape), default=0)
         return rows_table(
             [
-                joined_ranges(rows for each in fed for rows in each.rows_at(n))
+                joined_ranges(
+                    rows for each in fed for rows in each.rows_at(n, each.name in batches)
+                )
                 for n in range(size + 1)
             ]
         )

@@ -77,6 +77,25 @@ _SAME_SETTINGS = (
 
 
 @dataclass(frozen=True, slots=True)
+class InputShare:
+    """The part of its steps' time in which the slowest rank waited for input.
+
+    Attributes:
+        share: from 0 to 1.
+        rank: the rank that waited longest.
+    """
+
+    share: float
+    rank: int
+
+    def __str__(self) -> str:
+        return (
+            f"steps waited for input {self.share:.1%} of their time on rank {self.rank}, and less "
+            "on other ranks"
+        )
+
+
+@dataclass(slots=True)
 class Running:
     """A graph that runs.
 
@@ -85,12 +104,14 @@ class Running:
         plan: the plan of the executor; None if each device runs the whole graph.
         steps: measured costs of the plan's steps, which runs add.
         looked_at: the fetched operators of runs for which a plan without gradients was looked for.
+        input_wait: how long steps waited for input; None if it is not measured.
     """
 
     executor: Executor
     plan: Plan | None = None
     steps: ExecutedSteps = field(default_factory=ExecutedSteps)
     looked_at: set[tuple[str, ...]] = field(default_factory=set)
+    input_wait: InputShare | None = None
 
 
 @dataclass(slots=True)

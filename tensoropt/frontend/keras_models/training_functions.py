@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import OptionError
+from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.job.job import Running
 from tensoropt.frontend.keras_models.keras_package import (
     as_called,
@@ -141,24 +142,41 @@ class _BatchFunction:
             return results[-1]
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *results)
 
+    def rows_of_batch(self, data: Any, spec: Any) -> RowsTable | None:
+        """The rows that this process reads of batches; see `ParallelStep.rows_of_batch`.
+
+        Args:
+            data: a batch of the largest size.
+            spec: see `_run`.
+        """
+        parts, specs = _arguments(data, spec)
+        return self._step.rows_of_batch(parts, parts if specs is None else specs)
+
     def _run(self, data: Any, spec: Any) -> Any:
-        """The result of one batch. Parts that Keras marks as absent become None.
+        """The result of one batch.
 
         Args:
             data: the batch.
             spec: the ``element_spec`` of its data set; None if there is none.
         """
-        if any(isinstance(leaf, tf.experimental.Optional) for leaf in tf.nest.flatten(data)):
-            data = tf.nest.map_structure(
-                lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data
-            )
-        count = len(data) if type(data) is tuple and len(data) <= _PARTS else 0
-        absent = (None,) * (_PARTS - (count or 1))
-        parts = (*(data if count else (data,)), *absent, count)
-        if spec is None:
-            output = self._step(*parts)
-        else:
-            specs = (*(spec if count else (spec,)), *absent, None)
-            output = self._step.on_elements(parts, specs)
+        parts, specs = _arguments(data, spec)
+        output = self._step(*parts) if specs is None else self._step.on_elements(parts, specs)
         count_batch(self._model, self._name)
         return output
+
+
+def _arguments(data: Any, spec: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | None]:
+    """The arguments of a step for a batch, and their specifications.
+
+    Parts that Keras marks as absent become None.
+    """
+    if any(isinstance(leaf, tf.experimental.Optional) for leaf in tf.nest.flatten(data)):
+        data = tf.nest.map_structure(
+            lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data
+        )
+    count = len(data) if type(data) is tuple and len(data) <= _PARTS else 0
+    absent = (None,) * (_PARTS - (count or 1))
+    parts = (*(data if count else (data,)), *absent, count)
+    if spec is None:
+        return parts, None
+    return parts, (*(spec if count else (spec,)), *absent, None)

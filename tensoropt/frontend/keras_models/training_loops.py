@@ -13,6 +13,7 @@ from typing import Any
 
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.keras_models.keras_package import package_of
+from tensoropt.frontend.keras_models.model_input import ModelInput
 from tensoropt.frontend.keras_models.shared_draws import share_draws
 from tensoropt.frontend.measuring.run_summary import costs
 
@@ -22,13 +23,16 @@ __all__ = ["loop_on_all_ranks"]
 def loop_on_all_ranks(model: Any) -> None:
     """Let all ranks call a model's ``fit``, ``evaluate``, ``predict``, and their methods for one
     batch."""
+    model_input = ModelInput(model)
     for name in ("fit", "evaluate", "predict"):
-        setattr(model, name, _looped(model, name, getattr(model, name)))
+        setattr(model, name, _looped(model, name, getattr(model, name), model_input))
     for name in ("train_on_batch", "test_on_batch", "predict_on_batch"):
         setattr(model, name, _agreed(model, name, getattr(model, name)))
 
 
-def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., Any]:
+def _looped(
+    model: Any, name: str, loop: Callable[..., Any], model_input: ModelInput
+) -> Callable[..., Any]:
     signature = inspect.signature(loop)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -41,6 +45,7 @@ def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., An
         with ExitStack() as stack:
             if current().group.rank > 0:
                 stack.enter_context(_silent(package_of(model), given.arguments))
+            stack.enter_context(model_input.loop(name))
             result = loop(*given.args, **given.kwargs)
         running = getattr(model.train_function, "running", None)
         if name == "fit" and result is not None and running is not None:

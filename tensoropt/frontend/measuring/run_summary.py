@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import StateError
-from tensoropt.frontend.job.job import Running, current
+from tensoropt.frontend.job.job import InputShare, Running, current
 from tensoropt.plan import comparison
 from tensoropt.plan.comparison import Comparison
 from tensoropt.plan.validation_result import Validation
@@ -51,7 +51,13 @@ def costs(running: Running) -> dict[str, object]:
         "predicted_peak_bytes": None if peak.predicted is None else round(peak.predicted * 2**20),
         "measured_peak_bytes": None if peak.measured is None else round(peak.measured * 2**20),
         "advice": compared.advice,
+        **_input_wait(running.input_wait),
     }
+
+
+def _input_wait(wait: InputShare | None) -> dict[str, object]:
+    """The time in which steps waited for input; empty if it is not measured."""
+    return {} if wait is None else {"input_wait_share": wait.share, "input_wait_rank": wait.rank}
 
 
 def _validated(validation: Validation | None) -> dict[str, object]:
@@ -91,7 +97,9 @@ class _Summary:
             ``predicted_peak_bytes`` and ``measured_peak_bytes``, see `compare`; ``advice`` for
             predictions that were off by more than 20 %. If `find_strategy` measured candidates,
             ``validation``: the adopted candidate, the number of comparisons, how many of them
-            contradicted the prediction, and predicted and measured times of the candidates.
+            contradicted the prediction, and predicted and measured times of the candidates. After
+            ``fit`` on several ranks, ``input_wait_share``, the part of its steps' time in which a
+            rank waited for input, and ``input_wait_rank``, the rank that waited longest.
         """
         job = current()
         nothing = {"predicted_step_seconds": None, "measured_step_seconds": None}

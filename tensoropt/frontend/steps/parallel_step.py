@@ -167,9 +167,10 @@ class ParallelStep:
         Returns:
             The rows; None if the step looks up in tables, which read whole batches.
         """
-        traced, values = self._prepared(self._traces.arguments(args, {}, (specs, {})))
-        if traced.looked_up:
+        given = self._traces.arguments(args, {}, (specs, {}))
+        if self._traces.serving(given).looked_up:
             return None
+        traced, values = self._prepared(given)
         return rows_of_run(traced.graph, traced.fetched, traced.operations, values)
 
     def _prepared(self, given: Arguments) -> tuple[TracedStep, dict[str, Any]]:

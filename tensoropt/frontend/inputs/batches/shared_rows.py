@@ -1,0 +1,137 @@
+"""The elements of a data set as shares: this process makes its rows of each global batch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.execution.world.shares import RowsTable, Share
+
+__all__ = ["arrays_of", "gathered_in_shares", "sample_element", "shares_of"]
+Array = np.ndarray[Any, Any]
+
+_PARTS = ("x", "y", "sample_weight")
+_GATHERS = "slice_inputs.<locals>.grab_batch"
+"""The end of the name of Keras's function that gathers a batch."""
+
+
+def shares_of(dataset: tf.data.Dataset, table: RowsTable) -> Iterator[Any]:
+    """Make an iterator over elements with shares, in place of global batches.
+
+    Args:
+        dataset: its elements are (element with this process's rows, size of the global batch).
+        table: these rows, by the size.
+    """
+    return (_shared(element, int(size), table) for element, size in iter(dataset))
+
+
+def _shared(element: Any, size: int, table: RowsTable) -> Any:
+    ranges = table[size]
+    rows = np.asarray(ranges[ranges[:, 0] < ranges[:, 1]])
+    return tf.nest.map_structure(lambda leaf: Share(rows, np.asarray(leaf), size), element)
+
+
+def gathered_in_shares(dataset: Any, table: Callable[[int], RowsTable]) -> tf.data.Dataset | None:
+    """Rewrite Keras's data set of arrays so that it gathers this process's rows alone.
+
+    Keras shuffles row numbers, and gathers the rows of a batch from the arrays.
+
+    Args:
+        dataset: a data set.
+        table: from the largest size of a batch to the rows of this process.
+
+    Returns:
+        A data set of (element with these rows, size of the global batch); None for another data
+        set.
+    """
+    dataset = _below_options(dataset)
+    size = _gathered_size(dataset)
+    if size is None:
+        return None
+    (pairs,) = dataset._inputs()
+    rows = tf.constant(table(size))
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def gather(numbers: tf.Tensor, arrays: Any) -> Any:
+        count = tf.shape(numbers)[0]
+        here = tf.ragged.range(rows[count, :, 0], rows[count, :, 1]).flat_values
+        numbers = tf.gather(numbers, here)
+        return tf.nest.map_structure(lambda array: tf.gather(array, numbers), arrays), count
+
+    shared = pairs.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    return shared.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+
+def arrays_of(dataset: Any) -> dict[str, Array]:
+    """The arrays from which Keras gathers batches, by Keras's names; empty for another data set."""
+    dataset = _below_options(dataset)
+    if _gathered_size(dataset) is None:
+        return {}
+    (pairs,) = dataset._inputs()
+    _, repeated = pairs._inputs()
+    parts = next(iter(repeated))
+    by_name = dict(zip(_PARTS, parts, strict=False)) if type(parts) is tuple else {"x": parts}
+    paths = [
+        (name, number, leaf)
+        for name, part in by_name.items()
+        for number, leaf in enumerate(tf.nest.flatten(part))
+    ]
+    return {
+        f"{name}/{number}" if number else name: np.asarray(leaf) for name, number, leaf in paths
+    }
+
+
+def sample_element(spec: Any, size: int) -> Any | None:
+    """An element with a batch of a size, whose values are zeros; None if it has unknown shapes.
+
+    Args:
+        spec: the ``element_spec`` of a data set of batches.
+        size: the number of rows of the batch.
+    """
+    leaves = []
+    for leaf in tf.nest.flatten(spec):
+        shape = leaf.shape.as_list() if isinstance(leaf, tf.TensorSpec) and leaf.shape.rank else []
+        if not shape or None in shape[1:] or shape[0] not in (None, size):
+            return None
+        zero = b"" if leaf.dtype == tf.string else 0
+        kind = object if leaf.dtype == tf.string else leaf.dtype.as_numpy_dtype
+        leaves.append(np.broadcast_to(np.array(zero, kind), (size, *shape[1:])))
+    return tf.nest.pack_sequence_as(spec, leaves)
+
+
+def _below_options(dataset: Any) -> Any:
+    """The data set below options and prefetching."""
+    while _kind(dataset) in ("OptionsDataset", "PrefetchDataset"):
+        (dataset,) = dataset._inputs()
+    return dataset
+
+
+def _kind(dataset: Any) -> str:
+    return type(dataset).__name__.lstrip("_")
+
+
+def _function(dataset: Any) -> Any:
+    """The script's function of a data set; None if the data set has none."""
+    return getattr(getattr(dataset, "_map_func", None), "_func", None)
+
+
+def _gathered_size(dataset: Any) -> int | None:
+    """The largest size of a batch that Keras gathers from arrays; None for another data set."""
+    if not getattr(_function(dataset), "__qualname__", "").endswith(_GATHERS):
+        return None
+    (pairs,) = dataset._inputs()
+    numbers, arrays = pairs._inputs()
+    specs = tf.nest.flatten(arrays.element_spec)
+    if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs):
+        return None
+    while _kind(numbers) == "MapDataset":  # It shuffles the numbers within a batch.
+        (numbers,) = numbers._inputs()
+    known = inspect.getclosurevars(_function(numbers)).nonlocals
+    size = known.get("batch_size")
+    return None if size is None else min(int(size), int(specs[0].shape[0]))
