@@ -22,6 +22,7 @@ from tensoropt.frontend.inputs.batches.shared_rows import (
     shares_of,
 )
 from tensoropt.frontend.inputs.batches.waiting import InputWait
+from tensoropt.frontend.inputs.shares.datasets import NotShared, in_shares
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.keras_models.shared_draws import share_draws
 
@@ -126,9 +127,9 @@ class _Batches:
     def __init__(self, dataset: Any, model_input: ModelInput) -> None:
         self.dataset = dataset
         self.input = model_input
-        self._reason = "Python makes them"
+        self._reason = ""
         self.tables: dict[Any, RowsTable] = {}
-        self._shared: dict[Any, tf.data.Dataset | None] = {}
+        self._shared: dict[Any, tf.data.Dataset] = {}
         self._compared: FedValues | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -140,7 +141,7 @@ class _Batches:
             return iter(self.dataset)
         self._compare_arrays()
         self.input.report()
-        if self._shared.get(function) is None:
+        if function not in self._shared:
             self._share(function)
         shared = self._shared.get(function)
         if shared is not None:
@@ -149,7 +150,7 @@ class _Batches:
         label = self.input.label
         self.input.say(
             f"sent {label}",
-            f"{label}: the first rank makes the batches and sends the others their rows, because "
+            f"{label}: the first rank makes the batches and sends the others their rows: "
             f"{self._reason}",
         )
         self.input.is_sent = True
@@ -180,9 +181,22 @@ class _Batches:
             return known
 
         try:
-            self._shared[function] = gathered_in_shares(self.dataset, table)
+            shared = gathered_in_shares(self.dataset, table) or in_shares(self.dataset, table)
+            if isinstance(shared, NotShared):
+                self._reason = shared.reason
+            elif isinstance(shared, tf.data.Dataset):
+                self._shared[function] = shared
+            elif not self._are_whole(self.tables[function]):
+                self._shared[function] = shared.dataset
         except _Unplanned as unplanned:
             self._reason = str(unplanned)
+
+    def _are_whole(self, table: RowsTable) -> bool:
+        """Whether every rank reads whole batches, which the first rank then makes for all."""
+        ranges = table[-1]
+        is_whole = int((ranges[:, 1] - ranges[:, 0]).sum()) == len(table) - 1
+        self._reason = "every rank reads whole batches"
+        return all(current().agreement.gather(f"the rows of {self.input.label}", is_whole))
 
     def _compare_arrays(self) -> None:
         """Check that all ranks gather batches from the same arrays."""
