@@ -40,9 +40,10 @@ def parallelize(step: Any, **options: Any) -> Any:
     again, for example with other trainable layers, it is planned again. The plan is
     ``model.train_function.plan``. The history that ``fit`` returns has predicted and measured costs
     of a step as ``history.tensoropt``, a dictionary like that of `summary`. Evaluations and
-    predictions are computed whole on every rank. When the model is saved, by ``save``,
-    ``save_weights``, ``export`` or Keras's callbacks, the first rank writes the files. Only the
-    first rank shows Keras's progress.
+    predictions are planned, too: weights stay in the layouts of the training plan, and each rank
+    computes its part of a batch. When the model is saved, by ``save``, ``save_weights``, ``export``
+    or Keras's callbacks, the first rank writes the files. Only the first rank shows Keras's
+    progress.
 
     **A step** is called as before, on every rank with the *global* batch: arrays, tensors and
     structures of them, including ragged and sparse tensors. It is traced with the shapes of the
@@ -52,8 +53,9 @@ def parallelize(step: Any, **options: Any) -> Any:
     function that loops over a data set runs eagerly, and the body of its loop is the step. The
     step's variables keep their values in the layouts of the plan. When the script reads a variable,
     all ranks must read it, and it is gathered. Values that the script assigns go to the next step.
-    A function without gradients, such as an evaluation, is not planned: every rank computes all of
-    it.
+    A function without gradients, such as an evaluation, uses the variables where the training step
+    has them, and is planned for these layouts. If it takes less than about a millisecond, it is not
+    planned.
 
     The job is started if it is not yet (`init`). The first rank's state of the random generators of
     Python, NumPy and TensorFlow is copied to all ranks, here and at the beginning of each ``fit``,

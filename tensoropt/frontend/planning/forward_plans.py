@@ -65,7 +65,8 @@ def plan_forward(
         is_open = any(
             op.name not in executor.planned(n) for op in graph for n in range(len(meshes))
         )
-        if not batches or not is_open or _work(graph) < _LEAST_WORK:
+        is_fed = all(op.name in shapes for op in graph if op.is_placeholder)
+        if not (batches and is_fed and is_open) or _work(graph) < _LEAST_WORK:
             return
         request = Request(
             graph=graph,
@@ -77,6 +78,7 @@ def plan_forward(
             batch_placeholders=batches,
             search_seconds=_SECONDS,
         )
+        job.agreement.check(f"run({', '.join(roots)}), which is planned", graph.summaries())
         plans = [
             _stage_plan(job, running, request, stage, limit_bytes) for stage in range(len(meshes))
         ]
