@@ -7,9 +7,9 @@ the first look at a name that needs TensorFlow does.
 Looking at a name changes nothing else. Eager execution is turned off by the first use of the graph
 API: a call of one of its functions, a session or optimizer that is made, or a class of
 ``tf.compat.v1`` that is looked up (`frontend.tensorflow_api.deferred_names`). `compare`,
-`describe`, `init`, `is_initialized`, `rank`, `size`, `local_rank`, `local_size`, `parallelize`,
-`shutdown` and `summary`, types such as ``float32``, errors and constants leave it on. An unknown
-name is an AttributeError.
+`describe`, `in_shares`, `init`, `is_initialized`, `rank`, `size`, `local_rank`, `local_size`,
+`parallelize`, `shutdown` and `summary`, types such as ``float32``, errors and constants leave it
+on. An unknown name is an AttributeError.
 
 Under a launcher that has started several ranks, training outside of TensorOpt is refused from the
 import on, and an error of the script ends the job (`launched`).
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         enable_graph_mode,
         find_strategy,
         gradients,
+        in_shares,
         init,
         is_initialized,
         local_rank,
@@ -67,6 +68,7 @@ __all__ = [
     "errors",
     "find_strategy",
     "gradients",
+    "in_shares",
     "init",
     "is_initialized",
     "local_rank",
@@ -85,7 +87,7 @@ _PLANS = frozenset({"ParallelismProfile", "Plan"})
 _EAGER_TOO = frozenset(
     {"compare", "describe", "init", "is_initialized", "local_rank", "local_size", "parallelize"}
 )
-_EAGER_TOO |= {"rank", "shutdown", "size", "summary"}
+_EAGER_TOO |= {"in_shares", "rank", "shutdown", "size", "summary"}
 """Own names that leave eager execution on; the first use of any other name turns it off."""
 
 

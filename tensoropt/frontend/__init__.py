@@ -32,6 +32,7 @@ from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
 from tensoropt.frontend.steps import recurrent_loops as _loops
+from tensoropt.frontend.steps.step_input import in_shares
 from tensoropt.frontend.tensorflow_api import graph_mode as _graph_mode
 from tensoropt.frontend.tensorflow_api import shared_names as _names
 from tensoropt.frontend.tensorflow_api.deferred_names import looked_up
@@ -55,6 +56,7 @@ __all__ = [
     "enable_graph_mode",
     "find_strategy",
     "gradients",
+    "in_shares",
     "init",
     "is_initialized",
     "local_rank",

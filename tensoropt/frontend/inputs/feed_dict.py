@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import FeedError
+from tensoropt.execution.world.shares import Share
 from tensoropt.graph.from_tensorflow import fed_operator
 from tensoropt.tensorflow_private import nest
 from tensoropt.tensorflow_private import session as session_module
@@ -24,12 +25,12 @@ class Fed:
     """The values of a feed_dict.
 
     Attributes:
-        values: the values by `fed_operator`, converted to the tensors' types.
+        values: the values by `fed_operator`, converted to the tensors' types; a share stays one.
         by_reference: the same values by tensor reference.
     """
 
-    values: dict[str, Array]
-    by_reference: dict[Any, Array]
+    values: dict[str, Any]
+    by_reference: dict[Any, Any]
 
     @classmethod
     def of(cls, graph: tf.Graph, feed_dict: Mapping[Any, Any] | None) -> Fed:
@@ -88,12 +89,22 @@ def _tensor(graph: tf.Graph, key: Any) -> tf.Tensor:
     return element
 
 
-def _value(tensor: tf.Tensor, value: Any) -> Array:
+def _value(tensor: tf.Tensor, value: Any) -> Array | Share:
+    if isinstance(value, Share):
+        share = Share(value.rows, _array(tensor, value.value), value.size)
+        _check_shape(tensor, share.shape)
+        return share
     if isinstance(value, tf.Tensor):
         raise FeedError(
             f"a fed value is known: a number, list or array. Got the tensor {value.name!r} for "
             f"{tensor.name!r}; run it first."
         )
+    array = _array(tensor, value)
+    _check_shape(tensor, array.shape)
+    return array
+
+
+def _array(tensor: tf.Tensor, value: Any) -> Array:
     dtype = tensor.dtype.as_numpy_dtype
     try:
         array = np.asarray(value, dtype=dtype)
@@ -107,10 +118,13 @@ def _value(tensor: tf.Tensor, value: Any) -> Array:
             f"a fed value converts to its placeholder's type. Got {value} for {tensor.op.name!r} "
             f"({tensor.dtype.name}), which does not hold it."
         )
-    if not tensor.shape.is_compatible_with(array.shape):
+    return array
+
+
+def _check_shape(tensor: tf.Tensor, shape: tuple[int, ...]) -> None:
+    if not tensor.shape.is_compatible_with(shape):
         raise FeedError(
-            f"a fed value has its placeholder's shape. Got {list(array.shape)} for "
+            f"a fed value has its placeholder's shape. Got {list(shape)} for "
             f"{tensor.op.name!r}, declared as {tensor.shape.as_list()}; feed the whole global "
             "batch in that shape, or declare the dimension as None."
         )
-    return array

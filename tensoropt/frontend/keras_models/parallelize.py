@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from tensoropt.errors import OptionError, StateError
+from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.job.job import current, init, is_initialized
 from tensoropt.frontend.keras_models.keras_package import package_of
 from tensoropt.frontend.keras_models.on_all_ranks import write_on_first_rank
-from tensoropt.frontend.keras_models.shared_draws import share_draws
 from tensoropt.frontend.keras_models.training_functions import (
     install_training_functions,
     is_installed,

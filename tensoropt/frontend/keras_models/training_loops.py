@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.keras_models.keras_package import package_of
 from tensoropt.frontend.keras_models.model_input import ModelInput
-from tensoropt.frontend.keras_models.shared_draws import share_draws
 from tensoropt.frontend.measuring.run_summary import costs
 
 __all__ = ["loop_on_all_ranks"]
@@ -45,6 +45,8 @@ def _looped(
         with ExitStack() as stack:
             if current().group.rank > 0:
                 stack.enter_context(_silent(package_of(model), given.arguments))
+            if current().group.local_rank() > 0:
+                stack.enter_context(_idle_workers(package_of(model), given.arguments))
             stack.enter_context(model_input.loop(name))
             result = loop(*given.args, **given.kwargs)
         running = getattr(model.train_function, "running", None)
@@ -62,6 +64,24 @@ def _agreed(model: Any, name: str, function: Callable[..., Any]) -> Callable[...
         return function(*args, **kwargs)
 
     return call
+
+
+@contextmanager
+def _idle_workers(keras: Any, arguments: dict[str, Any]) -> Iterator[None]:
+    """A context for ranks that get their rows from the first rank of their machine: Keras starts no
+    workers that would make batches ahead."""
+    if "workers" in arguments:  # of tf_keras
+        arguments["workers"] = 1
+    kind = getattr(keras.utils, "PyDataset", ())
+    given = [arguments.get(name) for name in ("x", "validation_data")]
+    before = [(each, each.workers) for each in given if isinstance(each, kind)]
+    for each, _ in before:
+        each.workers = 1
+    try:
+        yield
+    finally:
+        for each, workers in before:
+            each.workers = workers
 
 
 @contextmanager

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import tensorflow as tf
 
@@ -22,6 +23,7 @@ from tensoropt.frontend.job.plan_executor import adopt_config
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.frontend.session.executor_selection import is_step, running_for
 from tensoropt.frontend.session.fetches import Fetched, fetched_operators
+from tensoropt.frontend.session.shared_feeds import as_shares, check_feed, fed_rows, whole
 from tensoropt.frontend.session.supervisor_loops import run_due_loops
 from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 from tensoropt.plan import Plan
@@ -33,7 +35,15 @@ __all__ = ["InteractiveSession", "Session", "rows_of_run", "run", "run_named"]
 _one_at_a_time = threading.RLock()  # a script's threads may share a session
 
 
-def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
+_known_rows: weakref.WeakKeyDictionary[tf.Graph, dict[Any, bool]] = weakref.WeakKeyDictionary()
+"""For each graph, by fetches and fed rows, whether ranks feed the rows that they read: a cache."""
+
+
+def run(
+    fetches: Any,
+    feed_dict: Mapping[Any, Any] | None = None,
+    feed: Literal["whole", "share"] = "whole",
+) -> Any:
     """Run fetches of the script's graph once, in parallel.
 
     Args:
@@ -41,6 +51,9 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
         feed_dict: the *global* value of each placeholder that the fetches need. Any other tensor
             may be fed too; it is then not computed. Every rank feeds the same values and uses its
             own slice of the batch.
+        feed: "share" if every rank feeds only some rows of each batch: the global batch has the
+            rows of the first rank, then those of the second, and so on. Values without dimensions
+            are the same on all ranks.
 
     Returns:
         The logical value of each fetch, in the structure of ``fetches``, the same on every rank;
@@ -60,7 +73,7 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
             "find_strategy(...) and build_execution_graph(engine='tensorflow', plan=plan) first, "
             "or run in a tensoropt.Session, which plans by itself."
         )
-    return _run(job.executor.script, None, fetches, feed_dict)
+    return _run(job.executor.script, None, fetches, feed_dict, feed)
 
 
 def run_named(
@@ -121,7 +134,11 @@ def rows_of_run(
         return running.executor.rows_of_batch(tensors, operations, shapes)
 
 
-def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
+def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any, feed: str = "whole") -> Any:
+    counts = None
+    check_feed(feed)
+    if feed == "share" and feed_dict and current().group.size > 1:
+        feed_dict, counts = as_shares(current(), feed_dict)
     fed = Fed.of(graph, feed_dict)
     fetched = Fetched(graph, fetches, fed)
     roots = fetched_operators(fetched.tensors, fetched.operations)
@@ -131,6 +148,13 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
         return fetched.build(session, {})
     draws = None if session is None else session.draws(current())
     given = {**fed.values, **drawn}
+    if counts is not None:
+        known = _known_rows.setdefault(graph, {})
+        key = (*roots, counts)
+        if key not in known:
+            rows = rows_of_run(graph, fetched.tensors, fetched.operations, given)
+            known[key] = fed_rows(current(), given, rows)
+        given = given if known[key] else whole(current(), given)
     values = run_named(graph, fetched.tensors, fetched.operations, given, draws)
     return fetched.build(session, values)
 
@@ -212,6 +236,7 @@ class Session(SessionInterface):  # type: ignore[misc]
         feed_dict: Mapping[Any, Any] | None = None,
         options: Any = None,
         run_metadata: Any = None,
+        feed: Literal["whole", "share"] = "whole",
     ) -> Any:
         """See `tensoropt.run`; ``options`` and ``run_metadata`` are TensorFlow's and unused.
 
@@ -222,7 +247,7 @@ class Session(SessionInterface):  # type: ignore[misc]
         del options, run_metadata
         self._prepare()
         run_due_loops(only_new=True)
-        values = _run(self._graph, self, fetches, feed_dict)
+        values = _run(self._graph, self, fetches, feed_dict, feed)
         run_due_loops()
         return values
 

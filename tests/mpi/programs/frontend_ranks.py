@@ -66,6 +66,12 @@ def all_ranks(folder: Path) -> dict[str, Any]:
     np.testing.assert_allclose(tf.run(weights), expected[1], rtol=1e-5)
     features, targets, _ = placeholders
     last = tf.run(loss, {**own, features: FEATURES[:7], targets: TARGETS[:7]})
+    for ends in ([0, 7], range(0, BATCH + 1, BATCH // tf.size())):  # all rows on one rank; as read
+        first, stop = [*ends, *[ends[-1]] * tf.size()][tf.rank() : tf.rank() + 2]
+        rows = {features: FEATURES[first:stop], targets: TARGETS[first:stop]}
+        whole = {features: FEATURES[: ends[-1]], targets: TARGETS[: ends[-1]]}
+        shared = tf.run(loss, {**own, **rows}, feed="share")
+        np.testing.assert_allclose(shared, tf.run(loss, {**own, **whole}), rtol=1e-6)
     tf.build_execution_graph(plan=tf.Plan.load(folder / "plan.json"))
     again = tf.run(loss, own)
     return {

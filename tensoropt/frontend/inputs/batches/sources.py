@@ -1,0 +1,219 @@
+"""A data set whose iterators give steps this process's rows of batches, not whole batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.execution.agreement.fed_values import FedValues
+from tensoropt.execution.runtime.executor import SAME_ARGUMENTS
+from tensoropt.execution.world.shares import RowsTable
+from tensoropt.frontend.inputs.batches.ahead import Ahead
+from tensoropt.frontend.inputs.batches.first_rank import FromFirstRank
+from tensoropt.frontend.inputs.batches.shared_rows import (
+    arrays_of,
+    gathered_in_shares,
+    sample_element,
+    shares_of,
+)
+from tensoropt.frontend.inputs.batches.waiting import InputWait
+from tensoropt.frontend.inputs.shares.datasets import NotShared, in_shares
+from tensoropt.frontend.job.job import current
+
+__all__ = ["Reader", "SharedBatches"]
+
+
+class Reader(Protocol):
+    """The loop that reads a data set.
+
+    Attributes:
+        is_sent: whether the first rank has sent rows.
+    """
+
+    is_sent: bool
+
+    @property
+    def label(self) -> str:
+        """The loop as the script calls it."""
+
+    @property
+    def step(self) -> str:
+        """The loop's step, as errors name it."""
+
+    @property
+    def function(self) -> Any:
+        """An object with a method ``rows_of_batch(element, element_spec)``, which returns the rows
+        that this process reads, or None; anything else if no step runs yet."""
+
+    @property
+    def wait(self) -> InputWait:
+        """The time that the loop's steps have waited for input."""
+
+    def report(self) -> None:
+        """Tell how long steps waited."""
+
+    def say(self, kind: str, text: str) -> None:
+        """Show a line on the first rank, one of each kind."""
+
+
+class _Unplanned(Exception):
+    """The rows that this process reads are not known before the first batch."""
+
+
+class SharedBatches:
+    """A data set in a loop, which makes iterators.
+
+    Args:
+        dataset: the data set.
+        reader: the loop.
+    """
+
+    def __init__(self, dataset: Any, reader: Reader) -> None:
+        self.dataset = dataset
+        self.input = reader
+        self._reason = ""
+        self.tables: dict[Any, RowsTable] = {}
+        self._shared: dict[Any, tf.data.Dataset] = {}
+        self._compared: FedValues | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.dataset, name)
+
+    def __iter__(self) -> Any:
+        function, spec = self.input.function, self.dataset.element_spec
+        if not hasattr(function, "rows_of_batch"):
+            return iter(self.dataset)
+        self._compare_arrays()
+        self.input.report()
+        if function not in self._shared:
+            self._share(function)
+        shared = self._shared.get(function)
+        if shared is not None:
+            elements = Ahead(shares_of(shared, self.tables[function]))
+            return _Shares(elements, self.input.wait, spec)
+        label = self.input.label
+        self.input.say(
+            f"sent {label}",
+            f"{label}: the first rank makes the batches and sends the others their rows: "
+            f"{self._reason}",
+        )
+        self.input.is_sent = True
+        like = tf.nest.map_structure(_present, spec)
+        sent = FromFirstRank(label, current(), iter(self.dataset), like)
+        return _Sent(sent, self.input.wait, spec, self, function)
+
+    def learn_rows(self, function: Any, batch: Any) -> None:
+        """Note the rows that this process reads, by a batch that the function has run."""
+        table = function.rows_of_batch(batch, self.dataset.element_spec)
+        # Steps that look up in tables read all rows.
+        self.tables[function] = np.zeros((0, 1, 2), np.int64) if table is None else table
+
+    def _share(self, function: Any) -> None:
+        """Rewrite the data set to this process's rows, if the shapes of batches are known."""
+        spec = self.dataset.element_spec
+
+        def table(size: int) -> RowsTable:
+            known = self.tables.get(function)
+            if known is None or len(known) <= size:
+                element = sample_element(spec, size)
+                if element is None:
+                    raise _Unplanned("the shapes of its batches are not known before the first one")
+                known = function.rows_of_batch(element, spec)
+            if known is None:
+                raise _Unplanned("its step looks up in tables, and needs whole batches")
+            self.tables[function] = known
+            return known
+
+        try:
+            shared = gathered_in_shares(self.dataset, table) or in_shares(self.dataset, table)
+            if isinstance(shared, NotShared):
+                self._reason = shared.reason
+            elif isinstance(shared, tf.data.Dataset):
+                self._shared[function] = shared
+            elif not self._are_whole(self.tables[function]):
+                self._shared[function] = shared.dataset
+        except _Unplanned as unplanned:
+            self._reason = str(unplanned)
+
+    def _are_whole(self, table: RowsTable) -> bool:
+        """Whether every rank reads whole batches, which the first rank then makes for all."""
+        ranges = table[-1]
+        is_whole = int((ranges[:, 1] - ranges[:, 0]).sum()) == len(table) - 1
+        self._reason = "every rank reads whole batches"
+        return all(current().agreement.gather(f"the rows of {self.input.label}", is_whole))
+
+    def _compare_arrays(self) -> None:
+        """Check that all ranks gather batches from the same arrays."""
+        job, arrays = current(), arrays_of(self.dataset)
+        if arrays and job.check_feeds_every:
+            compared = self._compared or FedValues(frozenset(arrays), job.check_feeds_every)
+            self._compared = compared
+            lines = compared.lines(arrays, "argument")
+            job.agreement.check(self.input.step, lines, SAME_ARGUMENTS)
+
+
+class _Shares:
+    """An iterator over shares that this process makes.
+
+    Args:
+        elements: the shares.
+        wait: measures how long steps wait for them.
+        spec: the ``element_spec`` of global batches.
+    """
+
+    def __init__(self, elements: Iterator[Any], wait: InputWait, spec: Any) -> None:
+        self._elements = elements
+        self._wait = wait
+        self.element_spec = spec
+
+    def __iter__(self) -> _Shares:
+        return self
+
+    def __next__(self) -> Any:
+        with self._wait.measured(self):
+            return next(self._elements)
+
+
+class _Sent(_Shares):
+    """An iterator over batches of the first rank, which are whole until a step has run.
+
+    Args:
+        elements: the batches.
+        wait, spec: see `_Shares`.
+        batches: the data set.
+        function: runs the batches.
+    """
+
+    def __init__(
+        self,
+        elements: FromFirstRank,
+        wait: InputWait,
+        spec: Any,
+        batches: SharedBatches,
+        function: Any,
+    ) -> None:
+        super().__init__(elements, wait, spec)
+        self._batches = batches
+        self._function = function
+        self._first: Any = None
+
+    def __next__(self) -> Any:
+        if self._first is not None:
+            self._batches.learn_rows(self._function, self._first)
+        self._first = None
+        if self._function is not None and self._function in self._batches.tables:
+            assert isinstance(self._elements, FromFirstRank)
+            self._elements.send_rows(self._batches.tables[self._function])
+            self._function = None
+        element = super().__next__()
+        if self._function is not None:
+            self._first = element
+        return element
+
+
+def _present(spec: Any) -> Any:
+    """The specification of a part of an element; None for a part that Keras marks as absent."""
+    return None if isinstance(spec, tf.OptionalSpec) else spec
