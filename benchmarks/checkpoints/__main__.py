@@ -7,6 +7,8 @@
   the last one that was saved or the one that was being saved. The next job continues from it.
 - ``resumed``: a job that is killed in training continues on half as many ranks. Its last loss is
   compared with plain TensorFlow's.
+- ``beside``: the share of time that saves add to the steps beside which they are written, and that
+  saves add which return when their files are there.
 
 The last line is one JSON object.
 """
@@ -40,14 +42,17 @@ _ALLOWED_MIB = 64.0
 def main() -> None:
     """Run the parts, print their results, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="*", default=["memory", "kills", "resumed"])
+    parser.add_argument("--parts", nargs="*", default=["memory", "kills", "resumed", "beside"])
     parser.add_argument("--mib", type=int, default=1024, help="size of the model")
     parser.add_argument("--whole", action="store_true", help="measure whole values, too")
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument(
+        "--steps", type=int, default=40, help="steps beside a save"
+    )
     options = parser.parse_args()
     tensoropt.enable_graph_mode()
-    parts = {"memory": _memory, "kills": _kills, "resumed": _resumed}
+    parts = {"memory": _memory, "kills": _kills, "resumed": _resumed, "beside": _beside}
     print(json.dumps({name: parts[name](options) for name in options.parts}))
 
 
@@ -134,6 +139,15 @@ def _resumed(options: Any) -> dict[str, Any]:
         "truth": truth,
         "error": abs(loss_found / truth - 1),
     }
+
+
+def _beside(options: Any) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        job = Job(2, "beside", Path(name), "1024", "256", str(options.steps), "7")
+        found = json.loads(job.output().splitlines()[-1])
+    for kind in ("beside", "at_once"):
+        found[f"{kind}_adds"] = found[kind] / found["none"] - 1
+    return {"ranks": 2, **found}
 
 
 if __name__ == "__main__":

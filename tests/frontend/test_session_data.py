@@ -161,3 +161,49 @@ def test_an_epoch_in_a_monitored_session() -> None:
         while not session.should_stop():
             found.append(session.run([loss, train])[0])
     assert found == pytest.approx(one_shot_losses(plain.Session)[:3], rel=1e-5)
+
+
+def goes_on(kind: str, steps: int, path: str, restores: bool) -> list[Any]:
+    """Losses and rows of a job's steps. A job saves after three steps, or restores before it goes
+    on; one without a path runs through."""
+    with plain.Graph().as_default():
+        numbers = np.arange(20, dtype=np.int64)
+        data = tf.data.Dataset.from_tensor_slices((FEATURES, LABELS, numbers))
+        data = data.shuffle(20, seed=3).batch(8).repeat(3)
+        make = {"one shot": tf.data.make_one_shot_iterator}
+        iterator = make.get(kind, tf.data.make_initializable_iterator)(data)
+        features, labels, rows = iterator.get_next()
+        features = tf.nn.dropout(features, rate=0.5, seed=5)
+        _, loss, train = classify(features, labels)
+        saver = tf.train.Saver()
+        with tf.Session() as session:
+            if restores:
+                saver.restore(session, path)
+            else:
+                session.run(tf.global_variables_initializer())
+            if kind != "one shot":
+                session.run(iterator.initializer)
+            found = [session.run([loss, rows, train])[:2] for _ in range(steps)]
+            if path and not restores:
+                saver.save(session, path)
+                session.run(rows)  # not in the checkpoint
+    return found
+
+
+@pytest.mark.parametrize("kind", ["one shot", "initializable"])
+def test_a_job_on_other_devices_goes_on_with_the_data_it_has_not_seen(
+    kind: str, tmp_path: Any
+) -> None:
+    """Losses, with dropout, and rows are those of a job that was not interrupted."""
+    truth = goes_on(kind, 9, "", False)
+    path = str(tmp_path / "model")
+    tf.shutdown()
+    tf.init(devices=2, save_beside=True)
+    found = goes_on(kind, 4, path, False)
+    tf.shutdown()
+    tf.init(devices=3)
+    found += goes_on(kind, 5, path, True)
+    for (loss, rows), (true_loss, true_rows) in zip(found, truth, strict=True):
+        np.testing.assert_array_equal(rows, true_rows)
+        assert loss == pytest.approx(true_loss, rel=1e-5)
+    assert sorted(np.concatenate([rows for _, rows in found])) == sorted([*range(20)] * 3)

@@ -75,6 +75,15 @@ class Draws:
             advanced = kept.get(operator.name, 0) + elements * _RESERVED
             kept[operator.name] = advanced % _COUNTERS
 
+    @property
+    def seeded(self) -> dict[str, int]:
+        """The counters of operators with seeds, by name."""
+        return dict(self._seeded)
+
+    def go_on_from(self, seeded: Mapping[str, int]) -> None:
+        """Set the counters of operators with seeds that have drawn nothing yet."""
+        self._seeded = {**seeded, **self._seeded}
+
     def _kept(self, operator: RandomOperator) -> MutableMapping[str, int]:
         return self._seeded if operator.seeded else self.unseeded
 

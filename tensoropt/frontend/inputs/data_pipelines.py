@@ -18,6 +18,12 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.execution.lowering.functions import seed_operator
+from tensoropt.frontend.inputs.iterator_positions import (
+    GETS_NEXT,
+    ITERATORS,
+    Positions,
+    digest_of,
+)
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.graph.from_tensorflow import (
@@ -53,6 +59,7 @@ class Pipelines:
         self._needed: dict[tuple[str, ...], _Needed] = {}
         self._copied: dict[str, tf.Operation] = {}  # by original name; later copies may be renamed
         self._initialised: set[str] = set()
+        self._positions = Positions(self._graph, self._session)
         self._lock = threading.RLock()  # threads fill queues
 
     def draw(
@@ -82,8 +89,17 @@ class Pipelines:
         feed_dict = {
             tensor: feeds[name] for name, tensor in needed.placeholders.items() if name in feeds
         }
+        self._positions.before_draw(needed.iterators)
         elements, _ = self._session.run([dict(needed.tensors), list(needed.starts)], feed_dict)
         return {name: np.asarray(value) for name, value in elements.items()}
+
+    def position(self) -> list[bytes]:
+        """The position of all iterators that have been drawn from; see `Positions`."""
+        return self._positions.saved()
+
+    def go_on_from(self, position: Sequence[bytes]) -> None:
+        """Let iterators that have not been drawn from go on from a position of `position`."""
+        self._positions.restore(position)
 
     def _find(self, roots: Sequence[str], fed: frozenset[str]) -> _Needed:
         script = self._script()
@@ -109,6 +125,10 @@ class Pipelines:
                 if fed_operator(tensor) not in fed
             },
             starts=tuple(self._copied[op.name] for op in pipelines if op.type not in ELEMENT_TYPES),
+            iterators={
+                name: (self._copied[name], digest_of(script, name))
+                for name in sorted({op.inputs[0].op.name for op in pipelines if _draws(op)})
+            },
             placeholders={
                 operation.outputs[0].name: self._copied[operation.name].outputs[0]
                 for operation in behind
@@ -150,11 +170,13 @@ class _Needed:
     Attributes:
         tensors: the elements, by `fed_operator`.
         starts: operators that restart iterators, or fill or close queues.
+        iterators: the copies of the iterators, and digests of their data sets, by name.
         placeholders: placeholders of the pipelines, by tensor name in the script.
     """
 
     tensors: dict[str, tf.Tensor]
     starts: tuple[tf.Operation, ...]
+    iterators: dict[str, tuple[tf.Operation, str]]
     placeholders: dict[str, tf.Tensor]
 
 
@@ -174,6 +196,11 @@ def fills_queues(script: tf.Graph, roots: Sequence[str]) -> bool:
     return bool(roots) and all(
         script.get_operation_by_name(name).type in QUEUE_ACTIONS for name in roots
     )
+
+
+def _draws(operation: tf.Operation) -> bool:
+    """Whether an operator draws from an iterator that it reads directly."""
+    return operation.type in GETS_NEXT and operation.inputs[0].op.type in ITERATORS
 
 
 def _initializers(script: tf.Graph, operations: Sequence[tf.Operation]) -> list[str]:

@@ -10,10 +10,12 @@ copies, and the first rank's thread does the work of TensorFlow's saver when all
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import CheckpointError
@@ -21,12 +23,17 @@ from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.agreement.work_beside import Work
 from tensoropt.execution.checkpoints import files as files
 from tensoropt.execution.checkpoints.checkpoint import WRITE_REMEDY, WRITE_RULE
+from tensoropt.execution.checkpoints.slices import SavedTensor
+from tensoropt.execution.lowering.draws import Draws
+from tensoropt.frontend.inputs.data_pipelines import pipelines_of
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
 from tensoropt.frontend.session.session import Session
 from tensoropt.tensorflow_private import SessionInterface
 
 __all__ = ["install"]
+
+_POSITION = "tensoropt/position"  # the name in a checkpoint
 
 v1 = tf.compat.v1
 
@@ -215,6 +222,7 @@ def _write(session: Session, fetched: str, filename: str, path: str) -> None:
         return
     others = session.run(dict(saved.others)) if saved.others else {}
     with session.executor() as (executor, draws):
+        others = {**others, **_position(session, draws)}
         executor.save(saved.variables, others, path, draws)
 
 
@@ -224,7 +232,35 @@ def _copied(session: Session, fetched: str, path: str) -> Callable[[threading.Ev
     assert saved is not None, "asked before"
     others = session.run(dict(saved.others)) if saved.others else {}
     with session.executor() as (executor, draws):
+        others = {**others, **_position(session, draws)}
         return executor.copied(saved.variables, others, path, draws)
+
+
+def _position(session: Session, draws: Draws) -> dict[str, Any]:
+    """The position in the data and the counters of random operators, by name in a checkpoint.
+
+    The first rank's value is written.
+    """
+    position = pipelines_of(session.graph).position()
+    if not position and not draws.seeded:
+        return {}
+    strings = [json.dumps(draws.seeded).encode(), *position]
+    value = np.empty(len(strings), object)
+    value[:] = strings
+    return {_POSITION: value}
+
+
+def _go_on(session: Session, draws: Draws, restored: Sequence[SavedTensor], path: str) -> None:
+    """Go on from a checkpoint's position, if the saver restores all other tensors of it.
+
+    A saver that restores some of the tensors, for example to train another model, begins anew.
+    """
+    reader = tf.train.load_checkpoint(path)
+    names = set(reader.get_variable_to_shape_map())
+    if _POSITION in names and names <= {_POSITION, *(tensor.name for tensor in restored)}:
+        counters, *position = reader.get_tensor(_POSITION)
+        draws.go_on_from(json.loads(counters))
+        pipelines_of(session.graph).go_on_from(position)
 
 
 def _read(session: Session, operation: str, filename: str, path: str) -> None:
@@ -233,8 +269,9 @@ def _read(session: Session, operation: str, filename: str, path: str) -> None:
     if restored is None:
         session.run(operation, {filename: path})
         return
-    with session.executor() as (executor, _):
+    with session.executor() as (executor, draws):
         executor.restore(restored, path)
+        _go_on(session, draws, restored, path)
 
 
 def _check_seen(path: str, call: str) -> None:

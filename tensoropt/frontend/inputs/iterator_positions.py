@@ -1,0 +1,135 @@
+"""The positions of a graph's iterators in their data, as bytes of a checkpoint.
+
+TensorFlow saves an iterator's state to a file, with the elements in its shuffle buffers. The state
+is restored before the first draw, because a script starts its iterators after it has restored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+__all__ = ["GETS_NEXT", "ITERATORS", "Positions", "digest_of"]
+
+GETS_NEXT = frozenset({"IteratorGetNext", "IteratorGetNextSync"})
+"""Types of operators that draw an element."""
+
+ITERATORS = frozenset({"Iterator", "IteratorV2", "OneShotIterator"})
+"""Types of iterators that have a name of their own in the graph."""
+
+_ENDS = (".index", ".data-00000-of-00001")
+_IGNORE_EXTERNAL_STATE = 1  # the counters of random operators in maps start anew
+
+
+class Positions:
+    """The positions of the iterators of one graph.
+
+    Args:
+        graph: the graph with the iterators.
+        session: runs the graph.
+    """
+
+    def __init__(self, graph: tf.Graph, session: tf.compat.v1.Session) -> None:
+        self._graph = graph
+        self._session = session
+        self._drawn: dict[str, tuple[tf.Operation, str]] = {}
+        self._waiting: dict[str, str] = {}  # digests of the data sets, by iterator
+        self._state: tuple[bytes, ...] = ()
+        self._saves: dict[tuple[str, ...], tuple[tf.Tensor, tf.Operation]] = {}
+        self._has_warned = False
+
+    def before_draw(self, iterators: Mapping[str, tuple[tf.Operation, str]]) -> None:
+        """Restore the iterators from which the next run draws, before their first draw.
+
+        Args:
+            iterators: the iterators, and digests of their data sets, by name.
+        """
+        for name in iterators.keys() - self._drawn.keys():
+            iterator, digest = self._drawn[name] = iterators[name]
+            if self._waiting.pop(name, None) == digest:
+                self._restore_one(name, iterator)
+
+    def saved(self) -> list[bytes]:
+        """Return the positions; an empty list without iterators, or where TensorFlow saves none."""
+        names = tuple(sorted(self._drawn))
+        if not names:
+            return []
+        if names not in self._saves:
+            with self._graph.as_default():
+                prefix = tf.compat.v1.placeholder(tf.string, [])
+                states = [
+                    tf.raw_ops.SerializeIterator(
+                        resource_handle=self._drawn[name][0].outputs[0],
+                        external_state_policy=_IGNORE_EXTERNAL_STATE,
+                    )
+                    for name in names
+                ]
+                save = tf.raw_ops.SaveV2(
+                    prefix=prefix,
+                    tensor_names=list(names),
+                    shape_and_slices=[""] * len(names),
+                    tensors=states,
+                )
+            self._saves[names] = prefix, save
+        prefix, save = self._saves[names]
+        digests = {name: self._drawn[name][1] for name in names}
+        with tempfile.TemporaryDirectory(prefix="tensoropt") as folder:
+            path = f"{folder}/state"
+            try:
+                self._session.run(save, {prefix: path})
+            except (tf.errors.UnimplementedError, tf.errors.FailedPreconditionError) as error:
+                self._warn(error)
+                return []
+            return [json.dumps(digests).encode(), *(Path(path + end).read_bytes() for end in _ENDS)]
+
+    def restore(self, position: Sequence[bytes]) -> None:
+        """Restore positions of `saved` before the first draw from each iterator."""
+        if position:
+            digests, *state = position
+            self._waiting, self._state = json.loads(digests), tuple(state)
+
+    def _restore_one(self, name: str, iterator: tf.Operation) -> None:
+        with tempfile.TemporaryDirectory(prefix="tensoropt") as folder:
+            path = f"{folder}/state"
+            for end, content in zip(_ENDS, self._state, strict=True):
+                Path(path + end).write_bytes(content)
+            with self._graph.as_default():
+                (state,) = tf.raw_ops.RestoreV2(
+                    prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[tf.variant]
+                )
+                restore = tf.raw_ops.DeserializeIterator(
+                    resource_handle=iterator.outputs[0], serialized=state
+                )
+            self._session.run(restore)
+
+    def _warn(self, error: tf.errors.OpError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            reason = (error.message.splitlines() or [""])[0]
+            sys.stderr.write(
+                "tensoropt: a checkpoint has no position in the data, because TensorFlow cannot "
+                f"save an iterator: {reason}. A job that goes on reads the data from the start\n"
+            )
+
+
+def digest_of(script: tf.Graph, iterator: str) -> str:
+    """Return a digest of an iterator and of the data sets with which the script starts it."""
+    waiting = [script.get_operation_by_name(iterator)]
+    starts = waiting[0].outputs[0].consumers()
+    waiting += [operation for operation in starts if operation.type == "MakeIterator"]
+    reached = {operation.name: operation for operation in waiting}
+    while waiting:
+        for tensor in waiting.pop().inputs:
+            if tensor.op.name not in reached:
+                reached[tensor.op.name] = tensor.op
+                waiting.append(tensor.op)
+    digest = hashlib.sha256()
+    for name in sorted(reached):
+        digest.update(reached[name].node_def.SerializeToString(deterministic=True))
+    return digest.hexdigest()
