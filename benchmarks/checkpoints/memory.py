@@ -11,11 +11,10 @@ memory before, and the size of the rank's slices.
 from __future__ import annotations
 
 import json
-import os
 import sys
-from pathlib import Path
 
 import tensoropt as tf
+from benchmarks.peak_memory import peak_mib, reset_peak, resident_mib
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import Running, current
 from tensoropt.parallel.configuration import Configuration
@@ -54,8 +53,8 @@ def main(folder: str, act: str, mib: int) -> None:
         other.restore(session, other.save(session, f"{folder}/tiny"))
         if act.startswith("save") or act == "restore_over":
             session.run(initializer)
-        before = _status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        before = resident_mib()
+        reset_peak()
         operators = saver.saver_def
         feed = {operators.filename_tensor_name: f"{folder}/model"}
         if act == "save":
@@ -66,16 +65,10 @@ def main(folder: str, act: str, mib: int) -> None:
             session.run(operators.restore_op_name, feed)
         else:
             saver.restore(session, f"{folder}/model")
-        above = max(job.group.allgather_object(_status("VmHWM") - before))
+        above = max(job.group.allgather_object(peak_mib() - before))
     if job.group.rank == 0:
         held = 0 if act.startswith("save") else mib / job.group.size
         print(json.dumps({"above": above, "slices": held}))
-
-
-def _status(name: str) -> float:
-    """A line of this process's status in MiB."""
-    lines = Path(f"/proc/{os.getpid()}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The time of an epoch around its steps: input, evaluation, summaries and checkpoints."""

@@ -1,0 +1,136 @@
+"""``python -m benchmarks.around_the_step``: seconds of an epoch of ``fit``, and of its parts.
+
+``fit`` has validation data, ModelCheckpoint and TensorBoard; its input is a map of ``tf.data`` that
+takes some milliseconds an example. The ways are plain Keras in one process with as many threads as
+there are ranks, Horovod if it can be imported, and ours by `tensoropt.parallelize`. Each run is a
+job of its own; the ways take turns, and medians count. The slowest rank determines an epoch. The
+first epoch of a job, which traces and plans, does not count.
+
+Input is the time in which training waits for a batch; evaluation has the waits for its own batches.
+With ``--profile``, a table has the figures of each phase and rank: work that all ranks do whole
+takes as many CPU seconds, or MiB, on each of them as in one process.
+
+The last line is one JSON object: for each model the seconds of an epoch of each way, and of ours
+the seconds of input, evaluation and saving; "by_ranks" has them for each number of ranks, "models"
+for the largest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.launcher import mpirun
+from tensoropt.report.text_table import table
+
+__all__ = ["arguments", "summary"]
+
+MODELS = ("resnet", "tables")
+WAYS = ("keras", "horovod", "ours")
+LIMIT_SECONDS = 900.0
+
+Figures = dict[str, float]
+Ranks = list[dict[str, Figures]]
+"""For each rank of a job the figures of its phases."""
+
+
+def main() -> None:
+    """Run, print the times, and end with the JSON line."""
+    options = arguments(sys.argv[1:])
+    ways = [way for way in WAYS if way != "horovod" or importlib.util.find_spec("horovod")]
+    by_ranks: dict[str, dict[str, Figures]] = {}
+    for ranks in options.ranks:
+        found = by_ranks[str(ranks)] = {}
+        for model in options.models:
+            jobs: dict[str, list[Ranks]] = {way: [] for way in ways}
+            for _ in range(options.turns):
+                for way in ways:
+                    jobs[way].append(_job(model, way, ranks, options.examples))
+            found[model] = summary(jobs)
+            print(f"{model}, {ranks} ranks, seconds of an epoch")
+            print(_parts(jobs), flush=True)
+            if options.profile:
+                print(_profile(jobs), flush=True)
+    if "horovod" not in ways:
+        print("without Horovod, which is not installed")
+    print(json.dumps({"models": by_ranks[str(max(options.ranks))], "by_ranks": by_ranks}))
+
+
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.around_the_step")
+    add = parser.add_argument
+    add("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    add("--ranks", nargs="+", type=int, default=[2, 4])
+    add("--turns", type=int, default=3)
+    add("--examples", type=int, default=1024, help="of an epoch; half as many are evaluated")
+    add("--profile", action="store_true", help="print CPU seconds and memory by phase and rank")
+    return parser.parse_args(given)
+
+
+def summary(jobs: dict[str, list[Ranks]]) -> Figures:
+    """Median seconds of an epoch of each way, and of the parts of ours."""
+    seconds = {way: _median(of, "epoch") for way, of in jobs.items()}
+    return seconds | {part: _median(jobs["ours"], part) for part in ("input", "evaluate", "save")}
+
+
+def _median(jobs: Sequence[Ranks], phase: str) -> float:
+    """The median over jobs of the seconds of the slowest rank."""
+    return statistics.median(max(rank[phase]["seconds"] for rank in job) for job in jobs)
+
+
+def _job(model: str, way: str, ranks: int, examples: int) -> Ranks:
+    """The figures of one job."""
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment["TENSOROPT_PLANS"] = "none"
+    launcher = [] if way == "keras" else [mpirun(), "-np", str(ranks)]
+    with tempfile.TemporaryDirectory() as folder:
+        program = [sys.executable, "-m", "benchmarks.around_the_step.one_fit", model, way, folder]
+        program += ["--ranks", str(ranks), "--examples", str(examples)]
+        ended = subprocess.run(
+            [*launcher, *program],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=LIMIT_SECONDS,
+        )
+        if ended.returncode:
+            raise RuntimeError(f"a job ends well. Got {ended.returncode}:\n{ended.stderr}")
+        files = Path(folder).glob("rank-*.json")
+        return [json.loads(path.read_text()) for path in sorted(files)]
+
+
+def _parts(jobs: dict[str, list[Ranks]]) -> str:
+    """A table of the parts of an epoch; input is a part of training."""
+    parts = ("epoch", "train", "input", "evaluate", "summaries", "save")
+    rows = [[way, *(f"{_median(of, part):.2f}" for part in parts)] for way, of in jobs.items()]
+    return str(table(["way", *parts], rows, [False] + [True] * len(parts)))
+
+
+def _profile(jobs: dict[str, list[Ranks]]) -> str:
+    """A table of each way's last job: the figures of each phase and rank."""
+    titles = ["way", "phase", "rank", "seconds", "CPU seconds", "peak MiB", "above MiB"]
+    rows = [
+        [
+            *(way, phase, str(rank), f"{of['seconds']:.2f}", f"{of['cpu_seconds']:.2f}"),
+            *(f"{of['peak_mib']:.0f}", f"{of['above_mib']:.0f}"),
+        ]
+        for way, turns in jobs.items()
+        for phase in turns[-1][0]
+        for rank, figures in enumerate(turns[-1])
+        if "cpu_seconds" in (of := figures[phase])
+    ]
+    return str(table(titles, rows, [False, False] + [True] * 5))
+
+
+if __name__ == "__main__":
+    main()
