@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -135,8 +135,16 @@ class SharedBatches:
                 self._shared[function] = shared
             elif not self._are_whole(self.tables[function]):
                 self._shared[function] = shared.dataset
+                self._say_whole(shared.whole)
         except _Unplanned as unplanned:
             self._reason = str(unplanned)
+
+    def _say_whole(self, reasons: Mapping[str, str]) -> None:
+        """Say which functions of a data set run for all examples on each rank."""
+        label = self.input.label
+        for name, reason in reasons.items():
+            text = f"{label}: {name} runs for all examples on each rank: {reason}"
+            self.input.say(f"{name} of {label}", text)
 
     def _are_whole(self, table: RowsTable) -> bool:
         """Whether every rank reads whole batches, which the first rank then makes for all."""

@@ -95,8 +95,9 @@ def applied_to_rows(wrapper: Any, element: Any) -> Any:
         wrapper: the function. Its arguments and results are dense tensors.
         element: the rows.
     """
-    graph = wrapper.function.graph
-    given = [*structures.flatten(element), *wrapper.function.captured_inputs]
+    graph, target = wrapper.function.graph, tf.compat.v1.get_default_graph()
+    captured = [target.capture(value) for value in wrapper.function.captured_inputs]
+    given = [*structures.flatten(element), *captured]
     results = tf.graph_util.import_graph_def(
         graph.as_graph_def(),
         input_map={tensor.name: value for tensor, value in zip(graph.inputs, given, strict=True)},
