@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.frontend.definitions.operator_descriptions import describe
+from tensoropt.frontend.inputs.batches.step_input import in_shares
 from tensoropt.frontend.job import copies as _copies
 from tensoropt.frontend.job.job import (
     at_start,
@@ -32,7 +33,6 @@ from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
 from tensoropt.frontend.steps import recurrent_loops as _loops
-from tensoropt.frontend.steps.step_input import in_shares
 from tensoropt.frontend.tensorflow_api import graph_mode as _graph_mode
 from tensoropt.frontend.tensorflow_api import shared_names as _names
 from tensoropt.frontend.tensorflow_api.deferred_names import looked_up

@@ -14,12 +14,11 @@ from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.inputs.batches.sources import SharedBatches
 from tensoropt.frontend.inputs.batches.waiting import InputWait
 from tensoropt.frontend.job.job import current, init, is_initialized
-from tensoropt.frontend.steps.parallel_step import ParallelStep
 
 __all__ = ["in_shares"]
 
 
-def in_shares(dataset: tf.data.Dataset, step: ParallelStep) -> Any:
+def in_shares(dataset: tf.data.Dataset, step: Any) -> Any:
     """Return the batches of a data set, of which each rank makes only the rows that it reads.
 
     Iterate over the result as over the data set, and call the step with the parts of an element::
@@ -35,7 +34,7 @@ def in_shares(dataset: tf.data.Dataset, step: ParallelStep) -> Any:
 
     Args:
         dataset: the data set of global batches, the same on all ranks.
-        step: the step that is called with the elements.
+        step: the step of `parallelize` that is called with the elements.
 
     Returns:
         An iterable. The parts of its elements are `Share` objects, whose shape is that of the
@@ -44,7 +43,7 @@ def in_shares(dataset: tf.data.Dataset, step: ParallelStep) -> Any:
     Raises:
         OptionError: if the step is no parallel step, or the data set is none of ``tf.data``.
     """
-    if not isinstance(step, ParallelStep) or not isinstance(dataset, tf.data.Dataset):
+    if not hasattr(step, "rows_of_batch") or not isinstance(dataset, tf.data.Dataset):
         raise OptionError(
             "in_shares takes a tf.data.Dataset and a step of tensoropt.parallelize. Got "
             f"{type(dataset).__name__} and {type(step).__name__}; Keras models read shares in "
@@ -60,10 +59,10 @@ class _StepInput:
 
     Args:
         dataset: the data set.
-        function: the step.
+        step: the step.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, step: ParallelStep) -> None:
+    def __init__(self, dataset: tf.data.Dataset, step: Any) -> None:
         self._batches = SharedBatches(dataset, self)
         self._step = step
         self._said: set[str] = set()
@@ -89,7 +88,8 @@ class _StepInput:
         """See `ParallelStep.rows_of_batch`."""
         is_tuple = type(spec) is tuple
         args, specs = (element, spec) if is_tuple else ((element,), (spec,))
-        return self._step.rows_of_batch(tuple(args), tuple(specs))
+        rows: RowsTable | None = self._step.rows_of_batch(tuple(args), tuple(specs))
+        return rows
 
     def report(self) -> None:
         """Tell once how long steps waited for input. All ranks call this."""
