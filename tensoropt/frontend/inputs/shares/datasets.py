@@ -42,11 +42,14 @@ class SharedDataset:
 
     Attributes:
         dataset: its elements are ``(element with these rows, size of the global batch)``.
+        source: the data set of global batches. It owns the seeds of its shuffles, so that it lives
+            as long as ``dataset`` does.
         share: names of the script's functions that run for these rows only.
         whole: names of functions that run for all examples in each process, with the reason.
     """
 
     dataset: tf.data.Dataset
+    source: tf.data.Dataset
     share: tuple[str, ...]
     whole: Mapping[str, str]
 
@@ -95,7 +98,7 @@ def in_shares(
     options.deterministic = True
     findings = rewriting.findings
     return SharedDataset(
-        shared.dataset.with_options(options), tuple(findings.share), findings.whole
+        shared.dataset.with_options(options), dataset, tuple(findings.share), findings.whole
     )
 
 

@@ -3,14 +3,20 @@ element."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
 from tensoropt.frontend.inputs.shares.functions import applied, effects, function_name
-from tensoropt.frontend.inputs.shares.operators import REBUILT, constant, kind, rebuilt
+from tensoropt.frontend.inputs.shares.operators import (
+    REBUILT,
+    constant,
+    definition,
+    kind,
+    parts_of,
+    rebuilt,
+)
 from tensoropt.frontend.inputs.shares.selection import ElementMap
 from tensoropt.tensorflow_private import structures
 
@@ -95,7 +101,7 @@ def whole(dataset: tf.data.Dataset, findings: Findings, reason: str) -> tf.data.
     Raises:
         CannotShareError: if processes may get different elements.
     """
-    for part in _parts(dataset):
+    for part in parts_of(dataset):
         check(part)
         for wrapper in part._functions():
             findings.whole.setdefault(function_name(wrapper), reason)
@@ -130,14 +136,6 @@ def _zipped(cls: type[Elements], dataset: Any, findings: Findings) -> Elements:
     base = tf.data.Dataset.zip(tf.nest.pack_sequence_as(structure, [part.base for part in flat]))
     names = ", ".join(element_map.name for element_map in maps)
     return cls(base, (ElementMap(together, names, calls.pop() if len(calls) == 1 else -1),))
-
-
-def _parts(dataset: tf.data.Dataset) -> Iterator[Any]:
-    waiting = [dataset]
-    while waiting:
-        part: Any = waiting.pop()
-        yield part
-        waiting += part._inputs()
 
 
 def check(part: Any) -> None:
@@ -175,17 +173,9 @@ def check(part: Any) -> None:
 
 def _is_unordered(dataset: Any) -> bool:
     """Whether an operator, whose Python object does not tell this, has ``deterministic=False``."""
-    return any(node.attr["deterministic"].s == b"false" for node in _definition(dataset).node)
+    return any(node.attr["deterministic"].s == b"false" for node in definition(dataset).node)
 
 
 def _is_counter(dataset: Any) -> bool:
     """Whether a data set counts, as the numbers of ``enumerate``."""
-    return {node.op for node in _definition(dataset).node} <= _COUNTING
-
-
-def _definition(dataset: Any) -> tf.compat.v1.GraphDef:
-    """The graph of a data set, which holds all arrays that the data set reads."""
-    serialized = tf.raw_ops.DatasetToGraphV2(
-        input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=1
-    )
-    return tf.compat.v1.GraphDef.FromString(serialized.numpy())
+    return {node.op for node in definition(dataset).node} <= _COUNTING
