@@ -47,9 +47,7 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="measure whole values, too")
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument(
-        "--steps", type=int, default=40, help="steps beside a save"
-    )
+    parser.add_argument("--steps", type=int, default=40, help="steps beside a save")
     options = parser.parse_args()
     tensoropt.enable_graph_mode()
     parts = {"memory": _memory, "kills": _kills, "resumed": _resumed, "beside": _beside}

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from tensoropt.tensorflow_private import functional_saver
 
-__all__ = ["deferred_writes", "is_asked_beside", "without_thread", "write_later"]
+__all__ = ["deferred_writes", "is_asked_beside", "with_tensor", "without_thread", "write_later"]
 
 # The state of the process, as the hook is on TensorFlow's own class.
 _noted: list[Callable[[], Any]] | None = None  # None while checkpoints are written at once
@@ -54,6 +54,24 @@ def write_later(original: Callable[..., Any]) -> Callable[..., Any]:
         return path
 
     return write
+
+
+@contextmanager
+def with_tensor(name: str, value: bytes) -> Iterator[None]:
+    """A context in which the next checkpoint has one tensor more, a scalar of bytes."""
+    io_ops = functional_saver.io_ops
+    added = [(name, tf.constant(value))]
+
+    def save(prefix: Any, names: Any, specs: Any, tensors: Any, **more: Any) -> Any:
+        extra, added[:] = added[:], []
+        names, specs = [*names, *(name for name, _ in extra)], [*specs, *("" for _ in extra)]
+        return io_ops.save_v2(prefix, names, specs, [*tensors, *(t for _, t in extra)], **more)
+
+    functional_saver.io_ops = SimpleNamespace(**{**vars(io_ops), "save_v2": save})
+    try:
+        yield
+    finally:
+        functional_saver.io_ops = io_ops
 
 
 def is_asked_beside(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

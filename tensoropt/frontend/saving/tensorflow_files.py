@@ -10,6 +10,7 @@ first rank's go to the script's folder, those of the other ranks to a temporary 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import tempfile
@@ -30,9 +31,11 @@ from tensoropt.frontend.job.job import current, is_initialized
 from tensoropt.frontend.saving.deferred_writes import (
     deferred_writes,
     is_asked_beside,
+    with_tensor,
     without_thread,
     write_later,
 )
+from tensoropt.frontend.session.step_draws import go_on_from, step_counters
 from tensoropt.frontend.steps.variable_values import (
     bring_up_to_date,
     only_read,
@@ -46,6 +49,7 @@ v1, v2 = tf.compat.v1, tf.compat.v2
 
 _CHECKPOINTS = (tf.train.Checkpoint, v1.train.Checkpoint)
 _BESIDE = (tf.train.Checkpoint, tf.train.CheckpointManager)  # can write beside the steps
+_POSITION = "tensoropt/steps"  # the name of the counters of random operators in a checkpoint
 _LOOK_SECONDS = 0.02  # between two looks whether the first rank has written
 _WRITES = "a file is written where the first rank can write.", "Free some space, or name another."
 _READS = "all ranks read the first rank's checkpoint.", "Give one that all of them can read."
@@ -196,9 +200,13 @@ def _saved(
         job.save_beside or is_asked_beside(args, kwargs)
     )
     given, named = without_thread(args, kwargs)
+    counters = json.dumps(step_counters()).encode()
     result, error, writes = None, None, list[Callable[[], Any]]()
     try:
-        with deferred_writes() if is_beside else nullcontext(writes) as writes:
+        with (
+            with_tensor(_POSITION, counters),
+            deferred_writes() if is_beside else nullcontext(writes) as writes,
+        ):
             result = on_first_rank(numbers.call, lambda: original(owner, *given, **named))
     except RankMismatchError:
         raise
@@ -300,11 +308,20 @@ def _read(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def work() -> None:
             with _inside():
                 status.append(original(self, path, *args, **kwargs))
+            if path is not None:
+                _go_on(path)
 
         do_on_all_ranks(agreement, f"the end of {call}", work, *_READS)
         return status[0]
 
     return read
+
+
+def _go_on(path: str) -> None:
+    """Let the steps' random operators go on from a checkpoint, if it has their counters."""
+    reader = tf.train.load_checkpoint(path)
+    if reader.has_tensor(_POSITION):
+        go_on_from(json.loads(reader.get_tensor(_POSITION)))
 
 
 # Models and summaries

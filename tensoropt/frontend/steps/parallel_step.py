@@ -25,6 +25,7 @@ from tensoropt.frontend.session.executor_selection import (
 )
 from tensoropt.frontend.session.fetches import fetched_operators
 from tensoropt.frontend.session.session import rows_of_run, run_named
+from tensoropt.frontend.session.step_draws import draws_of_new_trace
 from tensoropt.frontend.steps.epoch_loops import EpochLoops
 from tensoropt.frontend.steps.recorded_tape import GradientInLoopError
 from tensoropt.frontend.steps.step_graph import StepGraph
@@ -190,7 +191,9 @@ class ParallelStep:
         self._values.pass_on(traced)
         while self._traces.left:
             self._free(self._traces.left.pop())
-        draws = self._draws.setdefault(traced, Draws(current().draws.unseeded))
+        if traced not in self._draws:
+            self._draws[traced] = draws_of_new_trace(self._call)
+        draws = self._draws[traced]
         fetched, operations = traced.fetched, traced.operations
         results = run_named(traced.graph, fetched, operations, values, draws, self._call)
         self._values.changed(traced)

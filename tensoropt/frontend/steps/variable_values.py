@@ -292,7 +292,7 @@ def _value(variable: Any) -> Any:
     _fetch(variable)
     with tf.init_scope():
         handle, dtype = variable.__dict__[_REAL_HANDLE], variable.dtype
-        return np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy())
+        return np.asarray(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy())
 
 
 def _set(variable: Any, value: Any) -> None:

@@ -155,6 +155,39 @@ def refused() -> dict[str, str]:
     }
 
 
+def interrupted(folder: Path) -> bool:
+    """Whether a job that goes on sees the rows, and has the losses, of one that was not ended."""
+    beside = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
+
+    def job() -> tuple[Any, Any]:
+        tf.random.set_seed(1)
+        numbers = tf.data.Dataset.range(12).shuffle(12, seed=3).batch(4).repeat(2)
+        training, rows = Training(legacy=False), iter(numbers)
+        training.build()
+
+        def step(x: Any) -> Any:
+            return training._step(tf.nn.dropout(x, 0.5, seed=5))
+
+        parallel = tensoropt.parallelize(step, pipeline=False)
+
+        def run() -> list[float]:
+            row = next(rows).numpy()
+            return [float(parallel(X[row % 8])), *row.tolist()]
+
+        return tf.train.Checkpoint(training=training.checkpoint, rows=rows), run
+
+    checkpoint, run = job()
+    for _ in range(2):
+        run()
+    path = checkpoint.write(folder / "interrupted", beside)
+    truth = [run() for _ in range(4)]
+    tensoropt.shutdown()
+    checkpoint, run = job()
+    checkpoint.restore(path)
+    found = [run() for _ in range(4)]
+    return bool(np.allclose(found, truth, 1e-5))
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     found: dict[str, Any] = {
@@ -164,4 +197,5 @@ if __name__ == "__main__":
     for name, legacy in (("keras", False), ("tf_keras", True)):
         found[name] = trained(folder / name, legacy)
         found[name]["resumed"] = resumed(folder / name, legacy)
+    found["goes_on"] = interrupted(folder) if IS_PARALLEL else True
     print(json.dumps(found))
