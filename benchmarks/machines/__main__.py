@@ -70,6 +70,8 @@ def _measured(model: str, shape: str, link: Link, profile: str) -> dict[str, flo
     env |= {"TENSOROPT_PROFILE": profile} if profile else {}
     with tempfile.TemporaryDirectory() as folder, machines(count, link) as made:
         result = Path(folder) / "times.json"
+        # Links that were kept are those of another cell: all machines have the same names.
+        env["TENSOROPT_PROFILES"] = folder
         program = [sys.executable, "-m", "benchmarks.machines.measure", model, str(result)]
         ended = made.mpirun(ranks, program, env=env).wait(LIMIT_SECONDS)
         if ended.status:
