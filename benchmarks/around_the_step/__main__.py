@@ -3,8 +3,8 @@
 ``fit`` has validation data, ModelCheckpoint and TensorBoard; its input is a map of ``tf.data`` that
 takes some milliseconds an example. The ways are plain Keras in one process with as many threads as
 there are ranks, Horovod if it can be imported, and ours by `tensoropt.parallelize`. Each run is a
-job of its own; the ways take turns, and medians count. The slowest rank determines an epoch. The
-first epoch of a job, which traces and plans, does not count.
+job of its own; the ways take turns, and medians count. Later turns use the plan of the first one.
+The slowest rank determines an epoch. A job's first epoch, which traces and plans, does not count.
 
 Input is the time in which training waits for a batch; evaluation has the waits for its own batches.
 With ``--profile``, a table has the figures of each phase and rank: work that all ranks do whole
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import statistics
@@ -28,13 +29,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.around_the_step.ways import WAYS
+from benchmarks.around_the_step.workloads import WORKLOADS
 from benchmarks.launcher import mpirun
 from tensoropt.report.text_table import table
 
 __all__ = ["arguments", "summary"]
 
-MODELS = ("resnet", "tables")
-WAYS = ("keras", "horovod", "ours")
 LIMIT_SECONDS = 900.0
 
 Figures = dict[str, float]
@@ -47,14 +48,12 @@ def main() -> None:
     options = arguments(sys.argv[1:])
     ways = [way for way in WAYS if way != "horovod" or importlib.util.find_spec("horovod")]
     by_ranks: dict[str, dict[str, Figures]] = {}
-    for ranks in options.ranks:
-        found = by_ranks[str(ranks)] = {}
-        for model in options.models:
+    with tempfile.TemporaryDirectory() as plans:
+        for ranks, model in itertools.product(options.ranks, options.models):
             jobs: dict[str, list[Ranks]] = {way: [] for way in ways}
-            for _ in range(options.turns):
-                for way in ways:
-                    jobs[way].append(_job(model, way, ranks, options.examples))
-            found[model] = summary(jobs)
+            for _, way in itertools.product(range(options.turns), ways):
+                jobs[way].append(_job(model, way, ranks, options.examples, plans))
+            by_ranks.setdefault(str(ranks), {})[model] = summary(jobs)
             print(f"{model}, {ranks} ranks, seconds of an epoch")
             print(_parts(jobs), flush=True)
             if options.profile:
@@ -68,7 +67,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     """The options of a command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.around_the_step")
     add = parser.add_argument
-    add("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    add("--models", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     add("--ranks", nargs="+", type=int, default=[2, 4])
     add("--turns", type=int, default=3)
     add("--examples", type=int, default=1024, help="of an epoch; half as many are evaluated")
@@ -87,10 +86,10 @@ def _median(jobs: Sequence[Ranks], phase: str) -> float:
     return statistics.median(max(rank[phase]["seconds"] for rank in job) for job in jobs)
 
 
-def _job(model: str, way: str, ranks: int, examples: int) -> Ranks:
+def _job(model: str, way: str, ranks: int, examples: int, plans: str) -> Ranks:
     """The figures of one job."""
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment["TENSOROPT_PLANS"] = "none"
+    environment["TENSOROPT_PLANS"] = plans
     launcher = [] if way == "keras" else [mpirun(), "-np", str(ranks)]
     with tempfile.TemporaryDirectory() as folder:
         program = [sys.executable, "-m", "benchmarks.around_the_step.one_fit", model, way, folder]
