@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from tensoropt.search.baselines.least_time import single_strategy
 from tensoropt.search.random_strategies import random_strategies
 from tests.proofs import proof
 
+SPLIT_ONLY = Path(__file__).parents[1] / "mpi" / "programs" / "split_only_ranks.py"
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(24, 8)).astype(np.float32)
 TARGETS = RANDOM.normal(size=(24, 4)).astype(np.float32)
@@ -100,3 +104,16 @@ def test_a_search_that_fails_is_a_note(
     assert found.shape == (4,)
     note = "a run without gradients is not planned: InfeasibleError: a run fits the usable memory"
     assert note in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_model_that_fits_only_split_is_evaluated_saved_and_trained_on_by_other_ranks(
+    mpirun: Callable[..., Any], python: Callable[..., Any], tmp_path: Path
+) -> None:
+    for ranks, phase in ((2, "begin"), (4, "go_on")):
+        finished = mpirun(ranks, SPLIT_ONLY, tmp_path, phase)
+        assert finished.returncode == 0, finished.stderr
+    compared = python(SPLIT_ONLY, tmp_path, "plain")
+    assert compared.returncode == 0, compared.stderr
+    errors = json.loads(compared.stdout.splitlines()[-1])
+    assert all(error < 1e-5 for error in errors.values()), errors
