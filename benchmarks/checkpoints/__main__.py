@@ -143,7 +143,7 @@ def _beside(options: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         job = Job(2, "beside", Path(name), "1024", "256", str(options.steps), "7")
         found = json.loads(job.output().splitlines()[-1])
-    for kind in ("beside", "at_once"):
+    for kind in ("beside", "beside_without_graph", "at_once"):
         found[f"{kind}_adds"] = found[kind] / found["none"] - 1
     return {"ranks": 2, **found}
 

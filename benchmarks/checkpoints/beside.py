@@ -2,9 +2,10 @@
 
     mpirun -np N python -m benchmarks.checkpoints.beside FOLDER WIDTH BATCH STEPS ROUNDS
 
-Rounds of STEPS steps take turns: without a save, with one that is written beside the steps, and
-with one that returns when its files are there. The first rank prints as JSON the median seconds of
-a round of each kind, of the call of the save, and the size of the checkpoint in MiB.
+Rounds of STEPS steps take turns: without a save, with one that is written beside the steps, with or
+without the graph, and with one that returns when its files are there. The first rank prints as JSON
+the median seconds of a round of each kind, of the call of the save, and the size of the checkpoint
+in MiB.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import tensoropt as tf
 __all__: list[str] = []
 
 _LAYERS = 4
-_KINDS = ("none", "beside", "at_once")
+_KINDS = ("none", "beside", "beside_without_graph", "at_once")
 
 
 def main(folder: str, width: int, batch: int, steps: int, rounds: int) -> None:
@@ -45,11 +46,12 @@ def main(folder: str, width: int, batch: int, steps: int, rounds: int) -> None:
         session.run(tf.global_variables_initializer())
         for number in range(rounds + 1):  # the first one emits operators
             for kind in _KINDS:
-                tf.init(save_beside=kind == "beside")
+                tf.init(save_beside=kind.startswith("beside"))
+                graph_too = kind != "beside_without_graph"
                 session.run(train, fed)
                 started = time.perf_counter()
                 if kind != "none":
-                    saver.save(session, f"{folder}/model", global_step=number)
+                    saver.save(session, f"{folder}/model", number, write_meta_graph=graph_too)
                 called = time.perf_counter()
                 for _ in range(steps):
                     session.run(train, fed)
