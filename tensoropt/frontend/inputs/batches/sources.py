@@ -21,6 +21,7 @@ from tensoropt.frontend.inputs.batches.shared_rows import (
 )
 from tensoropt.frontend.inputs.batches.waiting import InputWait
 from tensoropt.frontend.inputs.shares.datasets import NotShared, in_shares
+from tensoropt.frontend.inputs.shares.elements import read_by_first_rank
 from tensoropt.frontend.job.job import current
 
 __all__ = ["Reader", "SharedBatches"]
@@ -101,6 +102,7 @@ class SharedBatches:
             f"{self._reason}",
         )
         self.input.is_sent = True
+        read_by_first_rank(self.dataset)
         like = tf.nest.map_structure(_present, spec)
         sent = FromFirstRank(label, current(), iter(self.dataset), like)
         return _Sent(sent, self.input.wait, spec, self, function)

@@ -20,7 +20,7 @@ from tensoropt.frontend.inputs.shares.operators import (
 from tensoropt.frontend.inputs.shares.selection import ElementMap
 from tensoropt.tensorflow_private import structures
 
-__all__ = ["CannotShareError", "Elements", "Findings", "check", "whole"]
+__all__ = ["CannotShareError", "Elements", "Findings", "check", "read_by_first_rank", "whole"]
 
 _SAME_EVERYWHERE = frozenset(
     {"FixedLengthRecordDatasetV2", "FixedLengthRecordDataset", "RangeDataset", "RandomDataset"}
@@ -155,6 +155,10 @@ def check(part: Any) -> None:
         raise CannotShareError(f"{operator} has deterministic=False, so its order differs.")
     if operator == "ParallelInterleaveDataset" and _is_unordered(part):
         raise CannotShareError(f"{operator} has deterministic=False, so its order differs.")
+    if getattr(part, "_read_by_first_rank", False):
+        raise CannotShareError(
+            "the first rank has read a shuffle, which has new orders since then."
+        )
     if operator == "ShuffleDataset" and not constant(part._seed) and not constant(part._seed2):
         raise CannotShareError("a shuffle without a seed has another order in each process.")
     for wrapper in part._functions():
@@ -169,6 +173,20 @@ def check(part: Any) -> None:
             raise CannotShareError(f"{name} has a data set with deterministic=False.")
         if found.draws and operator.startswith("Parallel"):
             raise CannotShareError(f"{name} draws numbers in parallel calls, in any order.")
+
+
+def read_by_first_rank(dataset: tf.data.Dataset) -> None:
+    """Note that the first rank alone reads a data set, of which all ranks make an iterator.
+
+    A shuffle takes new seeds when an iterator over it is made. Below operators that make further
+    iterators, the first rank's shuffle takes more seeds than the shuffles of other ranks, so their
+    orders differ from then on.
+    """
+    for part in parts_of(dataset):
+        if kind(part) in ("CacheDataset", "ConcatenateDataset", "RepeatDataset"):
+            for shuffle in parts_of(part):
+                if kind(shuffle) == "ShuffleDataset":
+                    shuffle._read_by_first_rank = shuffle._reshuffle_each_iteration is not False
 
 
 def _is_unordered(dataset: Any) -> bool:

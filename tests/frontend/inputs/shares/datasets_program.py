@@ -25,6 +25,7 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters import array_data_adapter
 
 from tensoropt.frontend.inputs.shares.datasets import NotShared, SharedDataset, in_shares
+from tensoropt.frontend.inputs.shares.elements import read_by_first_rank
 
 LARGEST = 8
 """The largest batch of all data sets."""
@@ -274,7 +275,10 @@ def refused() -> dict[str, str]:
     generated = tf.data.Dataset.from_generator(counted, output_signature=spec)
     files = tf.data.Dataset.from_tensor_slices(records(FOLDER))
     racing = files.interleave(reader, num_parallel_calls=2, deterministic=False)
+    lagging = arrays().shuffle(8).repeat(2).batch(4)
+    read_by_first_rank(lagging)
     datasets = {
+        "read by the first rank": lagging,
         "generator": generated.batch(4),
         "Python": arrays().map(in_python).batch(4),
         "mixed rows": arrays().batch(4).map(mixed),

@@ -43,6 +43,7 @@ def test_rows_of_all_processes_are_the_batches_of_one_process(python: Callable[.
     assert "parallel calls" in reasons["racing draws"]
     assert "deterministic=False" in reasons["racing files"]
     assert "cache in a file" in reasons["cache in a file"]
+    assert "first rank has read" in reasons["read by the first rank"]
     assert "no rows" in reasons["no batches"]
 
 
