@@ -67,7 +67,8 @@ def test_a_rewritten_plan_is_faster_and_trains_the_same(tmp_path: Path) -> None:
     for name, value in values.items():
         np.testing.assert_allclose(same_values[name], value, rtol=1e-4, atol=1e-6)
     saved = tensorflow.train.load_checkpoint(str(tmp_path / "rewritten"))
-    assert saved.get_variable_to_shape_map().keys() == values.keys() - {"hidden"}
+    names = saved.get_variable_to_shape_map().keys() - {"tensoropt/position"}  # seeds' counters
+    assert names == values.keys() - {"hidden"}
     for name in values.keys() - {"hidden"}:
         np.testing.assert_array_equal(saved.get_tensor(name), same_values[name])
     faster.save(tmp_path / "plan.json")
