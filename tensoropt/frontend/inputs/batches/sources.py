@@ -21,7 +21,7 @@ from tensoropt.frontend.inputs.batches.shared_rows import (
 )
 from tensoropt.frontend.inputs.batches.waiting import InputWait
 from tensoropt.frontend.inputs.shares.datasets import NotShared, in_shares
-from tensoropt.frontend.inputs.shares.elements import read_by_first_rank
+from tensoropt.frontend.inputs.shares.elements import has_other_orders, read_by_first_rank
 from tensoropt.frontend.job.job import current
 
 __all__ = ["Reader", "SharedBatches"]
@@ -89,7 +89,8 @@ class SharedBatches:
             return iter(self.dataset)
         self._compare_arrays()
         self.input.report()
-        if function not in self._shared:
+        if function not in self._shared or has_other_orders(self.dataset):
+            self._shared.pop(function, None)
             self._share(function)
         shared = self._shared.get(function)
         if shared is not None:

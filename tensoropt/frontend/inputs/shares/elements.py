@@ -20,7 +20,15 @@ from tensoropt.frontend.inputs.shares.operators import (
 from tensoropt.frontend.inputs.shares.selection import ElementMap
 from tensoropt.tensorflow_private import structures
 
-__all__ = ["CannotShareError", "Elements", "Findings", "check", "read_by_first_rank", "whole"]
+__all__ = [
+    "CannotShareError",
+    "Elements",
+    "Findings",
+    "check",
+    "has_other_orders",
+    "read_by_first_rank",
+    "whole",
+]
 
 _SAME_EVERYWHERE = frozenset(
     {"FixedLengthRecordDatasetV2", "FixedLengthRecordDataset", "RangeDataset", "RandomDataset"}
@@ -187,6 +195,11 @@ def read_by_first_rank(dataset: tf.data.Dataset) -> None:
             for shuffle in parts_of(part):
                 if kind(shuffle) == "ShuffleDataset":
                     shuffle._read_by_first_rank = shuffle._reshuffle_each_iteration is not False
+
+
+def has_other_orders(dataset: tf.data.Dataset) -> bool:
+    """Whether a shuffle has other orders on the first rank, see `read_by_first_rank`."""
+    return any(getattr(part, "_read_by_first_rank", False) for part in parts_of(dataset))
 
 
 def _is_unordered(dataset: Any) -> bool:
