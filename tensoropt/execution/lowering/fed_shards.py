@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -49,6 +49,16 @@ class FedShards:
     def name(self) -> str:
         """The script's name of the fed operator."""
         return self.operator.script_name
+
+    @property
+    def kind_of_rows(self) -> tuple[Hashable, ...]:
+        """Equal for fed values of which this process reads the same rows, at any size.
+
+        Only the first dimension of a batch is split, and texts are not split.
+        """
+        operator = self.operator
+        is_text = operator.outputs[0].dtype == "string"
+        return id(self.world), operator.attributes.get(MICROBATCH), is_text
 
     def cut(self, value: Array | Share) -> list[Array]:
         """Return the shards of a whole value, or of this process's rows of it.

@@ -83,6 +83,7 @@ class Executor:
         self._strategies = StageStrategies(pipeline, options.batch_placeholders)
         self._fed_values = FedValues(options.batch_placeholders, options.check_feeds_every)
         self._draws = Draws()
+        self._rows: dict[Any, RowsTable] = {}
         is_split = options.batch_placeholders if self.world.mesh.size > 1 else ()
         any_are_open = pipeline.last == 0 and pipeline.microbatches == 1
         self._open_dims = OpenDims(script, is_split, any_are_open)
@@ -263,16 +264,25 @@ class Executor:
         """
         program = self.program(tensors, operations, shapes)
         batches = self._options.batch_placeholders
-        fed = [each for each in program.fed.values() if each.operator.outputs[0].shape]
+        fed = {
+            (*each.kind_of_rows, each.name in batches): each
+            for each in program.fed.values()
+            if each.operator.outputs[0].shape
+        }
         size = max((shape[0] for shape in shapes.values() if shape), default=0)
-        return rows_table(
-            [
-                joined_ranges(
-                    rows for each in fed for rows in each.rows_at(n, each.name in batches)
-                )
-                for n in range(size + 1)
-            ]
-        )
+        key = frozenset(fed), size
+        if key not in self._rows:
+            self._rows[key] = rows_table(
+                [
+                    joined_ranges(
+                        rows
+                        for each in fed.values()
+                        for rows in each.rows_at(n, each.name in batches)
+                    )
+                    for n in range(size + 1)
+                ]
+            )
+        return self._rows[key]
 
     def strategy(self, graph: Graph) -> Strategy:
         """Return a strategy that divides all operators of a graph over the first stage's ranks."""
