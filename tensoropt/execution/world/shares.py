@@ -11,7 +11,7 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import FeedError
 
-__all__ = ["RowsTable", "Share", "joined_ranges", "rows_table"]
+__all__ = ["RowsTable", "Share", "joined_ranges", "rows_in", "rows_table"]
 
 Array = np.ndarray[Any, Any]
 
@@ -88,6 +88,12 @@ def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         elif start < stop:
             joined.append((start, stop))
     return joined
+
+
+def rows_in(table: RowsTable, size: int) -> Int64Array:
+    """Return the ranges of rows that a process reads of a batch of ``size`` rows, none empty."""
+    ranges = table[size]
+    return np.asarray(ranges[ranges[:, 0] < ranges[:, 1]])
 
 
 def rows_table(by_size: Sequence[Sequence[tuple[int, int]]]) -> RowsTable:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
-from tensoropt.execution.world.shares import RowsTable, Share
+from tensoropt.execution.world.shares import RowsTable, Share, rows_in
 from tensoropt.frontend.inputs.batches.ahead import Ahead
 from tensoropt.frontend.job.job import Job
 
@@ -127,8 +127,7 @@ class FromFirstRank:
         table = self._tables[self._job.group.rank if rank is None else rank]
         if not shape or shape[0] >= len(table):
             return None
-        ranges = table[shape[0]]
-        return np.asarray(ranges[ranges[:, 0] < ranges[:, 1]])
+        return rows_in(table, shape[0])
 
 
 def _is_text(leaf: Array) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.execution.world.shares import RowsTable, Share
+from tensoropt.execution.world.shares import RowsTable, Share, rows_in
+from tensoropt.frontend.inputs.shares.operators import kind
 
 __all__ = ["arrays_of", "gathered_in_shares", "sample_element", "shares_of"]
 Array = np.ndarray[Any, Any]
@@ -30,8 +31,7 @@ def shares_of(dataset: tf.data.Dataset, table: RowsTable) -> Iterator[Any]:
 
 
 def _shared(element: Any, size: int, table: RowsTable) -> Any:
-    ranges = table[size]
-    rows = np.asarray(ranges[ranges[:, 0] < ranges[:, 1]])
+    rows = rows_in(table, size)
     return tf.nest.map_structure(lambda leaf: Share(rows, np.asarray(leaf), size), element)
 
 
@@ -100,20 +100,16 @@ def sample_element(spec: Any, size: int) -> Any | None:
         if not shape or None in shape[1:] or shape[0] not in (None, size):
             return None
         zero = b"" if leaf.dtype == tf.string else 0
-        kind = object if leaf.dtype == tf.string else leaf.dtype.as_numpy_dtype
-        leaves.append(np.broadcast_to(np.array(zero, kind), (size, *shape[1:])))
+        dtype = object if leaf.dtype == tf.string else leaf.dtype.as_numpy_dtype
+        leaves.append(np.broadcast_to(np.array(zero, dtype), (size, *shape[1:])))
     return tf.nest.pack_sequence_as(spec, leaves)
 
 
 def _below_options(dataset: Any) -> Any:
     """The data set below options and prefetching."""
-    while _kind(dataset) in ("OptionsDataset", "PrefetchDataset"):
+    while kind(dataset) in ("OptionsDataset", "PrefetchDataset"):
         (dataset,) = dataset._inputs()
     return dataset
-
-
-def _kind(dataset: Any) -> str:
-    return type(dataset).__name__.lstrip("_")
 
 
 def _function(dataset: Any) -> Any:
@@ -130,7 +126,7 @@ def _gathered_size(dataset: Any) -> int | None:
     specs = tf.nest.flatten(arrays.element_spec)
     if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs):
         return None
-    while _kind(numbers) == "MapDataset":  # It shuffles the numbers within a batch.
+    while kind(numbers) == "MapDataset":  # It shuffles the numbers within a batch.
         (numbers,) = numbers._inputs()
     known = inspect.getclosurevars(_function(numbers)).nonlocals
     size = known.get("batch_size")

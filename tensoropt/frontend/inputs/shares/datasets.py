@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.by_rows import is_by_rows
 from tensoropt.frontend.inputs.shares.batches import largest_batch, makes_batches
 from tensoropt.frontend.inputs.shares.elements import (
@@ -16,24 +17,27 @@ from tensoropt.frontend.inputs.shares.elements import (
     Elements,
     Findings,
     check,
+    element_map,
     whole,
 )
 from tensoropt.frontend.inputs.shares.functions import applied_to_rows, effects, function_name
-from tensoropt.frontend.inputs.shares.operators import REBUILT, as_it_is, constant, kind, rebuilt
+from tensoropt.frontend.inputs.shares.operators import (
+    REBUILT,
+    as_it_is,
+    constant,
+    is_cache_in_memory,
+    kind,
+    rebuilt,
+)
 from tensoropt.frontend.inputs.shares.selection import (
     Batching,
-    ElementMap,
     batched_rows,
     cut_rows,
     mapped,
 )
 from tensoropt.tensorflow_private import structures
 
-__all__ = ["NotShared", "RowsTable", "SharedDataset", "in_shares"]
-
-RowsTable = np.ndarray[Any, Any]
-"""int64 ``[B + 1, k, 2]``: for each number of rows of a batch the ranges of rows that a process
-needs, half open and ascending; unused ranges start and stop at 0."""
+__all__ = ["NotShared", "SharedDataset", "in_shares"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,17 +56,6 @@ class SharedDataset:
     source: tf.data.Dataset
     share: tuple[str, ...]
     whole: Mapping[str, str]
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """A sentence for each function."""
-        return (
-            *(f"{name} runs for the rows of this process only." for name in self.share),
-            *(
-                f"{name} runs for all examples in each process: {reason}."
-                for name, reason in self.whole.items()
-            ),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +125,7 @@ class _Rewriting:
             check(dataset)
             shared = self.of(*dataset._inputs())
             return shared._replace(dataset=rebuilt(dataset, shared.dataset))
-        if operator == "CacheDataset" and not tf.get_static_value(dataset._filename):
+        if is_cache_in_memory(dataset):
             shared = self.of(*dataset._inputs())
             return shared._replace(dataset=shared.dataset.cache())
         if operator in ("MapDataset", "ParallelMapDataset"):
@@ -145,7 +138,7 @@ class _Rewriting:
 
     def _batched(self, dataset: Any) -> _Shared:
         (source,) = dataset._inputs()
-        is_cached = kind(source) == "CacheDataset" and not tf.get_static_value(source._filename)
+        is_cached = is_cache_in_memory(source)
         if is_cached:  # batches of this process's rows are cached in place of all elements
             (source,) = source._inputs()
         padding = None
@@ -156,7 +149,7 @@ class _Rewriting:
         size = constant(dataset._batch_size)
         drops = bool(tf.get_static_value(dataset._drop_remainder))
         elements = Elements.of(source, self.findings)
-        self.findings.share += [element_map.name for element_map in elements.maps]
+        self.findings.share += [each.name for each in elements.maps]
         batches = batched_rows(
             elements.base, elements.maps, Batching(size, drops, padding), self.table(size)
         )
@@ -182,23 +175,12 @@ class _Rewriting:
         shared = self.of(source)
         if not effects(wrapper).is_pure:
             raise CannotShareError(f"{name} changes a state or draws numbers for whole batches.")
-        inputs = wrapper.function.graph.inputs[
-            : len(wrapper.function.structured_input_signature[0])
-        ]
-        if len(inputs) != len(shared.has_rows) or not is_by_rows(
-            [tensor for tensor, has in zip(inputs, shared.has_rows, strict=True) if has],
-            wrapper.function.graph.outputs,
-        ):
+        if not _keeps_rows(wrapper, _flat(source.element_spec), shared.has_rows):
             raise CannotShareError(f"{name} may mix the rows of a batch.")
         self.findings.share.append(name)
-        calls = getattr(dataset, "_num_parallel_calls", None)
-        element_map = ElementMap(
-            lambda element: applied_to_rows(wrapper, element),
-            name,
-            None if calls is None else constant(calls),
-        )
+        of_rows = element_map(dataset, wrapper, applied_to_rows)
         outputs = len(wrapper.function.graph.outputs)
-        return _Shared(mapped(shared.dataset, element_map), (True,) * outputs)
+        return _Shared(mapped(shared.dataset, of_rows), (True,) * outputs)
 
     def _zipped(self, dataset: Any) -> _Shared:
         parts = [_constant(part) or self.of(part) for part in dataset._inputs()]
@@ -219,14 +201,23 @@ class _Rewriting:
 
 
 def _keeps_rows(wrapper: Any, specs: Sequence[Any], has_rows: Sequence[bool]) -> bool:
-    """Whether row i of a function's outputs depends on row i of those inputs that have rows."""
+    """Whether row i of a function's results depends on row i of those arguments that have rows.
+
+    A function with side effects, or with arguments or results that are not dense, counts as one
+    that mixes rows.
+
+    Args:
+        wrapper: the function.
+        specs: the specifications of its arguments.
+        has_rows: for each argument, whether it has rows.
+    """
     graph = wrapper.function.graph
-    inputs = graph.inputs[: len(specs)]
-    rows = [tensor for tensor, has in zip(inputs, has_rows, strict=True) if has]
     results = _flat(wrapper.output_structure)
-    are_dense = all(isinstance(spec, tf.TensorSpec) for spec in [*specs, *results])
-    has_shapes = are_dense and all(spec.shape.rank for spec in specs)
-    return has_shapes and not graph.control_outputs and is_by_rows(rows, graph.outputs)
+    if graph.control_outputs or not all(isinstance(s, tf.TensorSpec) for s in [*specs, *results]):
+        return False
+    inputs = zip(graph.inputs[: len(specs)], has_rows, strict=True)
+    rows = [tensor for tensor, has in inputs if has]
+    return all(tensor.shape.rank for tensor in rows) and is_by_rows(rows, graph.outputs)
 
 
 def _constant(dataset: Any) -> _Shared | None:

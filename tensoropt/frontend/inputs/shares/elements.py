@@ -3,6 +3,7 @@ element."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from tensoropt.frontend.inputs.shares.operators import (
     REBUILT,
     constant,
     definition,
+    is_cache_in_memory,
     kind,
     parts_of,
     rebuilt,
@@ -25,6 +27,7 @@ __all__ = [
     "Elements",
     "Findings",
     "check",
+    "element_map",
     "has_other_orders",
     "read_by_first_rank",
     "whole",
@@ -89,7 +92,7 @@ class Elements:
             if effects(wrapper).is_pure:
                 (source,) = dataset._inputs()
                 below = cls.of(source, findings)
-                return cls(below.base, (*below.maps, _element_map(dataset, wrapper)))
+                return cls(below.base, (*below.maps, element_map(dataset, wrapper, applied)))
             return cls(whole(dataset, findings, "it changes a state or draws numbers"))
         if operator in REBUILT:
             (source,) = dataset._inputs()
@@ -116,10 +119,17 @@ def whole(dataset: tf.data.Dataset, findings: Findings, reason: str) -> tf.data.
     return dataset
 
 
-def _element_map(dataset: Any, wrapper: Any) -> ElementMap:
+def element_map(dataset: Any, wrapper: Any, apply: Callable[[Any, Any], Any]) -> ElementMap:
+    """The function of a map, with the parallel calls that the script allows.
+
+    Args:
+        dataset: the map.
+        wrapper: its function.
+        apply: calls the function on an element.
+    """
     calls = getattr(dataset, "_num_parallel_calls", None)
     return ElementMap(
-        lambda element: applied(wrapper, element),
+        lambda element: apply(wrapper, element),
         function_name(wrapper),
         None if calls is None else constant(calls),
     )
@@ -135,14 +145,14 @@ def _zipped(cls: type[Elements], dataset: Any, findings: Findings) -> Elements:
     def together(element: Any) -> Any:
         parts = structures.flatten_up_to(structure, element)
         for n, part in enumerate(flat):
-            for element_map in part.maps:
-                parts[n] = element_map.function(parts[n])
+            for each in part.maps:
+                parts[n] = each.function(parts[n])
         return structures.pack_sequence_as(structure, parts)
 
-    maps = [element_map for part in flat for element_map in part.maps]
-    calls = {element_map.parallel_calls for element_map in maps}
+    maps = [each for part in flat for each in part.maps]
+    calls = {each.parallel_calls for each in maps}
     base = tf.data.Dataset.zip(tf.nest.pack_sequence_as(structure, [part.base for part in flat]))
-    names = ", ".join(element_map.name for element_map in maps)
+    names = ", ".join(each.name for each in maps)
     return cls(base, (ElementMap(together, names, calls.pop() if len(calls) == 1 else -1),))
 
 
@@ -157,7 +167,7 @@ def check(part: Any) -> None:
         return
     if operator not in _SAME_EVERYWHERE:
         raise CannotShareError(f"{operator} may make other elements in each process.")
-    if operator == "CacheDataset" and tf.get_static_value(part._filename):
+    if operator == "CacheDataset" and not is_cache_in_memory(part):
         raise CannotShareError("a cache in a file is written by one process.")
     if getattr(part, "_deterministic", "") == "false":
         raise CannotShareError(f"{operator} has deterministic=False, so its order differs.")

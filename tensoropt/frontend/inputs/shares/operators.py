@@ -12,6 +12,7 @@ __all__ = [
     "as_it_is",
     "constant",
     "definition",
+    "is_cache_in_memory",
     "kind",
     "parts_of",
     "rebuilt",
@@ -37,6 +38,11 @@ def kind(dataset: tf.data.Dataset) -> str:
 def constant(value: tf.Tensor) -> int:
     """The value of a scalar argument of an operator."""
     return int(tf.get_static_value(value))
+
+
+def is_cache_in_memory(dataset: Any) -> bool:
+    """Whether a data set's last operator is a cache that is not in a file."""
+    return kind(dataset) == "CacheDataset" and not tf.get_static_value(dataset._filename)
 
 
 def parts_of(dataset: tf.data.Dataset) -> Iterator[Any]:
