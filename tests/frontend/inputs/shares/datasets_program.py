@@ -271,6 +271,10 @@ def refused() -> dict[str, str]:
     def mixed(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.reverse(x, axis=[0]), y
 
+    def checked(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        tf.debugging.assert_less(tf.reduce_sum(y), tf.constant(1000, y.dtype))
+        return x, y
+
     spec = tf.TensorSpec([], tf.int64)
     generated = tf.data.Dataset.from_generator(counted, output_signature=spec)
     files = tf.data.Dataset.from_tensor_slices(records(FOLDER))
@@ -282,6 +286,7 @@ def refused() -> dict[str, str]:
         "generator": generated.batch(4),
         "Python": arrays().map(in_python).batch(4),
         "mixed rows": arrays().batch(4).map(mixed),
+        "checks of batches": arrays().batch(4).map(checked),
         "draws for batches": arrays().batch(4).map(augmented),
         "racing draws": arrays().map(augmented, num_parallel_calls=2).batch(4),
         "racing files": racing.batch(4),

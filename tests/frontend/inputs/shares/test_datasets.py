@@ -39,6 +39,7 @@ def test_rows_of_all_processes_are_the_batches_of_one_process(python: Callable[.
     assert "Python function" in reasons["generator"]
     assert "Python function" in reasons["Python"]
     assert "mix the rows" in reasons["mixed rows"]
+    assert "mix the rows" in reasons["checks of batches"]
     assert "for whole batches" in reasons["draws for batches"]
     assert "parallel calls" in reasons["racing draws"]
     assert "deterministic=False" in reasons["racing files"]
