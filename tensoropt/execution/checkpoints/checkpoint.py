@@ -50,7 +50,6 @@ WRITE_REMEDY = (
     "See that all ranks can write to the folder and that there is space; the previous checkpoint "
     "is still there."
 )
-_LOOK_SECONDS = 0.02  # between two looks for the parts of other ranks
 _READ_RULE = "every rank reads its part of a checkpoint."
 _READ_REMEDY = "See that all ranks can read the files and that these are whole, or take another."
 _SHARED_RULE = "a checkpoint is in a folder that all ranks see."
@@ -189,13 +188,11 @@ class Checkpoints:
                     files.mark_done(prefix, number)
                 copies.clear()
                 if not self._is_first:
-                    while files.is_being_saved(prefix) and not has_failed.wait(_LOOK_SECONDS):
-                        pass
+                    files.wait_until_saved(prefix, has_failed)
                     return
-                while not all(files.is_done(prefix, number) for number in range(len(parts))):
-                    if has_failed.wait(_LOOK_SECONDS):
-                        files.tidy(prefix)
-                        return
+                if not files.wait_for_parts(prefix, len(parts), has_failed):
+                    files.tidy(prefix)
+                    return
                 merge_parts(parts, files.whole(prefix))
                 files.publish(prefix)
             except Exception:

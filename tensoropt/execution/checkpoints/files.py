@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 
@@ -30,8 +31,6 @@ __all__ = [
     "absolute",
     "begin",
     "folder",
-    "is_being_saved",
-    "is_done",
     "is_there",
     "is_visible",
     "mark_being_saved",
@@ -41,12 +40,15 @@ __all__ = [
     "sync",
     "tidy",
     "tidy_mark",
+    "wait_for_parts",
+    "wait_until_saved",
     "whole",
 ]
 
 _SAVING = ".saving"
 _VISIBLE_SECONDS = 5.0  # the time within which other machines see a new file
 _LOOKS = 20  # the number of looks in this time
+_LOOK_SECONDS = 0.02  # between two looks for files of other ranks
 
 gfile = tf.io.gfile
 
@@ -72,7 +74,7 @@ def mark_done(prefix: str, number: int) -> None:
         file.write("")
 
 
-def is_done(prefix: str, number: int) -> bool:
+def _is_done(prefix: str, number: int) -> bool:
     """Whether a rank has told that a part is on the disk, and this rank sees the part."""
     return all(gfile.exists(part(prefix, number) + end) for end in (".done", ".index"))
 
@@ -87,9 +89,18 @@ def tidy_mark(prefix: str) -> None:
     gfile.rmtree(folder(prefix))
 
 
-def is_being_saved(prefix: str) -> bool:
-    """Whether the folder of a checkpoint that is being saved is still there."""
-    return bool(gfile.exists(folder(prefix)))
+def wait_until_saved(prefix: str, has_failed: threading.Event) -> None:
+    """Wait until the folder of a checkpoint that is being saved is gone, or another rank fails."""
+    while gfile.exists(folder(prefix)) and not has_failed.wait(_LOOK_SECONDS):
+        pass
+
+
+def wait_for_parts(prefix: str, count: int, has_failed: threading.Event) -> bool:
+    """Wait until all parts are on the disk. Return False if another rank fails before."""
+    while not all(_is_done(prefix, number) for number in range(count)):
+        if has_failed.wait(_LOOK_SECONDS):
+            return False
+    return True
 
 
 def whole(prefix: str) -> str:

@@ -50,7 +50,6 @@ v1, v2 = tf.compat.v1, tf.compat.v2
 _CHECKPOINTS = (tf.train.Checkpoint, v1.train.Checkpoint)
 _BESIDE = (tf.train.Checkpoint, tf.train.CheckpointManager)  # can write beside the steps
 _POSITION = "tensoropt/steps"  # the name of the counters of random operators in a checkpoint
-_LOOK_SECONDS = 0.02  # between two looks whether the first rank has written
 _WRITES = "a file is written where the first rank can write.", "Free some space, or name another."
 _READS = "all ranks read the first rank's checkpoint.", "Give one that all of them can read."
 
@@ -238,8 +237,7 @@ def _write_beside(numbers: _Numbers, path: str, writes: list[Callable[[], Any]])
 
     def part(has_failed: threading.Event) -> Any:
         if not is_first:
-            while files.is_being_saved(path) and not has_failed.wait(_LOOK_SECONDS):
-                pass
+            files.wait_until_saved(path, has_failed)
             return None
         try:
             for write in writes:
