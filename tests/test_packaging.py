@@ -1,4 +1,4 @@
-"""What is installed agrees with what the source says."""
+"""Installed packages agree with the source."""
 
 from __future__ import annotations
 

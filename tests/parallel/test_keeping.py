@@ -1,4 +1,4 @@
-"""What is kept for the backward pass, and what is made again."""
+"""Operators keep tensors for the backward pass, or make them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept for the backward pass, searched: costs by hand, the frontier by enumeration."""
+"""The search decides which tensors are kept: costs by hand, the frontier by enumeration."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def pruned(
     time: Sequence[int],
     incumbent: Frontier | None = None,
 ) -> Outcome:
-    """What is better than some costs."""
+    """Solve for the strategies whose costs are better than the given ones."""
     graph = SearchGraph(problem)
     graph.prune(WEIGHTS, SearchRegion.below(np.array(memory), np.array(time)), sweeps=3)
     return solve_graph(graph, incumbent, 0.0, 512)
