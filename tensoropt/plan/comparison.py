@@ -7,7 +7,7 @@ from statistics import median
 
 from tensoropt.plan.plan import Plan
 
-__all__ = ["Comparison", "ExecutedSteps", "Quantity", "compare"]
+__all__ = ["Comparison", "ExecutedSteps", "InputShare", "Quantity", "compare"]
 
 _OFF = 0.2
 """Relative error of a prediction above which there is advice."""
@@ -46,6 +46,25 @@ class ExecutedSteps:
         self.step_seconds.append(step_seconds)
         self.network_seconds.append(network_seconds)
         self.peak_bytes.append(peak_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class InputShare:
+    """The part of its steps' time in which the slowest rank waited for input.
+
+    Attributes:
+        share: from 0 to 1.
+        rank: the rank that waited longest.
+    """
+
+    share: float
+    rank: int
+
+    def __str__(self) -> str:
+        return (
+            f"steps waited for input {self.share:.1%} of their time on rank {self.rank}, and less "
+            "on other ranks"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ training that Horovod reduces.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import weakref
@@ -18,8 +17,9 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from tensoropt.errors import OptionError, StateError
+from tensoropt.errors import StateError
 from tensoropt.frontend.job import eager_copies
+from tensoropt.frontend.job.settings import is_switched_on
 from tensoropt.graph.from_tensorflow import (
     GRADIENT_ATTRIBUTE,
     called_functions,
@@ -74,15 +74,8 @@ def are_allowed(argument: bool | None) -> bool:
     Raises:
         OptionError: if the environment variable is neither 0 nor 1.
     """
-    if argument is not None:
-        return argument
-    text = os.environ.get(ALLOW_VARIABLE, "0")
-    if text not in ("", "0", "1"):
-        raise OptionError(
-            f"{ALLOW_VARIABLE} is 1 where ranks are meant to train copies, or 0. Got {text!r}; "
-            "unset it."
-        )
-    return text == "1"
+    rule = "is 1 where ranks are meant to train copies, or 0"
+    return is_switched_on(argument, ALLOW_VARIABLE, rule)
 
 
 def are_refused() -> bool:

@@ -50,7 +50,7 @@ from tensoropt.frontend.job.settings import (
     saves_beside,
 )
 from tensoropt.plan import Plan
-from tensoropt.plan.comparison import ExecutedSteps
+from tensoropt.plan.comparison import ExecutedSteps, InputShare
 from tensoropt.planner.request import Request
 
 __all__ = [
@@ -74,25 +74,6 @@ _SAME_SETTINGS = (
     f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, and {CHECK_VARIABLE} and "
     f"{CHECK_FEEDS_VARIABLE}, and save_beside or {SAVE_BESIDE_VARIABLE}, on every rank."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class InputShare:
-    """The part of its steps' time in which the slowest rank waited for input.
-
-    Attributes:
-        share: from 0 to 1.
-        rank: the rank that waited longest.
-    """
-
-    share: float
-    rank: int
-
-    def __str__(self) -> str:
-        return (
-            f"steps waited for input {self.share:.1%} of their time on rank {self.rank}, and less "
-            "on other ranks"
-        )
 
 
 @dataclass(slots=True)
@@ -299,11 +280,12 @@ def init(
     count = device_count(group, devices)
     named = load_cluster(cluster) if cluster is not None else None
     check_every, check_feeds_every = check_intervals()
+    is_beside = saves_beside(save_beside)
     settings = [
         f"transport={carrier!r}",
         f"{CHECK_VARIABLE}={check_every}",
         f"{CHECK_FEEDS_VARIABLE}={check_feeds_every}",
-        f"save_beside={saves_beside(save_beside)}",
+        f"save_beside={is_beside}",
     ]
     _everyone.check("init()", settings, _SAME_SETTINGS)
     if carrier == "horovod" and group.size > 1:
@@ -324,7 +306,7 @@ def init(
     _job = Job(group, is_mpi, count, hardware, named, seed, _everyone, carrier)
     _job.check_every = check_every if count > 1 else 0
     _job.check_feeds_every = check_feeds_every
-    _job.save_beside = saves_beside(save_beside)
+    _job.save_beside = is_beside
     _refuse_copies(_job, allow_copies)
     if is_mpi:
         for install, _ in _hooks:

@@ -19,6 +19,7 @@ __all__ = [
     "check_intervals",
     "checked_transport",
     "device_count",
+    "is_switched_on",
     "saves_beside",
 ]
 
@@ -101,14 +102,26 @@ def saves_beside(argument: bool | None) -> bool:
     Raises:
         OptionError: if the environment variable is neither 0 nor 1.
     """
+    rule = "is 1 if checkpoints are written beside the steps, else 0"
+    return is_switched_on(argument, SAVE_BESIDE_VARIABLE, rule)
+
+
+def is_switched_on(argument: bool | None, variable: str, rule: str) -> bool:
+    """Whether an argument, or else an environment variable, switches something on.
+
+    Args:
+        argument: the argument; None if it is not given.
+        variable: name of the environment variable.
+        rule: the rest of the error's first sentence after the variable's name.
+
+    Raises:
+        OptionError: if the environment variable is neither 0 nor 1.
+    """
     if argument is not None:
         return argument
-    text = os.environ.get(SAVE_BESIDE_VARIABLE, "0")
+    text = os.environ.get(variable, "0")
     if text not in ("", "0", "1"):
-        raise OptionError(
-            f"{SAVE_BESIDE_VARIABLE} is 1 if checkpoints are written beside the steps, else 0. Got "
-            f"{text!r}; unset it."
-        )
+        raise OptionError(f"{variable} {rule}. Got {text!r}; unset it.")
     return text == "1"
 
 

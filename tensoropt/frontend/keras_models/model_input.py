@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +10,7 @@ import tensorflow as tf
 
 from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.inputs.batches.sources import SharedBatches
-from tensoropt.frontend.inputs.batches.waiting import InputWait
+from tensoropt.frontend.inputs.batches.waiting import InputWait, Lines
 from tensoropt.frontend.job.job import current
 
 __all__ = ["ModelInput"]
@@ -30,13 +29,14 @@ class ModelInput:
         model: the model, whose functions run batches.
 
     Attributes:
+        lines: lines about the input.
         is_sent: whether the first rank has sent rows in the outermost loop.
     """
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._loops: list[str] = []
-        self._said: set[str] = set()
+        self.lines = Lines()
         self.is_sent = False
         self._waits: dict[str, InputWait] = {}
 
@@ -88,13 +88,6 @@ class ModelInput:
 
     def report(self) -> None:
         """Tell once how long the steps of ``fit`` waited for input. All ranks call this."""
-        running = getattr(self.function, "running", None)
-        if self._loops[-1] == "fit" and running is not None and self.wait.seconds:
-            running.input_wait = self.wait.most(self.label)
-            self.say("wait", f"{self.label}: {running.input_wait}")
-
-    def say(self, kind: str, text: str) -> None:
-        """Show a line on the first rank, one of each kind."""
-        if kind not in self._said and current().group.rank == 0:
-            sys.stderr.write(f"tensoropt: {text}\n")
-        self._said.add(kind)
+        if self._loops[-1] == "fit":
+            running = getattr(self.function, "running", None)
+            self.lines.tell_wait(self.label, self.wait, running)

@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import StateError
-from tensoropt.frontend.job.job import InputShare, Running, current
+from tensoropt.frontend.job.job import Running, current
 from tensoropt.plan import comparison
-from tensoropt.plan.comparison import Comparison
+from tensoropt.plan.comparison import Comparison, InputShare
 from tensoropt.plan.validation_result import Validation
 
 __all__ = ["compare", "costs", "summary"]

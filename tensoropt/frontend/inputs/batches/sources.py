@@ -19,7 +19,7 @@ from tensoropt.frontend.inputs.batches.shared_rows import (
     sample_element,
     shares_of,
 )
-from tensoropt.frontend.inputs.batches.waiting import InputWait
+from tensoropt.frontend.inputs.batches.waiting import InputWait, Lines
 from tensoropt.frontend.inputs.shares.datasets import NotShared, in_shares
 from tensoropt.frontend.inputs.shares.elements import has_other_orders, read_by_first_rank
 from tensoropt.frontend.job.job import current
@@ -32,9 +32,11 @@ class Reader(Protocol):
 
     Attributes:
         is_sent: whether the first rank has sent rows.
+        lines: lines about the input.
     """
 
     is_sent: bool
+    lines: Lines
 
     @property
     def label(self) -> str:
@@ -55,9 +57,6 @@ class Reader(Protocol):
 
     def report(self) -> None:
         """Tell how long steps waited."""
-
-    def say(self, kind: str, text: str) -> None:
-        """Show a line on the first rank, one of each kind."""
 
 
 class _Unplanned(Exception):
@@ -97,7 +96,7 @@ class SharedBatches:
             elements = Ahead(shares_of(shared, self.tables[function]))
             return _Shares(elements, self.input.wait, spec)
         label = self.input.label
-        self.input.say(
+        self.input.lines.say(
             f"sent {label}",
             f"{label}: the first rank makes the batches and sends the others their rows: "
             f"{self._reason}",
@@ -147,7 +146,7 @@ class SharedBatches:
         label = self.input.label
         for name, reason in reasons.items():
             text = f"{label}: {name} runs for all examples on each rank: {reason}"
-            self.input.say(f"{name} of {label}", text)
+            self.input.lines.say(f"{name} of {label}", text)
 
     def _are_whole(self, table: RowsTable) -> bool:
         """Whether every rank reads whole batches, which the first rank then makes for all."""

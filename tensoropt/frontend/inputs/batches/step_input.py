@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from tensoropt.errors import OptionError
 from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.inputs.batches.sources import SharedBatches
-from tensoropt.frontend.inputs.batches.waiting import InputWait
+from tensoropt.frontend.inputs.batches.waiting import InputWait, Lines
 from tensoropt.frontend.job.job import current, init, is_initialized
 
 __all__ = ["in_shares"]
@@ -65,7 +64,7 @@ class _StepInput:
     def __init__(self, dataset: tf.data.Dataset, step: Any) -> None:
         self._batches = SharedBatches(dataset, self)
         self._step = step
-        self._said: set[str] = set()
+        self.lines = Lines()
         self.step = f"{getattr(step, '__name__', 'a step')}(...)"
         self.label = f"in_shares for {self.step}"
         self.function = self
@@ -93,13 +92,4 @@ class _StepInput:
 
     def report(self) -> None:
         """Tell once how long steps waited for input. All ranks call this."""
-        running = self._step.running
-        if running is not None and self.wait.seconds:
-            running.input_wait = self.wait.most(self.label)
-            self.say("wait", f"{self.label}: {running.input_wait}")
-
-    def say(self, kind: str, text: str) -> None:
-        """Show a line on the first rank, one of each kind."""
-        if kind not in self._said and current().group.rank == 0:
-            sys.stderr.write(f"tensoropt: {text}\n")
-        self._said.add(kind)
+        self.lines.tell_wait(self.label, self.wait, self._step.running)

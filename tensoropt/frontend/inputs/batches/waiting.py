@@ -1,14 +1,16 @@
-"""The part of the steps' time in which they waited for input, on each rank."""
+"""The time in which steps waited for input, on each rank, and lines about the input of loops."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from tensoropt.frontend.job.job import InputShare, current
+from tensoropt.frontend.job.job import Running, current
+from tensoropt.plan.comparison import InputShare
 
-__all__ = ["InputWait"]
+__all__ = ["InputWait", "Lines"]
 
 
 class InputWait:
@@ -44,3 +46,22 @@ class InputWait:
         )
         rank = max(range(len(shares)), key=shares.__getitem__)
         return InputShare(shares[rank], rank)
+
+
+class Lines:
+    """Lines about the input of a loop, which the first rank shows once each."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, kind: str, text: str) -> None:
+        """Show a line on the first rank, one of each kind."""
+        if kind not in self._said and current().group.rank == 0:
+            sys.stderr.write(f"tensoropt: {text}\n")
+        self._said.add(kind)
+
+    def tell_wait(self, label: str, wait: InputWait, running: Running | None) -> None:
+        """Tell how long steps waited for input, once they have run. All ranks call this."""
+        if running is not None and wait.seconds:
+            running.input_wait = wait.most(label)
+            self.say("wait", f"{label}: {running.input_wait}")
