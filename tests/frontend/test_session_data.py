@@ -9,6 +9,7 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
+from tensoropt.frontend.inputs.data_pipelines import Pipelines
 from tensoropt.frontend.job.job import current
 
 pytestmark = pytest.mark.usefixtures("graph")
@@ -207,3 +208,36 @@ def test_a_job_on_other_devices_goes_on_with_the_data_it_has_not_seen(
         np.testing.assert_array_equal(rows, true_rows)
         assert loss == pytest.approx(true_loss, rel=1e-5)
     assert sorted(np.concatenate([rows for _, rows in found])) == sorted([*range(20)] * 3)
+
+
+def drawn(kind: str, count: int, position: Any) -> tuple[list[list[int]], list[bytes]]:
+    """The next batches of a pipeline, from a position or the start, and the position after them."""
+    with plain.Graph().as_default() as graph:
+        data = tf.data.Dataset.range(20).shuffle(20, seed=3)
+        data = data.padded_batch(8) if "padded" in kind else data.batch(8)
+        data = data.repeat(4).prefetch(2)
+        make = tf.data.make_one_shot_iterator
+        iterator = (make if "one shot" in kind else tf.data.make_initializable_iterator)(data)
+        element = iterator.get_next()
+        pipelines = Pipelines(graph, 0)
+        pipelines.go_on_from(position)
+        if "one shot" not in kind:
+            pipelines.draw([iterator.initializer.name], [], {})
+        batches = [
+            [int(n) for array in pipelines.draw([element.op.name], [], {}).values() for n in array]
+            for _ in range(count)
+        ]
+    return batches, pipelines.position()
+
+
+@pytest.mark.parametrize("kind", ["one shot", "initializable", "padded"])
+def test_positions_keep_the_orders_of_later_epochs(kind: str, capsys: Any) -> None:
+    """Every position in the data goes on as one run does; one that cannot says so."""
+    truth, _ = drawn(kind, 12, [])
+    for count in range(1, 12):
+        capsys.readouterr()
+        _, position = drawn(kind, count, [])
+        warned = "lacks the order of later epochs" in capsys.readouterr().err
+        rest, _ = drawn(kind, 12 - count, position)
+        assert warned or rest == truth[count:]
+        assert kind == "padded" or not warned

@@ -23,6 +23,7 @@ from tensoropt.frontend.inputs.iterator_positions import (
     ITERATORS,
     Positions,
     digest_of,
+    keep_shuffles_below_batches,
 )
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import session_config
@@ -145,8 +146,10 @@ class Pipelines:
         definition = tf.compat.v1.GraphDef(versions=whole.versions, library=whole.library)
         definition.node.extend(node for node in whole.node if node.name in new)
         _seed(definition.node, self._seed)
+        keep_shuffles_below_batches(definition.node, in_function=False)
         for function in definition.library.function:
             _seed(function.node_def, self._seed)
+            keep_shuffles_below_batches(function.node_def, in_function=True)
         for node in definition.node:
             node.device = ""
             node.attr.pop("_class", None)  # colocation with operators that are not copied

@@ -2,20 +2,28 @@
 
 TensorFlow saves an iterator's state to a file, with the elements in its shuffle buffers. The state
 is restored before the first draw, because a script starts its iterators after it has restored.
+
+A shuffle's state includes the seeds of the epochs to come. A batch drops its input as soon as it
+has read all of it: if the last batch of an epoch is a partial one, TensorFlow saves no state of the
+shuffle below from that batch to the next, and a restored iterator shuffles the epochs to come in
+another order. `keep_shuffles_below_batches` takes operators that keep their input.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-__all__ = ["GETS_NEXT", "ITERATORS", "Positions", "digest_of"]
+__all__ = ["GETS_NEXT", "ITERATORS", "Positions", "digest_of", "keep_shuffles_below_batches"]
 
 GETS_NEXT = frozenset({"IteratorGetNext", "IteratorGetNextSync"})
 """Types of operators that draw an element."""
@@ -24,6 +32,7 @@ ITERATORS = frozenset({"Iterator", "IteratorV2", "OneShotIterator"})
 """Types of iterators that have a name of their own in the graph."""
 
 _ENDS = (".index", ".data-00000-of-00001")
+_BELOW_REPEAT = re.compile(rb"Repeat\[\d+\]::")  # the state of an epoch that has not ended
 _IGNORE_EXTERNAL_STATE = 1  # the counters of random operators in maps start anew
 
 
@@ -86,7 +95,10 @@ class Positions:
             except (tf.errors.UnimplementedError, tf.errors.FailedPreconditionError) as error:
                 self._warn(error)
                 return []
-            return [json.dumps(digests).encode(), *(Path(path + end).read_bytes() for end in _ENDS)]
+            state = [Path(path + end).read_bytes() for end in _ENDS]
+        if _BELOW_REPEAT.search(state[1]) and b"Shuffle" not in state[1]:
+            self._warn_of_shuffles(names)
+        return [json.dumps(digests).encode(), *state]
 
     def restore(self, position: Sequence[bytes]) -> None:
         """Restore positions of `saved` before the first draw from each iterator."""
@@ -108,6 +120,15 @@ class Positions:
                 )
             self._session.run(restore)
 
+    def _warn_of_shuffles(self, iterators: Sequence[str]) -> None:
+        if any(_reshuffles(self._graph, self._drawn[name][0]) for name in iterators):
+            sys.stderr.write(
+                "tensoropt: a checkpoint at the end of an epoch lacks the order of later epochs, "
+                "because TensorFlow saves none for a shuffle whose data have been read. A job that "
+                "goes on shuffles later epochs in another order. Save before the last batch of an "
+                "epoch, or drop the remainder\n"
+            )
+
     def _warn(self, error: tf.errors.OpError) -> None:
         if not self._has_warned:
             self._has_warned = True
@@ -120,16 +141,51 @@ class Positions:
 
 def digest_of(script: tf.Graph, iterator: str) -> str:
     """Return a digest of an iterator and of the data sets with which the script starts it."""
-    waiting = [script.get_operation_by_name(iterator)]
-    starts = waiting[0].outputs[0].consumers()
-    waiting += [operation for operation in starts if operation.type == "MakeIterator"]
+    reached = _data_sets(script.get_operation_by_name(iterator))
+    digest = hashlib.sha256()
+    for name in sorted(reached):
+        digest.update(reached[name].node_def.SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def keep_shuffles_below_batches(nodes: Any, in_function: bool) -> None:
+    """Make batches by an operator that saves the state of its input to the end.
+
+    Args:
+        nodes: the node definitions of a graph or of a function, changed in place.
+        in_function: whether it is a function, whose nodes name their inputs in another way.
+    """
+    for node in list(nodes):
+        if node.op != "BatchDatasetV2":
+            continue
+        calls = nodes.add(name=f"{node.name}/calls", op="Const")
+        calls.attr["dtype"].type = tf.int64.as_datatype_enum
+        calls.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.int64(1)))
+        node.op = "ParallelBatchDataset"
+        node.attr["deterministic"].s = b"true"
+        node.input.insert(2, f"{calls.name}:output:0" if in_function else calls.name)
+
+
+def _reshuffles(graph: tf.Graph, iterator: tf.Operation) -> bool:
+    """Whether a data set of the iterator shuffles each epoch in another order."""
+    nodes = [operation.node_def for operation in _data_sets(iterator).values()]
+    factories = {node.attr["dataset_factory"].func.name for node in nodes}
+    for function in graph.as_graph_def().library.function:
+        if function.signature.name in factories:
+            nodes += function.node_def
+    return any(
+        node.op.startswith("Shuffle") and node.attr["reshuffle_each_iteration"].b for node in nodes
+    )
+
+
+def _data_sets(iterator: tf.Operation) -> dict[str, tf.Operation]:
+    """Return an iterator and the operators of its data sets, by name."""
+    starts = iterator.outputs[0].consumers()
+    waiting = [iterator, *(operation for operation in starts if operation.type == "MakeIterator")]
     reached = {operation.name: operation for operation in waiting}
     while waiting:
         for tensor in waiting.pop().inputs:
             if tensor.op.name not in reached:
                 reached[tensor.op.name] = tensor.op
                 waiting.append(tensor.op)
-    digest = hashlib.sha256()
-    for name in sorted(reached):
-        digest.update(reached[name].node_def.SerializeToString(deterministic=True))
-    return digest.hexdigest()
+    return reached
