@@ -1,10 +1,11 @@
 """``python -m tests.oracles.sanitize``: random driving of the C++ of collectives, under sanitizers.
 
-The driver in ``tests/collectives/native/driver/`` runs windows, messages, collectives and direct
-reads without TensorFlow. AddressSanitizer and UndefinedBehaviorSanitizer see 2 to 8 processes, and
-256 threads. ThreadSanitizer sees 2 to 8 threads, as it finds no races between processes. The last
-line is one JSON object: the number of trials of each kind. A wrong result, a report of a sanitizer,
-or ranks that wait for ever are printed, and end with status 1.
+The driver in ``tests/collectives/native/driver/`` needs no TensorFlow. It runs windows, messages,
+collectives and direct reads within a machine, and collectives and messages over connections.
+AddressSanitizer and UndefinedBehaviorSanitizer see 2 to 8 processes, and 256 threads.
+ThreadSanitizer sees 2 to 8 threads, as it finds no races between processes. The last line is one
+JSON object: the number of trials of each kind. A wrong result, a report of a sanitizer, or ranks
+that wait for ever are printed, and end with status 1.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SANITIZERS = {
 KINDS = (("address", "processes"), ("address", "many"), ("thread", "threads"))
 OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:exitcode=77",  # looking for leaks needs the right to trace
-    "TSAN_OPTIONS": "halt_on_error=1:exitcode=77",
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=77:atexit_sleep_ms=0",
 }
 LIMIT_SECONDS = 600
 

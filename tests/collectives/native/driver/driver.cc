@@ -1,12 +1,13 @@
-// Drives the window and the mail of collectives/native by random work, without TensorFlow.
+// Drives the carriers of collectives/native by random work, without TensorFlow: the window and the mail
+// within a machine, the network and the post between machines, in turns.
 //
 //     driver processes|threads|many SEED SECONDS
 //
 // `processes`: trials of 2 to 8 processes. In a third of the trials one is killed at a random moment;
 // then the others may wait or say so, but not go wrong. `threads`: the ranks are threads, so that
 // ThreadSanitizer sees them all. `many`: 256 threads that find all groups of a mesh of eight axes, and
-// run collectives along each axis and of all ranks. It prints the number of trials. Its status is 1 if a result is wrong, if ranks wait for ever, or if one ends in
-// another way than it may.
+// run collectives along each axis and of all ranks. The driver prints the number of trials. Its status
+// is 1 if a result is wrong, if ranks wait for ever, or if a rank ends in another way than it may.
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -16,10 +17,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <thread>
 
 #include "communication.h"
 #include "random_work.h"
+#include "sockets.h"
 
 namespace driver {
 namespace {
@@ -58,8 +61,45 @@ struct Memories {
   Shared window, mail;
 };
 
+// What the ranks of a trial share: memory, or connections for collectives and for messages.
+struct Shares {
+  explicit Shares(const Trial& trial) {
+    if (trial.is_network) {
+      network = std::make_unique<Sockets>(trial.ranks, trial.buffer_bytes);
+      post = std::make_unique<Sockets>(trial.ranks, trial.buffer_bytes);
+    } else {
+      memories = std::make_unique<Memories>(trial);
+    }
+  }
+  // Lets a process see the end of another one: only the process of a rank holds its sockets.
+  void CloseOthers(int rank) {
+    for (Sockets* sockets : {network.get(), post.get()}) {
+      if (sockets != nullptr) sockets->CloseOthers(rank);
+    }
+  }
+  std::unique_ptr<Memories> memories;
+  std::unique_ptr<Sockets> network, post;
+};
+
+// Runs a rank of a trial between machines. The thread of a post ends with its process, so that the
+// ranks wait for each other before they end: all messages have been sent then.
+void RunBetweenMachines(const Trial& trial, int rank, Shares& shares) {
+  ThroughNetwork carrier(rank, shares.network->Take(rank), trial.rounds);
+  ThroughPost messenger(*new collectives::Post(shares.post->Take(rank)));
+  Work(trial, rank, carrier, messenger);
+  Members all(trial.ranks);
+  std::iota(all.begin(), all.end(), 0);
+  char signal = 0;
+  std::vector<char> signals(trial.ranks);
+  std::vector<Runs> received;
+  for (char& each : signals) received.push_back({&each, 1, 1, 1});
+  carrier.Gather(all, {&signal, 1, 1, 1}, received, 1);
+}
+
 // Runs a rank of a trial. `processes` are those of all ranks.
-void RunRank(const Trial& trial, int rank, const Memories& memories, std::vector<pid_t> processes) {
+void RunRank(const Trial& trial, int rank, Shares& shares, std::vector<pid_t> processes) {
+  if (trial.is_network) return RunBetweenMachines(trial, rank, shares);
+  const Memories& memories = *shares.memories;
   const double spin_seconds = rank % 2 == 0 ? 0 : 1e-4;
   if (!trial.reads) processes.clear();
   collectives::Window window(memories.window.base(), rank, trial.ranks, trial.chunk_bytes,
@@ -67,7 +107,11 @@ void RunRank(const Trial& trial, int rank, const Memories& memories, std::vector
                              trial.bypass_below);
   collectives::Mail mail(memories.mail.base(), rank, trial.ranks, trial.room, memories.mail.file(),
                          spin_seconds, trial.bypass_below);
-  Work(trial, rank, window, mail);
+  for (int64_t operation = 0; operation < trial.operations; ++operation) {
+    if (IsOfMessages(operation)) Allow(mail, rank, Messages(trial, DrawnFor(trial, operation)));
+  }
+  ThroughWindow carrier(window);
+  Work(trial, rank, carrier, mail);
 }
 
 Trial Drawn(uint64_t seed) {
@@ -79,19 +123,26 @@ Trial Drawn(uint64_t seed) {
   trial.shares_cores = Below(random, 2) == 0;
   trial.reads = Below(random, 2) == 0;
   trial.bypass_below = Below(random, 2) == 0 ? 0 : 1e18;
+  trial.is_network = seed % 2 == 1;
+  if (trial.is_network) {
+    trial.rounds = Below(random, 2) == 0;
+    trial.bits = Below(random, 2) == 0 ? 9 : 13;
+    trial.buffer_bytes = Below(random, 2) == 0 ? 0 : 1 << 12;
+  }
   return trial;
 }
 
 // The process of a rank. It never returns.
-[[noreturn]] void Child(const Trial& trial, int rank, const Memories& memories,
+[[noreturn]] void Child(const Trial& trial, int rank, Shares& shares,
                         const std::atomic<pid_t>* processes) {
   int status = 0;
   try {
+    shares.CloseOthers(rank);
     std::vector<pid_t> all(trial.ranks);
     for (int i = 0; i < trial.ranks; ++i) {
       while ((all[i] = processes[i].load()) == 0) usleep(100);
     }
-    RunRank(trial, rank, memories, all);
+    RunRank(trial, rank, shares, all);
   } catch (const std::logic_error& error) {
     std::fprintf(stderr, "seed %lu, rank %d: %s\n", trial.seed, rank, error.what());
     status = kWrong;
@@ -116,14 +167,15 @@ bool InProcesses(const Trial& trial) {
   Random random(trial.seed + 1);
   const bool kills = Below(random, 3) == 0;
   const int killed = static_cast<int>(Below(random, trial.ranks));
-  const Memories memories(trial);
+  Shares shares(trial);
   const Shared shared(4096);
   auto* processes = reinterpret_cast<std::atomic<pid_t>*>(shared.base());
   for (int rank = 0; rank < trial.ranks; ++rank) {
     const pid_t process = fork();
-    if (process == 0) Child(trial, rank, memories, processes);
+    if (process == 0) Child(trial, rank, shares, processes);
     processes[rank] = process;
   }
+  shares.CloseOthers(-1);
   if (kills) {
     usleep(static_cast<useconds_t>(Below(random, 40000)));
     kill(processes[killed], SIGKILL);
@@ -148,11 +200,10 @@ bool InProcesses(const Trial& trial) {
   return is_well;
 }
 
-// Runs a function of each rank in a thread of its own; returns whether all went well.
+// Runs a function of each rank in a thread of its own. An error ends the process.
 template <typename Function>
-bool OnThreads(int ranks, Function function) {
+void OnThreads(int ranks, Function function) {
   std::vector<std::thread> threads;
-  std::atomic<bool> is_well{true};
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
@@ -164,13 +215,22 @@ bool OnThreads(int ranks, Function function) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  return is_well;
 }
 
+// Runs a trial in threads of a process of its own, which ends the threads of posts, too.
 bool InThreads(const Trial& trial) {
-  const Memories memories(trial);
-  const std::vector<pid_t> processes(trial.ranks, getpid());
-  return OnThreads(trial.ranks, [&](int rank) { RunRank(trial, rank, memories, processes); });
+  const pid_t process = fork();
+  if (process == 0) {
+    Shares shares(trial);
+    const std::vector<pid_t> processes(trial.ranks, getpid());
+    OnThreads(trial.ranks, [&](int rank) { RunRank(trial, rank, shares, processes); });
+    _exit(0);
+  }
+  const int status = Ended(process, collectives::Now() + kLimitSeconds);
+  if (status == 0) return true;
+  std::fprintf(stderr, "seed %lu, %d ranks: status %x\n", trial.seed, trial.ranks, status);
+  kill(process, SIGKILL);
+  return false;
 }
 
 // Calls from several threads run one at a time, while another thread asks which one runs.
@@ -201,17 +261,18 @@ bool OneAtATime() {
 }
 
 // 256 ranks in all groups of a mesh of eight axes of two.
-bool Many() {
+void Many() {
   Trial trial;
   trial.ranks = 256;
   trial.bits = 2;
   trial.chunk_bytes = trial.ranks * collectives::kAlignment;
   trial.room = 4096;
   const Memories memories(trial);
-  return OnThreads(trial.ranks, [&](int rank) {
+  OnThreads(trial.ranks, [&](int rank) {
     collectives::Window window(memories.window.base(), rank, trial.ranks, trial.chunk_bytes, 0,
                                true, {}, 1, 0);
-    Collectives all(window, trial, rank);
+    ThroughWindow carrier(window);
+    Collectives all(carrier, trial, rank);
     for (int axes = 1; axes < trial.ranks; ++axes) {
       std::vector<int> members;
       for (int member = 0; member < trial.ranks; ++member) {
@@ -235,15 +296,16 @@ int main(int count, char** arguments) {
   const uint64_t seed = std::strtoull(arguments[2], nullptr, 10);
   const double until = collectives::Now() + std::atof(arguments[3]);
   int trials = 0;
-  bool is_well = mode == "threads" ? driver::OneAtATime() : true;
+  bool is_well = true;
   for (; is_well && (trials == 0 || collectives::Now() < until); ++trials) {
     if (mode == "many") {
-      is_well = driver::Many();
+      driver::Many();
     } else {
       const driver::Trial trial = driver::Drawn(seed + trials);
       is_well = mode == "processes" ? driver::InProcesses(trial) : driver::InThreads(trial);
     }
   }
+  if (mode == "threads") is_well &= driver::OneAtATime();
   std::printf("%d\n", trials);
   return is_well ? 0 : driver::kWrong;
 }

@@ -9,19 +9,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
+#include <map>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "direct.h"
+#include "carriers.h"
 #include "mail.h"
-#include "transfer.h"
-#include "window.h"
+#include "post.h"
 
 namespace driver {
 
-using collectives::Runs;
 using Numbers = std::vector<float>;
 using Random = std::mt19937_64;
 
@@ -31,6 +32,8 @@ struct Trial {
   int ranks = 2, operations = 30, bits = 9;  // a run has less than 2^(bits + 1) numbers
   int64_t chunk_bytes = 1 << 13, room = 1 << 22;
   bool shares_cores = false, reads = false, stalls = true;
+  bool is_network = false, rounds = false;  // ranks of several machines; sums travel as bfloat16
+  int buffer_bytes = 0;                     // of the sockets' buffers; 0 for the kernel's choice
   double bypass_below = 0;
 };
 
@@ -62,12 +65,12 @@ inline void Expect(float value, float expected, const char* where, int64_t opera
 // The collectives of one rank.
 class Collectives {
  public:
-  Collectives(collectives::Window& window, const Trial& trial, int rank)
-      : window_(window), trial_(trial), rank_(rank) {}
+  Collectives(Carrier& carrier, const Trial& trial, int rank)
+      : carrier_(carrier), trial_(trial), rank_(rank) {}
 
   // Runs a random collective of a random group, unless this rank is not in it.
   void Run(int64_t operation, Random& random) {
-    std::vector<int> members(trial_.ranks);
+    Members members(trial_.ranks);
     for (int i = 0; i < trial_.ranks; ++i) members[i] = i;
     std::shuffle(members.begin(), members.end(), random);
     members.resize(2 + Below(random, trial_.ranks - 1));
@@ -76,7 +79,7 @@ class Collectives {
     Run(kind, operation, members, random);
   }
 
-  void Run(int kind, int64_t operation, const std::vector<int>& members, Random random) {
+  void Run(int kind, int64_t operation, const Members& members, Random random) {
     switch (kind) {
       case 0: return Allreduce(operation, members, random);
       case 1: return ReduceScatter(operation, members, random);
@@ -86,12 +89,12 @@ class Collectives {
     }
   }
 
-  void Allreduce(int64_t operation, const std::vector<int>& members, Random& random) {
+  void Allreduce(int64_t operation, const Members& members, Random& random) {
     std::vector<Numbers> in, out;
     const int64_t count = 1 + Below(random, 3);
     const bool is_in_place = Below(random, 2) == 0;
     for (int64_t k = 0; k < count; ++k) {
-      in.push_back(Values(operation + k, rank_, Size(random, 14) - 1));
+      in.push_back(Values(operation + k, rank_, Size(random, trial_.bits + 5) - 1));
       out.push_back(is_in_place ? Numbers() : Numbers(in[k].size()));
     }
     collectives::Arrays arrays;
@@ -100,8 +103,7 @@ class Collectives {
       arrays.Add({from, is_in_place ? from : Bytes(out[k]), static_cast<int64_t>(4 * in[k].size())});
     }
     if (arrays.bytes() == 0) return;
-    collectives::Collective(window_, window_.Find(members), arrays.bytes())
-        .Allreduce(arrays, 4, collectives::FindReduce<float>("sum"));
+    carrier_.Allreduce(members, arrays);
     for (int64_t k = 0; k < count; ++k) {
       const Numbers& result = is_in_place ? in[k] : out[k];
       for (size_t i = 0; i < result.size(); ++i) {
@@ -111,7 +113,7 @@ class Collectives {
   }
 
  private:
-  static float Total(int64_t operation, const std::vector<int>& members, int64_t index) {
+  static float Total(int64_t operation, const Members& members, int64_t index) {
     float total = 0;
     for (int member : members) total += Value(operation, member, index);
     return total;
@@ -126,59 +128,51 @@ class Collectives {
     return parts;
   }
 
-  void ReduceScatter(int64_t operation, const std::vector<int>& members, Random& random) {
+  void ReduceScatter(int64_t operation, const Members& members, Random& random) {
     const int64_t n = members.size(), outer = Size(random, 5), inner = Size(random, trial_.bits);
     Numbers in = Values(operation, rank_, outer * n * inner), out(outer * inner);
-    auto& group = window_.Find(members);
-    collectives::Collective(window_, group, 4 * outer * inner)
-        .ReduceScatter(Parts(in, outer, n, inner), Bytes(out), 4 * outer * inner, 4,
-                       collectives::FindReduce<float>("sum"));
+    carrier_.ReduceScatter(members, Parts(in, outer, n, inner), Bytes(out), 4 * outer * inner);
+    const int64_t place = Place(members);
     for (int64_t i = 0; i < outer * inner; ++i) {
-      const int64_t index = (i / inner * n + group.place) * inner + i % inner;
+      const int64_t index = (i / inner * n + place) * inner + i % inner;
       Expect(out[i], Total(operation, members, index), "reduce_scatter", operation);
     }
   }
 
-  void Gather(int64_t operation, const std::vector<int>& members, Random& random) {
+  void Gather(int64_t operation, const Members& members, Random& random) {
     const int64_t n = members.size(), outer = Size(random, 5), inner = Size(random, trial_.bits);
     Numbers in = Values(operation, rank_, outer * inner), out(outer * n * inner);
     const int64_t bytes = 4 * outer * inner;
     const Runs sent{Bytes(in), 1, bytes, bytes};
     const auto received = Parts(out, outer, n, inner);
-    auto& group = window_.Find(members);
-    if (collectives::DirectCollective::Pays(window_, n, bytes, 4 * inner, n * bytes)) {
-      collectives::DirectCollective(window_, group).Gather(sent, received);
-    } else {
-      collectives::Collective(window_, group, n * bytes).Gather(sent, received);
-    }
+    carrier_.Gather(members, sent, received, 4 * inner);
     for (int64_t i = 0; i < outer * n * inner; ++i) {
       const int64_t index = i / (n * inner) * inner + i % inner;
       Expect(out[i], Value(operation, members[i / inner % n], index), "gather", operation);
     }
   }
 
-  void Alltoall(int64_t operation, const std::vector<int>& members, Random& random) {
+  void Alltoall(int64_t operation, const Members& members, Random& random) {
     const int64_t n = members.size(), outer = Size(random, 5), inner = Size(random, trial_.bits);
     Numbers in = Values(operation, rank_, outer * n * inner), out(in.size());
-    auto& group = window_.Find(members);
-    Swap(group, Parts(in, outer, n, inner), Parts(out, 1, n, outer * inner), 4 * outer * inner,
-         4 * inner);
+    const int64_t place = Place(members);
+    carrier_.Exchange(members, Parts(in, outer, n, inner), Parts(out, 1, n, outer * inner),
+                      4 * outer * inner, 4 * inner);
     for (int64_t i = 0; i < outer * n * inner; ++i) {
       const int64_t row = i / inner % outer;
-      const int64_t index = (row * n + group.place) * inner + i % inner;
+      const int64_t index = (row * n + place) * inner + i % inner;
       Expect(out[i], Value(operation, members[i / (outer * inner)], index), "alltoall", operation);
     }
   }
 
   // Each member sends each member its own number of numbers, or none.
-  void Exchange(int64_t operation, const std::vector<int>& members, Random& random) {
+  void Exchange(int64_t operation, const Members& members, Random& random) {
     const int64_t n = members.size();
     std::vector<int64_t> counts(n * n);
     for (int64_t& count : counts) count = Below(random, 2) == 0 ? 0 : Size(random, trial_.bits + 2);
     const int64_t most = *std::max_element(counts.begin(), counts.end());
     if (most == 0) return;
-    auto& group = window_.Find(members);
-    const int64_t me = group.place;
+    const int64_t me = Place(members);
     Numbers in = Values(operation, rank_, n * most), out(n * most);
     std::vector<Runs> sent, received;
     for (int64_t i = 0; i < n; ++i) {
@@ -186,7 +180,7 @@ class Collectives {
       sent.push_back({Bytes(in) + i * most * 4, 1, to, to});
       received.push_back({Bytes(out) + i * most * 4, 1, from, from});
     }
-    Swap(group, sent, received, 4 * most, 4 * most);
+    carrier_.Exchange(members, sent, received, 4 * most, 4 * most);
     for (int64_t i = 0; i < n * most; ++i) {
       const int64_t from = i / most, index = i % most;
       const bool is_sent = index < counts[from * n + me];
@@ -195,18 +189,11 @@ class Collectives {
     }
   }
 
-  void Swap(collectives::Group& group, const std::vector<Runs>& sent,
-            const std::vector<Runs>& received, int64_t most, int64_t run_bytes) {
-    const int n = group.size();
-    const int64_t written = window_.shares_cores() ? 0 : n * most;
-    if (collectives::DirectCollective::Pays(window_, n, most, run_bytes, written)) {
-      collectives::DirectCollective(window_, group).Exchange(sent, received);
-    } else {
-      collectives::Collective(window_, group, n * most).Exchange(sent, received, most);
-    }
+  int64_t Place(const Members& members) const {
+    return std::find(members.begin(), members.end(), rank_) - members.begin();
   }
 
-  collectives::Window& window_;
+  Carrier& carrier_;
   const Trial& trial_;
   const int rank_;
 };
@@ -238,20 +225,22 @@ inline void Allow(collectives::Mail& mail, int rank, const std::vector<Message>&
   for (const auto& [size, number] : parts) mail.Allow(size, number);
 }
 
-inline void Correspond(collectives::Mail& mail, int64_t operation, int rank,
-                       const std::vector<Message>& messages) {
+// Sends and receives the messages of one rank. `Messenger` has the methods of `Mail`.
+template <typename Messenger>
+void Correspond(Messenger& messenger, int64_t operation, int rank,
+                const std::vector<Message>& messages) {
   const int64_t end = static_cast<int64_t>(messages.size()) + 8;
   for (int64_t at = 0; at < end; ++at) {
     for (const Message& each : messages) {
       if (each.source == rank && each.sent == at) {
         Numbers numbers = Values(operation + each.tag, rank, each.count);
-        mail.Send(each.target, each.tag, Bytes(numbers), 4 * each.count);
+        messenger.Send(each.target, each.tag, Bytes(numbers), 4 * each.count);
       }
     }
     for (const Message& each : messages) {
       if (each.target != rank || each.received != at) continue;
       Numbers numbers(each.count);
-      mail.Receive(each.source, each.tag, Bytes(numbers), 4 * each.count);
+      messenger.Receive(each.source, each.tag, Bytes(numbers), 4 * each.count);
       for (int64_t i = 0; i < each.count; ++i) {
         Expect(numbers[i], Value(operation + each.tag, each.source, i), "message", operation);
       }
@@ -259,19 +248,45 @@ inline void Correspond(collectives::Mail& mail, int64_t operation, int rank,
   }
 }
 
-// Runs the whole trial on one rank.
-inline void Work(const Trial& trial, int rank, collectives::Window& window, collectives::Mail& mail) {
-  Collectives all(window, trial, rank);
-  auto drawn = [&](int64_t operation) { return Random(trial.seed * 1000 + operation); };
-  for (int64_t operation = 0; operation < trial.operations; ++operation) {
-    if (operation % 3 == 0) Allow(mail, rank, Messages(trial, drawn(operation)));
+// Messages through a post. A receiver waits for its message.
+class ThroughPost {
+ public:
+  explicit ThroughPost(collectives::Post& post) : post_(post) {}
+
+  void Send(int target, int64_t tag, const char* from, int64_t bytes) {
+    auto copy = std::make_shared<std::string>(from, bytes);
+    post_.Send(target, tag, copy->data(), bytes, [copy] {});
   }
+
+  void Receive(int source, int64_t tag, char* to, int64_t bytes) {
+    std::promise<std::string> done;
+    double since;
+    post_.Receive(source, tag, to, bytes, tag, [&](const std::string& failure) { done.set_value(failure); });
+    post_.Waiting(&since);
+    const std::string failure = done.get_future().get();
+    if (!failure.empty()) throw std::runtime_error(failure);
+  }
+
+ private:
+  collectives::Post& post_;
+};
+
+inline Random DrawnFor(const Trial& trial, int64_t operation) {
+  return Random(trial.seed * 1000 + operation);
+}
+
+inline bool IsOfMessages(int64_t operation) { return operation % 3 == 0; }
+
+// Runs the whole trial on one rank.
+template <typename Messenger>
+void Work(const Trial& trial, int rank, Carrier& carrier, Messenger& messenger) {
+  Collectives all(carrier, trial, rank);
   Random own(trial.seed * 1000 + 999 - rank);
   for (int64_t operation = 0; operation < trial.operations; ++operation) {
     if (trial.stalls && Below(own, 12) == 0) usleep(static_cast<useconds_t>(Below(own, 3000)));
-    Random random = drawn(operation);
-    if (operation % 3 == 0) {
-      Correspond(mail, operation, rank, Messages(trial, random));
+    Random random = DrawnFor(trial, operation);
+    if (IsOfMessages(operation)) {
+      Correspond(messenger, operation, rank, Messages(trial, random));
     } else {
       all.Run(operation, random);
     }
