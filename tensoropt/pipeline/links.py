@@ -56,13 +56,20 @@ class Links:
             across: whether the neighbour is on another machine.
             tensors: the number of tensors; each is a message of its own.
         """
-        if bytes_ == 0:
-            return 0
+        amounts = (np.array(amount, dtype=np.int64) for amount in (bytes_, devices, tensors))
+        sizes, users, messages = amounts
+        return int(self.sends_nanoseconds(sizes, users, across, messages))
+
+    def sends_nanoseconds(
+        self, bytes_: Int64Array, devices: Int64Array, across: bool, tensors: Int64Array
+    ) -> Int64Array:
+        """Return the times of `send_nanoseconds` for several stages, one for each element."""
         link = self.across if across else self.within
-        users = min(devices, self.machine) if across and link.shared_by_group else 1
+        users = np.minimum(devices, self.machine) if across and link.shared_by_group else 1
         moving = users * bytes_ / link.bandwidth_bytes_per_second
         starting = tensors * (self.message_seconds + link.latency_seconds)
-        return whole_nanoseconds(starting + moving)
+        nanoseconds = np.maximum(np.rint((starting + moving) * 1e9), 1).astype(np.int64)
+        return np.where(bytes_ == 0, 0, nanoseconds)
 
     def allreduce_nanoseconds(self, bytes_: int, devices: int, copies: int) -> int:
         """Return the time of an allreduce over the replicas of a stage.

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Int64Array
+from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.pipeline import PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 
@@ -58,7 +59,7 @@ class StageTable:
             recompute: for each variant of a stage, whether it recomputes.
         """
         begin = np.zeros((problem.blocks, problem.blocks, len(sizes) + 1), dtype=np.int64)
-        rows: list[Int64Array] = []
+        stages: list[tuple[StagePoints, int]] = []
         total = 0
         for first in range(problem.blocks):
             for last in range(first, problem.blocks):
@@ -66,10 +67,10 @@ class StageTable:
                     begin[first, last, number] = total
                     points = problem.profile(first, last, devices, microbatch, copies)
                     if points is not None:
-                        rows += [stage_rows(problem, points, devices, again) for again in recompute]
+                        stages.append((points, devices))
                         total += len(points) * len(recompute)
                 begin[first, last, -1] = total
-        values = np.concatenate(rows) if rows else np.zeros((0, _COLUMNS), dtype=np.int64)
+        values = _rows(problem.links, stages, recompute)
         return cls(tuple(sizes), begin, np.ascontiguousarray(values))
 
 
@@ -127,22 +128,38 @@ def stage_rows(
     the number of the point; whether it recomputes; the nanoseconds of sending values to a stage of
     the same machine, and to one of another machine; and the same two of sending gradients back.
     """
-    links, values = problem.links, points.values
-    sent, passed = values[:, 6:10], values[:, 10:]
-    rows = np.zeros((len(points), _COLUMNS), dtype=np.int64)
+    return _rows(problem.links, [(points, devices)], [recompute])
+
+
+def _rows(
+    links: Links, stages: Sequence[tuple[StagePoints, int]], recompute: Sequence[bool]
+) -> Int64Array:
+    """Return int64[points, 12]: the `stage_rows` of several stages, one stage after the other.
+
+    Args:
+        links: the links between stages.
+        stages: the points and the devices of each stage.
+        recompute: the variants of a stage; its rows have all points of the first variant first.
+    """
+    blocks = [(points, devices, again) for points, devices in stages for again in recompute]
+    if not blocks:
+        return np.zeros((0, _COLUMNS), dtype=np.int64)
+    counts = [len(points) for points, _, _ in blocks]
+    values = np.concatenate([points.values for points, _, _ in blocks])
+    devices, again = (
+        np.repeat(np.array(column, dtype=np.int64), counts)
+        for column in ([size for _, size, _ in blocks], [flag for _, _, flag in blocks])
+    )
+    rows = np.zeros((len(values), _COLUMNS), dtype=np.int64)
     rows[:, : INPUTS + 1] = values[:, : INPUTS + 1]
-    if recompute:
-        rows[:, BACKWARD] += values[:, FORWARD]
-    rows[:, POINT], rows[:, RECOMPUTES] = np.arange(len(points)), recompute
+    rows[:, BACKWARD] += again * rows[:, FORWARD]
+    rows[:, POINT] = np.concatenate([np.arange(count) for count in counts])
+    rows[:, RECOMPUTES] = again
     # Between machines, tensors that pass the stage use its link, too.
-    rows[:, SENDING:] = [
-        [
-            links.send_nanoseconds(amounts[way], devices, bool(across), amounts[2 + way])
-            for way in range(2)
-            for across, amounts in enumerate((within_machine, between_machines))
-        ]
-        for within_machine, between_machines in zip(
-            sent.tolist(), (sent + passed).tolist(), strict=True
-        )
-    ]
+    within_machine, between_machines = values[:, 6:10], values[:, 6:10] + values[:, 10:]
+    for way in range(2):
+        for across, sent in enumerate((within_machine, between_machines)):
+            rows[:, SENDING + 2 * way + across] = links.sends_nanoseconds(
+                sent[:, way], devices, bool(across), sent[:, 2 + way]
+            )
     return rows

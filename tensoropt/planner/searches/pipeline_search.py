@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import inf
 
 from tensoropt.arrays import Int64Array
@@ -210,12 +210,17 @@ class PipelineSearch:
         share the work of a stage evenly, without sums or resharding. If the bound is too slow, the
         number is left out. The number with the fastest replicated stages comes first; others
         follow in the order of their bounds. Stages get the numbers of devices that they have in
-        the pipelines of the bound and of the replicated stages.
+        the pipelines of the bound and of the replicated stages, and all smaller numbers. The bound
+        favours many devices, because it leaves out sums and resharding.
         """
         replicated = self.profile.replicated
 
+        @cache
+        def on_one_device(first: int, last: int, *rest: int) -> StagePoints | None:
+            return replicated(first, last, 1, *rest)
+
         def even(first: int, last: int, devices: int, *rest: int) -> StagePoints | None:
-            on_one = replicated(first, last, 1, *rest)
+            on_one = on_one_device(first, last, *rest)
             return None if on_one is None else StagePoints(on_one.values // devices)
 
         timed: list[tuple[float, _Promising]] = []
@@ -229,10 +234,11 @@ class PipelineSearch:
             fastest_replicated = self._fastest(replicated, count, _REPLICATED)
             pipelines = [least] if fastest_replicated is None else [least, fastest_replicated]
             stages = (stage for pipeline in pipelines[::-1] for stage in pipeline.stages)
-            sizes = tuple(dict.fromkeys([1, *(stage.devices for stage in stages)]))
+            sizes = dict.fromkeys([1, *(stage.devices for stage in stages)])
+            sizes |= dict.fromkeys(size for size in self.sizes if size < max(sizes))
             bound = least.time / (1 + _BOUND_GAP)
             time = inf if fastest_replicated is None else fastest_replicated.time
-            timed.append((time, _Promising((count,), sizes, bound)))
+            timed.append((time, _Promising((count,), tuple(sizes), bound)))
         timed.sort(key=lambda each: (each[0], each[1].bound))
         promising = [each for _, each in timed]
         by_bound = sorted(promising[1:], key=lambda each: each.bound)

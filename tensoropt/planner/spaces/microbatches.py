@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tensoropt.errors import GraphError
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.request import Request
@@ -46,7 +47,7 @@ def accumulated(request: Request, findings: Findings) -> Iterator[Request]:
 def searched_in_order(
     requests: Iterator[Request], findings: Findings, name: str
 ) -> Iterator[Offer]:
-    """Search steps in order, until one cannot be faster than the fastest step that fits.
+    """Search steps in order, until none can be clearly faster than the fastest step that fits.
 
     A step is skipped if no strategy of it can fit. A step fits if the memory that the search adds
     up fits; if a dry run is quick, its peak has to fit, too.
@@ -66,9 +67,12 @@ def searched_in_order(
             continue
         offer = Strategies.of(request)
         yield offer
-        if fastest is not None and offer.points[-1][1] >= fastest:
-            return
         if offer.fitting and not offer.is_quick_to_emit:
-            fastest = offer.points[offer.fitting[0]][1]
+            time = offer.points[offer.fitting[0]][1]
         elif offer.fitting and not offer.choice.excess_bytes:
-            fastest = offer.points[offer.choice.point][1]
+            time = offer.points[offer.choice.point][1]
+        else:
+            time = None
+        fastest = min((known for known in (fastest, time) if known is not None), default=None)
+        if fastest is not None and offer.points[-1][1] >= (1 - SAME_TIME) * fastest:
+            return
