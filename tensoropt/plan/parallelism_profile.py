@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from tensoropt.converters import from_values, to_values
 from tensoropt.plan.amounts import devices_of, quantity_of
 
-__all__ = ["ParallelismProfile", "ProfilePoint"]
+__all__ = ["ParallelismProfile", "ProfilePoint", "ScalingEnd"]
 
 _SAMPLES = 1_000_000
 """Number of samples of a cost."""
 _HOUR_SECONDS = 3600
+_LEAST_WORTH = 0.5
+"""Least gain of samples a second from added devices, as a share of that of perfect scaling. With a
+smaller gain, scaling has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,9 @@ class ProfilePoint:
         device_hour_cost: price of one device for an hour, in the user's currency; None if unknown.
         is_measured: whether this machine was measured with this number of ranks. Predictions for
             other numbers follow from the cluster's figures alone.
+        way: the plan in a few words.
+        network_seconds: part of the step inside collectives and messages.
+        waiting_seconds: part of the step in which devices wait for other stages, on average.
     """
 
     devices: int
@@ -39,6 +46,9 @@ class ProfilePoint:
     batch_size: int | None = None
     device_hour_cost: float | None = None
     is_measured: bool = False
+    way: str = ""
+    network_seconds: float = 0.0
+    waiting_seconds: float = 0.0
 
     @property
     def fits(self) -> bool:
@@ -66,6 +76,17 @@ class ProfilePoint:
             return None
         return seconds / _HOUR_SECONDS * self.device_hour_cost
 
+    @property
+    def parts(self) -> dict[str, float]:
+        """The seconds of the step by their cause, by its name; the seconds of operators last."""
+        network, waiting = self.network_seconds, self.waiting_seconds
+        operators = max(0.0, (self.time_seconds or 0.0) - network - waiting)
+        return {
+            "collectives and messages": network,
+            "stages that wait for others": waiting,
+            "operators that devices do not divide further": operators,
+        }
+
     def __str__(self) -> str:
         seconds, cost = self.time_seconds, self.million_samples_cost
         time = "does not fit" if seconds is None else f"{seconds * 1e3:,.3f} ms a step"
@@ -76,6 +97,31 @@ class ProfilePoint:
         elif device_seconds is not None:
             parts.append(f"{quantity_of(device_seconds)} device-seconds for a million samples")
         return f"{devices_of(self.devices)}: {', '.join(parts)}"
+
+
+class ScalingEnd(NamedTuple):
+    """The number of devices above which further devices gain less than half of their share.
+
+    Attributes:
+        last: the point after which scaling ends.
+        next: the point with the next number of devices.
+        worth: the gain of samples a second from the added devices, as a share of that of perfect
+            scaling.
+        cause: the part of the step, one of `ProfilePoint.parts`, that exceeds its time under
+            perfect scaling most.
+    """
+
+    last: ProfilePoint
+    next: ProfilePoint
+    worth: float
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"scaling ends at {devices_of(self.last.devices)}: the next "
+            f"{self.next.devices - self.last.devices:,} gain {max(self.worth, 0):.0%} of the "
+            f"samples/s of perfect scaling; most is lost to {self.cause}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +154,21 @@ class ParallelismProfile:
         same_limit = [p for p in self if p.memory_limit_bytes == point.memory_limit_bytes]
         slowest = next(other.time_seconds for other in same_limit if other.time_seconds)
         return slowest / point.time_seconds
+
+    def scaling_end(self, memory_limit_bytes: int | None = None) -> ScalingEnd | None:
+        """The end of scaling under a memory limit; None if it does not end in this profile."""
+        fitting = [p for p in self if p.memory_limit_bytes == memory_limit_bytes and p.time_seconds]
+        for point, more in pairwise(fitting):
+            # The share of the step that remains under perfect scaling.
+            share = (more.batch_size or 1) / (point.batch_size or 1) * point.devices / more.devices
+            before, after = point.time_seconds or 0.0, more.time_seconds or 0.0
+            gain = more.devices / point.devices * share * before / after - 1
+            worth = gain / (more.devices / point.devices - 1)
+            if worth < _LEAST_WORTH:
+                parts = point.parts
+                lost = {name: part - share * parts[name] for name, part in more.parts.items()}
+                return ScalingEnd(point, more, worth, max(lost, key=lost.__getitem__))
+        return None
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""

@@ -35,6 +35,7 @@ from tensoropt.plan.peak_margin import ESTIMATE, SUM
 from tensoropt.plan.recorded_resharding import ReshardingInFile
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
+from tensoropt.plan.ways import way
 from tensoropt.transformations.rewritten.application import Rewrite
 from tensoropt.transformations.staged.order_of_passes import Schedule
 
@@ -232,6 +233,17 @@ class Plan:
             copy * sum(per_copy) + first + place
             for copy in range(self.copies)
             for place in range(per_copy[number])
+        )
+
+    @property
+    def way(self) -> str:
+        """The way in which the plan runs its step, in a few words."""
+        return way(
+            tuple(dict.fromkeys(rewrite.substitution for rewrite in self.rewrites)),
+            self.microbatches,
+            len(self.stages),
+            self.schedule,
+            keeps_less=any(operator.kept != "both" for operator in self.operators),
         )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
+from math import inf, prod
 
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.plan.amounts import devices_of
@@ -83,7 +83,7 @@ def profiling(
 def _point_of(market: Market, plan: Plan | None) -> ProfilePoint:
     """Return the plan of a market as a row of a profile; the plan is None if nothing fits."""
     request, devices = market.request, market.request.devices
-    return ProfilePoint(
+    point = ProfilePoint(
         devices,
         None if plan is None else plan.predicted_step_seconds,
         market.least_bytes if plan is None else plan.memory_bytes,
@@ -92,6 +92,33 @@ def _point_of(market: Market, plan: Plan | None) -> ProfilePoint:
         request.device_hour_cost(devices),
         request.profile_at(devices) is not None,
     )
+    if plan is None:
+        return point
+    return replace(
+        point,
+        way=f"{plan.way}{_stored_share(request, plan)}",
+        network_seconds=plan.predicted_network_seconds,
+        waiting_seconds=plan.bubble * plan.predicted_step_seconds,
+    )
+
+
+def _stored_share(request: Request, plan: Plan) -> str:
+    """Return the share of the variables that a device stores; empty if it is all, or with stages.
+
+    Args:
+        request: the step.
+        plan: a plan of the step.
+    """
+    if plan.stages:
+        return ""
+    here = everywhere = 0
+    for operator in plan.operators:
+        if request.graph[operator.name].is_variable:
+            axes = [plan.mesh_axes[axis] for split in operator.splits for axis in split]
+            here += operator.memory_bytes
+            everywhere += operator.memory_bytes * prod(axes)
+    parts = round(everywhere / max(here, 1))
+    return f", 1/{parts:,} of variables on a device" if parts > 1 else ""
 
 
 class Candidates:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tensoropt.plan import Plan
-from tensoropt.plan.ways import way
 from tensoropt.planner.prices.peak import evenly
 from tensoropt.report.text_table import Report, table
 
@@ -28,7 +27,7 @@ def frontier_table(plan: Plan) -> Report:
     limit = plan.memory_limit_bytes
     number_of = {point: number for number, point in enumerate(plan.frontier)}
     ways = dict(zip(plan.frontier, plan.frontier_ways, strict=False))
-    ways.setdefault(chosen, _way_of(plan))
+    ways.setdefault(chosen, plan.way)
     differ = bool(plan.frontier_ways) and len(set(ways.values())) > 1
     peaks = dict(plan.frontier_peaks)
     if plan.peak_bytes is not None:
@@ -59,17 +58,6 @@ def frontier_table(plan: Plan) -> Report:
         header, right = [*header, "way"], [*right, False]
     more = [f"({left_out} of {len(points)} points left out)"] if left_out else []
     return Report(table(header, rows, right), *more)
-
-
-def _way_of(plan: Plan) -> str:
-    """The way in which the plan runs its step."""
-    return way(
-        tuple(dict.fromkeys(rewrite.substitution for rewrite in plan.rewrites)),
-        plan.microbatches,
-        len(plan.stages),
-        plan.schedule,
-        keeps_less=any(operator.kept != "both" for operator in plan.operators),
-    )
 
 
 def _shown(count: int, plan_place: int) -> list[int]:

@@ -22,6 +22,9 @@ from tensoropt.plan.parallelism_profile import ProfilePoint
             batch_size=st.none() | st.integers(1, 2**20),
             device_hour_cost=st.none() | st.floats(1e-3, 1e3),
             is_measured=st.booleans(),
+            way=st.text(),
+            network_seconds=st.floats(0, 1e3),
+            waiting_seconds=st.floats(0, 1e3),
         )
     )
 )
@@ -49,3 +52,31 @@ def test_a_profile_says_its_points() -> None:
     ]
     assert points[1].samples_per_second is None
     assert points[3].samples_per_second == 6400
+
+
+def test_scaling_ends_where_added_devices_gain_less_than_half_of_their_share() -> None:
+    weak = ParallelismProfile(
+        (
+            ProfilePoint(1, 0.100, 1, None, 16, network_seconds=0.0),
+            ProfilePoint(2, 0.110, 1, None, 32, network_seconds=0.010),
+            ProfilePoint(4, 0.200, 1, None, 64, network_seconds=0.095),
+            ProfilePoint(8, 0.900, 1, None, 128, network_seconds=0.700),
+        )
+    )
+    end = weak.scaling_end()
+    assert end is not None
+    assert (end.last.devices, end.next.devices, round(end.worth, 3)) == (2, 4, 0.1)
+    assert end.cause == "collectives and messages"
+    assert str(end).startswith("scaling ends at 2 devices: the next 2 gain 10% of the samples/s")
+    assert ParallelismProfile(weak.points[:2]).scaling_end() is None
+    strong = ParallelismProfile(
+        (
+            ProfilePoint(1, None, 1, None, 16),
+            ProfilePoint(2, 0.100, 1, None, 16, network_seconds=0.010),
+            ProfilePoint(4, 0.095, 1, None, 16, network_seconds=0.008, waiting_seconds=0.005),
+        )
+    )
+    end = strong.scaling_end()
+    assert end is not None
+    assert (end.last.devices, end.cause) == (2, "operators that devices do not divide further")
+    assert strong.scaling_end(2**30) is None

@@ -180,3 +180,21 @@ def test_a_profile_shows_limits_costs_and_measured_rows() -> None:
         ["2", "1,024.00", "4.000", "2.50", "2.00", "9,000", "0.6173", "estimated"],
     ]
     assert note.startswith("estimated: from the cluster's figures")
+
+
+def test_a_profile_shows_plans_and_where_scaling_ends() -> None:
+    points = [
+        ProfilePoint(1, 0.010, 1, None, 36, way="whole batch"),
+        ProfilePoint(2, 0.008, 1, None, 36, way="2 stages", network_seconds=0.002),
+    ]
+    *rows, end = str(profile_table(ParallelismProfile(tuple(points)))).splitlines()
+    assert rows[0].split()[-3:] == ["network", "plan", "predicted"]
+    assert rows[-1].split()[-5:] == ["4,500", "25%", "2", "stages", "estimated"]
+    assert end.startswith("scaling ends at 1 device: the next 1 gain 25%")
+    limited = [
+        replace(point, memory_limit_bytes=limit) for limit in (2**20, 2**30) for point in points
+    ]
+    limited.sort(key=lambda point: point.devices)
+    *_, tight, ample = str(profile_table(ParallelismProfile(tuple(limited)))).splitlines()
+    assert tight.startswith("with 1.00 MiB, scaling ends at 1 device")
+    assert ample.startswith("with 1,024.00 MiB, scaling ends at 1 device")
