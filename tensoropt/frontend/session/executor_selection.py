@@ -79,10 +79,13 @@ def running_for(
 
 def needs_gradient(script: tf.Graph, roots: Sequence[str]) -> bool:
     """Whether some operators depend on a gradient that the script computes."""
-    return any(
-        operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr
-        for operation in needed_operations(script, roots)
-    )
+    cached, key = _trains.setdefault(script, {}), tuple(roots)
+    if key not in cached:
+        cached[key] = any(
+            operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr
+            for operation in needed_operations(script, roots)
+        )
+    return cached[key]
 
 
 def is_step(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
@@ -105,11 +108,7 @@ def is_step(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
 
 def _is_unplanned_training(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
     """Whether a run needs gradients, and no root of the plan does."""
-    cached = _trains.setdefault(script, {})
-    for names in (tuple(roots), plan.roots):
-        if names not in cached:
-            cached[names] = needs_gradient(script, names)
-    return cached[tuple(roots)] and not cached[plan.roots]
+    return needs_gradient(script, roots) and not needs_gradient(script, plan.roots)
 
 
 def switch_to(job: Job, script: tf.Graph) -> None:
