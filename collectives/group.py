@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from collectives.buffers import Array, dimension
+from collectives.buffers import Array, Bytes, dimension
 from collectives.errors import GroupError
 from collectives.facts import JobFacts, RankFacts, usable_cores
 from collectives.operations import messages
@@ -191,6 +191,10 @@ class Group:
         return messages.receive(self._transport, shape, dtype, source, tag)
 
     # The job
+
+    def gather_short_by(self, gather: Callable[[Bytes, Bytes], bool]) -> None:
+        """Gather short messages otherwise; see `Transport.gather_short_by`."""
+        self._transport.gather_short_by(gather)
 
     def allgather_object(self, value: Any) -> list[Any]:
         """The values of all members, in the group's order.

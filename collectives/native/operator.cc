@@ -15,6 +15,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/denormal.h"
+#include "board.h"
 #include "communication.h"
 #include "direct.h"
 #include "dtypes.h"
@@ -508,6 +509,21 @@ bool collectives_reads(int process, const char* there, const char* bytes, int64_
 // Returns the bytes of a window of `ranks` ranks.
 int64_t collectives_window_bytes(int ranks, int64_t chunk_bytes) {
   return collectives::WindowBytes(ranks, chunk_bytes);
+}
+
+// Returns the bytes of a board of `ranks` ranks.
+int64_t collectives_board_bytes(int ranks) { return collectives::Board::Bytes(ranks); }
+
+// Makes a board in zeroed memory that all ranks have mapped, for as long as the process lives.
+void* collectives_board_open(char* base, int rank, int ranks, double spin_seconds) {
+  return new collectives::Board(base, rank, ranks, spin_seconds);
+}
+
+// Sets `all` to the messages of all ranks; returns false, at once, if messages are too long.
+bool collectives_board_gather(void* board, const char* message, int64_t bytes, char* all) {
+  if (bytes > collectives::kNote) return false;
+  static_cast<collectives::Board*>(board)->Gather(message, bytes, all);
+  return true;
 }
 
 void collectives_observe(int (*before)(int64_t, char*, int),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from collectives.buffers import dimension
+from collectives.buffers import Bytes, dimension
 from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group, job_facts
 from collectives.native.build import library, operators
@@ -40,7 +40,7 @@ are available."""
 _SOURCES = [
     Path(__file__).parent / name
     for name in (
-        *("operator.cc", "communication.h", "direct.h", "dtypes.h"),
+        *("operator.cc", "board.h", "communication.h", "direct.h", "dtypes.h"),
         *("connections.h", "network.h", "started.h"),
         *("copy.h", "reduce.h", "transfer.h", "window.h"),
     )
@@ -366,7 +366,9 @@ def _agreed(group: Group) -> NativeTransport | None:
     memory, ranks = None, group.local_size()
     if not problem:
         assert path is not None, "each rank has a library or a problem"
-        size = _loaded(path)[1].collectives_window_bytes(ranks, chunk_bytes(ranks))
+        functions = _loaded(path)[1]
+        board_at = functions.collectives_window_bytes(ranks, chunk_bytes(ranks))
+        size = board_at + functions.collectives_board_bytes(ranks)
         memory, problem, file = shared_memory(group, size, size)
         if file >= 0:  # the mapping keeps the memory
             os.close(file)
@@ -381,11 +383,39 @@ def _agreed(group: Group) -> NativeTransport | None:
     processes = _processes(group, path)
     spans_machines = len(set(group.hosts)) > 1
     network = None
-    if spans_machines:
-        functions = _loaded(path)[1]
+    if not spans_machines:
+        group.gather_short_by(_board(group, functions, memory, board_at))
+    else:
         opened = functions.collectives_network_open
         network = open_network(group, functions.collectives_addresses, opened)
     return NativeTransport(group, path, memory, processes, network)
+
+
+def _board(
+    group: Group, functions: ctypes.CDLL, memory: mmap.mmap, offset: int
+) -> Callable[[Bytes, Bytes], bool]:
+    """Return the function that gathers short messages of a group on one machine.
+
+    A rank that waits for the last message sleeps. In MPI it would hold its core.
+
+    Args:
+        group: the ranks.
+        functions: the library.
+        memory: the memory that the ranks share.
+        offset: where the board begins in the memory.
+    """
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory, offset))
+    board = functions.collectives_board_open(base, group.rank, group.size, spin_seconds(group))
+
+    def gather(send: Bytes, receive: Bytes) -> bool:
+        _ = memory  # which lives as long as the function
+        return bool(
+            functions.collectives_board_gather(
+                board, send.ctypes.data, send.nbytes, receive.ctypes.data
+            )
+        )
+
+    return gather
 
 
 def _processes(group: Group, path: Path) -> list[int]:
@@ -443,6 +473,16 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     found.collectives_reads.restype = ctypes.c_bool
     found.collectives_window_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
     found.collectives_window_bytes.restype = ctypes.c_int64
+    found.collectives_board_bytes.argtypes = [ctypes.c_int]
+    found.collectives_board_bytes.restype = ctypes.c_int64
+    found.collectives_board_open.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_double)
+    ]
+    found.collectives_board_open.restype = ctypes.c_void_p
+    found.collectives_board_gather.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+    ]
+    found.collectives_board_gather.restype = ctypes.c_bool
     found.collectives_seconds.restype = ctypes.c_double
     found.collectives_running.restype = ctypes.c_int64
     found.collectives_network_running.restype = ctypes.c_int64

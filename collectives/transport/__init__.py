@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from collectives.buffers import Array, Bytes
@@ -46,6 +47,10 @@ class Transport(Protocol):
 
     def allgather(self, send: Bytes, receive: Bytes) -> None:
         """Set ``receive`` to the ``send`` of all members, one after another."""
+
+    def gather_short_by(self, gather: Callable[[Bytes, Bytes], bool]) -> None:
+        """Let `allgather` try a faster function first, which returns False for longer messages. All
+        members call."""
 
     def alltoall(self, send: Bytes, receive: Bytes) -> None:
         """Set block i of ``receive`` to this member's block of the ``send`` of member i."""
