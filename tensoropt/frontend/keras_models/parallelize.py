@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, get_args, overload
 
 from tensoropt.errors import OptionError, StateError
 from tensoropt.frontend.inputs.batches.shared_draws import share_draws
@@ -22,16 +22,20 @@ __all__ = ["parallelize"]
 
 _Model = TypeVar("_Model")
 
-
-@overload
-def parallelize(step: Callable[..., Any], **options: Any) -> ParallelStep: ...
+_PredictOn = Literal["all", "first"]
 
 
 @overload
-def parallelize(step: _Model, **options: Any) -> _Model: ...
+def parallelize(
+    step: Callable[..., Any], predict_on: _PredictOn = "all", **options: Any
+) -> ParallelStep: ...
 
 
-def parallelize(step: Any, **options: Any) -> Any:
+@overload
+def parallelize(step: _Model, predict_on: _PredictOn = "all", **options: Any) -> _Model: ...
+
+
+def parallelize(step: Any, predict_on: _PredictOn = "all", **options: Any) -> Any:
     """Plan a Keras model, or a training step, and run it on all ranks.
 
     **A model** of Keras 3 or of tf_keras, compiled or not, is changed in place and returned. Use it
@@ -64,6 +68,9 @@ def parallelize(step: Any, **options: Any) -> Any:
     Args:
         step: a Keras model, or a function, decorated by ``tf.function`` or not, that returns
             tensors, or structures of tensors and None.
+        predict_on: the ranks on which a model's ``predict`` and ``predict_on_batch`` return the
+            predictions: "all", or "first", so that the memory of other ranks does not hold all
+            predictions. The other ranks then return arrays without rows.
         options: options of `find_strategy`, except ``option="profiling"``, and ``shapes``,
             ``fetches`` and ``feed_dict``, which follow from the call; or ``plan``, a plan or the
             file of a saved one (``step.plan.save``), for the same step and number of devices.
@@ -83,7 +90,14 @@ def parallelize(step: Any, **options: Any) -> Any:
             Python code in its graph, captures an iterator, or creates variables in every trace.
     """
     package = package_of(step)
+    if predict_on not in get_args(_PredictOn):
+        raise OptionError.one_of("predict_on", str(predict_on), get_args(_PredictOn))
     if package is None:
+        if predict_on != "all":
+            raise OptionError(
+                f"a function returns its result on all ranks. Got predict_on={predict_on!r} for a "
+                "function; pass a Keras model, or drop the option."
+            )
         result, name = parallel_step(step, **options), getattr(step, "__name__", "a step")
     else:
         check_options(options)
@@ -96,7 +110,7 @@ def parallelize(step: Any, **options: Any) -> Any:
         # Do not warn of small batches: the last one may be as small as a rank's share, and data
         # that differ between ranks are an error anyway.
         current().warned_of_share = True
-        install_training_functions(step, options)
+        install_training_functions(step, options, predict_on == "all")
         loop_on_all_ranks(step)
         write_on_first_rank(step)
     return result

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tensoropt.errors import OptionError
 from tensoropt.execution.world.shares import RowsTable
-from tensoropt.frontend.job.job import Running
+from tensoropt.frontend.job.job import Running, current
 from tensoropt.frontend.keras_models.keras_package import (
     as_called,
     count_batch,
@@ -27,16 +27,20 @@ _PARTS = 3
 """Largest number of parts of a batch: inputs, targets and weights."""
 
 
-def install_training_functions(model: Any, options: Mapping[str, Any]) -> None:
+def install_training_functions(
+    model: Any, options: Mapping[str, Any], predict_on_all: bool = True
+) -> None:
     """Make a model's ``fit``, ``evaluate`` and ``predict`` run steps of TensorOpt.
 
     Args:
         model: a Keras model that has no functions of its own yet.
         options: options of `parallelize`.
+        predict_on_all: whether predictions are returned on all ranks, not on the first one alone.
     """
     for name in ("train", "test", "predict"):
         setattr(model, f"{name}_function", None)
-        setattr(model, f"make_{name}_function", _Make(model, name, options))
+        on_all = predict_on_all or name != "predict"
+        setattr(model, f"make_{name}_function", _Make(model, name, options, on_all))
 
 
 def is_installed(model: Any) -> bool:
@@ -53,12 +57,16 @@ class _Make:
         model: the model.
         name: "train", "test" or "predict".
         options: options of `parallelize`.
+        returns_on_all: see `_BatchFunction`.
     """
 
-    def __init__(self, model: Any, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: Any, name: str, options: Mapping[str, Any], returns_on_all: bool
+    ) -> None:
         self._model = model
         self._name = name
         self._options = dict(options)
+        self._returns_on_all = returns_on_all
 
     def __call__(self, force: bool = False) -> Any:
         """The model's function; Keras calls this.
@@ -91,7 +99,8 @@ class _Make:
             parallel = ParallelStep(
                 as_called(model, step), self._options, functools.partial(planned_steps, model)
             )
-            setattr(model, f"{name}_function", _BatchFunction(parallel, model, name))
+            function = _BatchFunction(parallel, model, name, self._returns_on_all)
+            setattr(model, f"{name}_function", function)
         return getattr(model, f"{name}_function")
 
 
@@ -102,12 +111,15 @@ class _BatchFunction:
         step: the step for one batch.
         model: the model, which knows the number of batches at a time.
         name: "train", "test" or "predict".
+        returns_on_all: whether all ranks return the results. Otherwise ranks other than the first
+            return results without rows.
     """
 
-    def __init__(self, step: ParallelStep, model: Any, name: str) -> None:
+    def __init__(self, step: ParallelStep, model: Any, name: str, returns_on_all: bool) -> None:
         self._step = step
         self._model = model
         self._name = name
+        self._returns_on_all = returns_on_all
 
     @property
     def plan(self) -> Plan | None:
@@ -162,7 +174,12 @@ class _BatchFunction:
         parts, specs = _arguments(data, spec)
         output = self._step(*parts) if specs is None else self._step.on_elements(parts, specs)
         count_batch(self._model, self._name)
-        return output
+        if self._returns_on_all or current().group.rank == 0:
+            return output
+        dense = (tf.Tensor, tf.RaggedTensor)
+        return tf.nest.map_structure(
+            lambda leaf: leaf[:0] if isinstance(leaf, dense) and leaf.shape.rank else leaf, output
+        )
 
 
 def _arguments(data: Any, spec: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | None]:

@@ -60,8 +60,10 @@ def parallel(folder: Path, phase: str) -> None:
     is_first = phase == "begin"
     model = new_model() if is_first else keras.saving.load_model(folder / "model.keras")
     alone = {"pipeline": False, "microbatches": 1, "rewrite": False}
-    tensoropt.parallelize(model, memory_limit_bytes=LIMIT, **alone)
+    predict_on = "all" if is_first else "first"
+    tensoropt.parallelize(model, predict_on, memory_limit_bytes=LIMIT, **alone)
     found = numbers(model)
+    assert bool(found["last"][1]) == (is_first or tensoropt.rank() == 0)
     executor = current().executor
     assert executor is not None
     planned = executor.planned()
