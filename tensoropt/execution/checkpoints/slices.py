@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensoropt.execution.edges.whole_variables import read_shards
 from tensoropt.execution.world.variables import VariableStore
 
-__all__ = ["Part", "SavedTensor", "Slice", "groups_of", "parts_of", "slices_of"]
+__all__ = ["Part", "SavedTensor", "Slice", "batches_of", "groups_of", "parts_of", "slices_of"]
 
 _SLICE_BYTES = 16 << 20  # the most of a slice, and of the tensors that are read at once
 _ALIGNED_BYTES = 64  # TensorFlow cuts rows off without a copy if they begin at a multiple
@@ -79,6 +79,21 @@ class Slice(NamedTuple):
     rows: int
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the slice."""
+        if not self.extents or 0 in self.tensor.extents:
+            return self.tensor.extents
+        return (self.rows, *self.extents[1:])
+
+    @property
+    def region(self) -> tuple[slice, ...]:
+        """The region of the variable that the slice is."""
+        if not self.extents or 0 in self.tensor.extents:
+            return (slice(None),) * len(self.extents)
+        begin = (self.begin[0] + self.first, *self.begin[1:])
+        return tuple(slice(at, at + n) for at, n in zip(begin, self.shape, strict=True))
+
+    @property
     def spec(self) -> str:
         if not self.extents or 0 in self.tensor.extents:
             return ""
@@ -110,8 +125,17 @@ class Part(NamedTuple):
     slices: list[Slice]
 
 
-def slices_of(saved: Sequence[SavedTensor], variables: VariableStore) -> list[Slice]:
-    """Return the slices of some variables, each once, spread evenly over ranks that hold them."""
+def slices_of(
+    saved: Sequence[SavedTensor], variables: VariableStore, is_spread: bool = True
+) -> list[Slice]:
+    """Return the slices of some variables, each once.
+
+    Args:
+        saved: the variables.
+        variables: the store of the variables.
+        is_spread: whether the slices are spread evenly over the ranks that hold them; else a slice
+            is of the lowest of these ranks.
+    """
     loads: dict[int, int] = defaultdict(int)  # bytes by rank
     slices = []
     for tensor in saved:
@@ -126,7 +150,7 @@ def slices_of(saved: Sequence[SavedTensor], variables: VariableStore) -> list[Sl
             extents = tuple(span.stop - span.start for span in region)
             row_bytes = tensor.itemsize * prod(extents[1:])
             for first, rows in _cut(extents, row_bytes):
-                rank = min(ranks, key=loads.__getitem__)
+                rank = min(ranks, key=loads.__getitem__) if is_spread else ranks[0]
                 loads[rank] += rows * row_bytes
                 slices.append(Slice(tensor, rank, begin, extents, first, rows))
     return slices
@@ -162,6 +186,20 @@ def parts_of(slices: Sequence[Slice], has_values: bool, present: int) -> list[Pa
         last = longest.pop()
         return [*parts, Part(last.rank, [last])]
     return [*parts, Part(0, [])]
+
+
+def batches_of(slices: Sequence[Slice]) -> list[list[Slice]]:
+    """Divide slices, in order, into batches that are in memory at once."""
+    batches: list[list[Slice]] = []
+    batch_bytes = 0
+    for cut in slices:
+        cut_bytes = cut.tensor.itemsize * cut.rows * prod(cut.extents[1:])
+        if not batches or batch_bytes + cut_bytes > _SLICE_BYTES:
+            batches.append([])
+            batch_bytes = 0
+        batches[-1].append(cut)
+        batch_bytes += cut_bytes
+    return batches
 
 
 def groups_of(saved: Sequence[SavedTensor]) -> list[list[SavedTensor]]:

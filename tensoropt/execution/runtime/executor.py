@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from collectives import Group
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.agreement.fed_values import FedValues
 from tensoropt.execution.checkpoints.slices import SavedTensor
@@ -327,6 +328,15 @@ class Executor:
         """
         self._give_values(saved, draws)
         return self._variables.copied(saved, values, prefix)
+
+    def on_first(
+        self, saved: Sequence[SavedTensor], group: Group
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Return whole values of variables on the first rank; other ranks get none.
+
+        All ranks call this. See `ValuesOnFirst.get`.
+        """
+        return self._variables.on_first(saved, group)
 
     def _give_values(self, saved: Sequence[SavedTensor], draws: Draws | None) -> None:
         """Create variables that do not exist yet, and initialise those without a value."""

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from collectives import Group
 from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.checkpoints.checkpoint import Checkpoints
 from tensoropt.execution.checkpoints.slices import SavedTensor
+from tensoropt.execution.checkpoints.values_on_first import ValuesOnFirst
 from tensoropt.execution.edges.whole_variables import read_shards, write
 from tensoropt.execution.runtime.replicas import Replicas
 from tensoropt.execution.runtime.script_graph import initializers_of, operator_names, shape_and_type
@@ -63,6 +65,7 @@ class VariableValues:
         ranks = [world.first + rank for world in worlds for rank in world.ranks]
         agreement = self._processes.agreement
         self._checkpoints = Checkpoints(session, session.graph, ranks, agreement)
+        self._on_first = ValuesOnFirst(session, session.graph, ranks, agreement)
 
     def move(self, session: RankSession) -> None:
         """Move all variables, with their values, to another session."""
@@ -158,6 +161,10 @@ class VariableValues:
     ) -> Callable[[threading.Event], None]:
         """Copy variables that have values; see `Checkpoints.copied`."""
         return self._checkpoints.copied(saved, values, prefix, self.store)
+
+    def on_first(self, saved: Sequence[SavedTensor], group: Group) -> dict[str, Array]:
+        """Return whole values on the first rank alone; see `ValuesOnFirst.get`."""
+        return self._on_first.get(saved, self.store, group)
 
     def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
         """Read a checkpoint; each rank reads its shards. See `Checkpoints.restore`."""

@@ -1,8 +1,8 @@
 """TensorFlow 2's saving functions on several ranks: the first rank writes, and all ranks agree.
 
 ``tf.train.Checkpoint``, ``tf.train.CheckpointManager`` and ``tf.saved_model.save`` are called on
-every rank. All ranks gather the variables of parallel steps, the first rank writes as TensorFlow
-does, and the others wait and then copy its numbering of checkpoints. All ranks read the first
+every rank. The first rank writes as TensorFlow does; the others send it the variables of parallel
+steps that it reads, and then copy its numbering of checkpoints. All ranks read the first
 rank's checkpoint. An error on one rank is raised on all ranks. All ranks compute summaries; the
 first rank's go to the script's folder, those of the other ranks to a temporary one.
 """
@@ -36,6 +36,7 @@ from tensoropt.frontend.saving.deferred_writes import (
     write_later,
 )
 from tensoropt.frontend.session.step_draws import go_on_from, step_counters
+from tensoropt.frontend.steps.first_rank_reads import on_first_rank_alone
 from tensoropt.frontend.steps.variable_values import (
     bring_up_to_date,
     only_read,
@@ -80,14 +81,20 @@ def remove() -> None:
 
 
 def on_first_rank(
-    call: str, write: Callable[[], Any], variables: Iterable[Any] | None = None
+    call: str,
+    write: Callable[[], Any],
+    variables: Iterable[Any] = (),
+    keeps: bool = True,
 ) -> Any:
-    """Write on the first rank, while the others wait for it. Every rank must call this.
+    """Write on the first rank, while the others send it the variables that it reads.
+
+    Every rank must call this.
 
     Args:
         call: the name of the call, for errors.
         write: may read the variables, assigns none of them, and returns a JSON value.
-        variables: variables that ``write`` may read; by default all of parallel steps.
+        variables: variables that ``write`` reads first; it may read all of parallel steps.
+        keeps: see `on_first_rank_alone`.
 
     Raises:
         Exception: the error of ``write``, on all ranks.
@@ -97,15 +104,16 @@ def on_first_rank(
         return write()
     job = current()
     job.agreement.check(call)  # another rank may still read a file that the first one changes
-    with only_read(shared_variables() if variables is None else variables):
-        if not job.is_mpi:
+    variables = [*variables, *shared_variables()]
+    if not job.is_mpi:
+        with only_read(variables):
             return write()
 
-        def work() -> Any:
-            with _inside():
-                return write() if job.group.rank == 0 else None
+    def work() -> Any:
+        with _inside():
+            return on_first_rank_alone(call, variables, write, keeps)
 
-        return do_on_all_ranks(job.agreement, f"the end of {call}", work, *_WRITES)[0]
+    return do_on_all_ranks(job.agreement, f"the end of {call}", work, *_WRITES)[0]
 
 
 @contextmanager

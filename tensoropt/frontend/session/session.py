@@ -29,7 +29,7 @@ from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 from tensoropt.plan import Plan
 from tensoropt.tensorflow_private import SessionInterface, stack
 
-__all__ = ["InteractiveSession", "Session", "rows_of_run", "run", "run_named"]
+__all__ = ["InteractiveSession", "Session", "executor_of", "rows_of_run", "run", "run_named"]
 
 
 _one_at_a_time = threading.RLock()  # a script's threads may share a session
@@ -132,6 +132,13 @@ def rows_of_run(
     with _one_at_a_time:
         running = running_for(graph, fetched_operators(tensors, operations), shapes)
         return running.executor.rows_of_batch(tensors, operations, shapes)
+
+
+@contextmanager
+def executor_of(graph: tf.Graph) -> Iterator[Executor]:
+    """The executor of a graph, locked for this thread."""
+    with _one_at_a_time:
+        yield running_for(graph, [], {}).executor
 
 
 def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any, feed: str = "whole") -> Any:
@@ -259,8 +266,8 @@ class Session(SessionInterface):  # type: ignore[misc]
             StateError: after `close`, or before ``init``.
         """
         self._prepare()
-        with _one_at_a_time:
-            yield running_for(self._graph, [], {}).executor, self.draws(current())
+        with executor_of(self._graph) as executor:
+            yield executor, self.draws(current())
 
     def _prepare(self) -> None:
         if self._closed:

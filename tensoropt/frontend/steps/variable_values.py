@@ -25,8 +25,11 @@ from tensoropt.frontend.steps.traced_step import TracedStep
 __all__ = [
     "VariableValues",
     "bring_up_to_date",
+    "discard",
+    "newest_of",
     "only_captured",
     "only_read",
+    "set_value",
     "shared_variables",
     "steps_have_run",
 ]
@@ -153,15 +156,43 @@ def _called(verb: str, variables: Sequence[Captured]) -> str:
     return f"what {verb} {variables[0].variable.name!r}{more}"
 
 
+def newest_of(variable: Any) -> tuple[StepGraph, Captured] | None:
+    """The graph of steps that alone has a variable's newest value, and its entry there."""
+    state = variable.__dict__.get(_STATE)
+    return None if state is None else state.newest
+
+
+def set_value(variable: Any, value: Any) -> None:
+    """Set the script's variable on this rank, without a change of where the newest value is."""
+    _set(variable, value)
+
+
+def discard(variable: Any) -> None:
+    """Free the value that `set_value` has set."""
+    _poison(variable)
+
+
 @contextmanager
-def only_read(variables: Iterable[Any]) -> Iterator[None]:
-    """A context in which some ranks read these variables and no rank assigns one."""
+def only_read(
+    variables: Iterable[Any], read: Callable[[Any], None] | None = None
+) -> Iterator[None]:
+    """A context in which some ranks read these variables and no rank assigns one.
+
+    Args:
+        variables: the variables.
+        read: called before a variable is read whose newest value only a step's graph has. Without
+            it, all variables are up to date on all ranks.
+    """
+    global _read_by
     watched = [variable for variable in variables if _STATE in variable.__dict__]
-    bring_up_to_date(watched)
+    if read is None:
+        bring_up_to_date(watched)
     known = [list(_state_of(variable).known) for variable in watched]
+    before, _read_by = _read_by, read
     try:
         yield
     finally:
+        _read_by = before
         for variable, graphs in zip(watched, known, strict=True):
             _state_of(variable).known.update(graphs)
 
@@ -184,6 +215,7 @@ _classes: dict[type, type] = {}
 _numbers = itertools.count()
 _variables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _captures = False
+_read_by: Callable[[Any], None] | None = None  # see `only_read`
 _steps_have_run = False
 _read_since: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
 """Number of variables that have been read one by one since a step's graph ran."""
@@ -274,6 +306,9 @@ def _fetch(variable: Any) -> None:
     """
     state = _state_of(variable)
     if state.newest is None:
+        return
+    if _read_by is not None:
+        _read_by(variable)
         return
     home = state.newest[0]
     if not variable.shape.rank:

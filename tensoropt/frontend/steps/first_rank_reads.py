@@ -1,0 +1,149 @@
+"""Variables of parallel steps that the first rank alone reads, for example to write a file.
+
+The first rank's script reads a variable; the other ranks wait for such reads, and send their slices
+of it. Only the first rank's script gets the value, and only until it is discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import Any
+
+from tensoropt.errors import RankMismatchError
+from tensoropt.execution.checkpoints.checkpoint import SLICED_TYPES
+from tensoropt.execution.checkpoints.slices import SavedTensor
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.session.session import executor_of
+from tensoropt.frontend.steps.step_graph import Captured
+from tensoropt.frontend.steps.variable_values import (
+    bring_up_to_date,
+    discard,
+    newest_of,
+    only_read,
+    set_value,
+)
+
+__all__ = ["on_first_rank_alone", "saved_tensor"]
+
+_GROUP_BYTES = 16 << 20  # the most of the variables that are brought together
+
+
+def on_first_rank_alone(
+    call: str, variables: Iterable[Any], write: Callable[[], Any], keeps: bool = True
+) -> Any:
+    """Run a function on the first rank, which may read variables. All ranks call this.
+
+    Args:
+        call: the name of the call, for errors.
+        variables: the variables that the function may read, in the order in which it probably does.
+        write: the function; it assigns none of the variables.
+        keeps: whether a value is kept until the end of the function; else, until variables of
+            another group are read. A function that stores handles to read them later needs this.
+
+    Returns:
+        The function's result on the first rank; None on the other ranks.
+
+    Raises:
+        RankMismatchError: if some ranks do not make this call.
+        Exception: the error of the function, on the first rank.
+    """
+    reads = _Reads(call, variables, keeps)
+    if current().group.rank:
+        reads.serve()
+        return None
+    with only_read(reads.variables, reads.bring):
+        try:
+            return write()
+        except RankMismatchError:
+            reads.are_over = True  # All ranks raise this error.
+            raise
+        finally:
+            reads.end()
+
+
+def saved_tensor(captured: Captured, name: str = "") -> SavedTensor:
+    """A variable of a step's graph as a tensor of a checkpoint, by default of its own name."""
+    extents = tuple(captured.variable.shape)
+    start = (0,) * len(extents)
+    dtype = captured.variable.dtype.name
+    return SavedTensor(name or captured.handle, captured.handle, dtype, extents, extents, start)
+
+
+class _Reads:
+    """The reads of the first rank, with variables in groups that are brought together."""
+
+    def __init__(self, call: str, variables: Iterable[Any], keeps: bool) -> None:
+        self._call = f"a read of the first rank in {call}"
+        self._keeps = keeps
+        self.are_over = False
+        self.variables = list({id(variable): variable for variable in variables}.values())
+        whole = [each for each in self.variables if not _is_sliced(each)]
+        bring_up_to_date(whole)
+        self._groups = _grouped([each for each in self.variables if newest_of(each) is not None])
+        self._number_of = {
+            id(variable): number for number, group in enumerate(self._groups) for variable in group
+        }
+        self._present: set[int] = set()
+
+    def serve(self) -> None:
+        """Send slices, on a rank other than the first, until the first rank has ended."""
+        while (number := self._told(None)) is not None:
+            self._get(number)
+
+    def bring(self, variable: Any) -> None:
+        """Set the first rank's variable to its newest value, with the others of its group."""
+        number = self._number_of[id(variable)]
+        if number in self._present:
+            return
+        if not self._keeps:
+            self._discard()
+        self._told(number)
+        values = self._get(number)
+        self._present.add(number)
+        for each in self._groups[number]:
+            newest = newest_of(each)
+            assert newest is not None
+            set_value(each, values.pop(newest[1].handle))
+
+    def end(self) -> None:
+        """Tell the other ranks that there are no more reads, and free the values."""
+        self._discard()
+        if not self.are_over:
+            self._told(None)
+
+    def _told(self, number: int | None) -> int | None:
+        told: int | None = current().agreement.gather(self._call, number)[0]
+        return told
+
+    def _get(self, number: int) -> dict[str, Any]:
+        entries = [newest for each in self._groups[number] if (newest := newest_of(each))]
+        with executor_of(entries[0][0].graph) as executor:
+            saved = [saved_tensor(captured) for _, captured in entries]
+            return executor.on_first(saved, current().group)
+
+    def _discard(self) -> None:
+        for number in self._present:
+            for variable in self._groups[number]:
+                discard(variable)
+        self._present.clear()
+
+
+def _is_sliced(variable: Any) -> bool:
+    return variable.dtype.name in SLICED_TYPES and variable.shape.is_fully_defined()
+
+
+def _grouped(variables: Iterable[Any]) -> list[list[Any]]:
+    """Divide variables, in order, into groups of one graph that are brought together."""
+    groups: list[list[Any]] = []
+    group_bytes, graph = 0, None
+    for variable in variables:
+        newest = newest_of(variable)
+        assert newest is not None
+        variable_bytes = prod(variable.shape) * variable.dtype.size
+        if newest[0] is not graph or group_bytes + variable_bytes > _GROUP_BYTES:
+            groups.append([])
+            group_bytes, graph = 0, newest[0]
+        groups[-1].append(variable)
+        group_bytes += variable_bytes
+    return groups
