@@ -1,8 +1,9 @@
-"""Data pipelines: every process runs all of them, and each rank uses its slice of the batch.
+"""Data pipelines of a graph: each rank uses its slice of the batches.
 
 A script's iterators and queues run in a copy of the pipelines, outside of the parallel graph. Their
 elements are fed to that graph, which splits them by examples. Threads that fill queues use the
-copy, too, without the other ranks.
+copy, too, without the other ranks. Every process draws all elements; maps of iterators run for the
+rank's examples alone where that is possible (`IteratorShares`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tensoropt.frontend.inputs.iterator_positions import (
     digest_of,
     keep_shuffles_below_batches,
 )
+from tensoropt.frontend.inputs.iterator_shares import Drawn, IteratorShares, RowsOf
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.graph.from_tensorflow import (
@@ -61,11 +63,16 @@ class Pipelines:
         self._copied: dict[str, tf.Operation] = {}  # by original name; later copies may be renamed
         self._initialised: set[str] = set()
         self._positions = Positions(self._graph, self._session)
+        self._shares = IteratorShares(self._session)
         self._lock = threading.RLock()  # threads fill queues
 
     def draw(
-        self, roots: Sequence[str], fed: Iterable[str], feeds: Mapping[str, Any]
-    ) -> dict[str, Array]:
+        self,
+        roots: Sequence[str],
+        fed: Iterable[str],
+        feeds: Mapping[str, Any],
+        rows_of: RowsOf | None = None,
+    ) -> dict[str, Any]:
         """The next elements of the iterators, for one run; also runs initializers among the roots.
 
         Args:
@@ -73,26 +80,33 @@ class Pipelines:
             fed: names of the tensors that the script feeds, by `fed_operator`; operators behind
                 them are not needed.
             feeds: values of the placeholders that a pipeline reads, by tensor name.
+            rows_of: the rows that this process reads; None if it reads whole batches.
 
         Returns:
-            The elements, by `fed_operator`.
+            The elements, or shares of them, by `fed_operator`.
 
         Raises:
             tf.errors.OutOfRangeError: at the end of the data.
         """
+        fed = frozenset(fed)
         key = (*roots, "", *sorted(fed))
         with self._lock:
             if key not in self._needed:
-                self._needed[key] = self._find(roots, frozenset(fed))
+                self._needed[key] = self._find(roots, fed)
             needed = self._needed[key]
         if not needed.tensors and not needed.starts:
             return {}
         feed_dict = {
             tensor: feeds[name] for name, tensor in needed.placeholders.items() if name in feeds
         }
-        self._positions.before_draw(needed.iterators)
-        elements, _ = self._session.run([dict(needed.tensors), list(needed.starts)], feed_dict)
-        return {name: np.asarray(value) for name, value in elements.items()}
+        shared = self._shares.among(needed.drawn, rows_of is not None)
+        self._positions.before_draw({**needed.iterators, **shared.iterators})
+        tensors = {n: t for n, t in needed.tensors.items() if n not in shared.names}
+        starts = [*needed.starts, *self._shares.starts(needed.starts)]
+        elements, batches, _ = self._session.run([tensors, shared.batches, starts], feed_dict)
+        arrays = {name: np.asarray(value) for name, value in elements.items()}
+        mapped = shared.mapped(self._session, batches, arrays, rows_of)
+        return {name: value for name, value in mapped.items() if name not in fed}
 
     def position(self) -> list[bytes]:
         """The position of all iterators that have been drawn from; see `Positions`."""
@@ -101,6 +115,7 @@ class Pipelines:
     def go_on_from(self, position: Sequence[bytes]) -> None:
         """Let iterators that have not been drawn from go on from a position of `position`."""
         self._positions.restore(position)
+        self._shares.go_on_from(position)
 
     def _find(self, roots: Sequence[str], fed: frozenset[str]) -> _Needed:
         script = self._script()
@@ -117,6 +132,18 @@ class Pipelines:
         if fresh:
             self._session.run([self._copied[name] for name in fresh])
             self._initialised.update(fresh)
+        iterators = {
+            name: (self._copied[name], digest_of(script, name))
+            for name in sorted({op.inputs[0].op.name for op in pipelines if _draws(op)})
+        }
+        started = {
+            op.inputs[1].op.name
+            for op in pipelines
+            if op.type == "MakeIterator" and op.inputs[1].op.type in ITERATORS
+        }
+        one_shot = {n for n, (copied, _) in iterators.items() if copied.type == "OneShotIterator"}
+        for name in sorted(one_shot | started):
+            self._shares.add(script, name, self._copied[name], digest_of(script, name))
         return _Needed(
             tensors={
                 fed_operator(tensor): self._copied[operation.name].outputs[tensor.value_index]
@@ -126,10 +153,12 @@ class Pipelines:
                 if fed_operator(tensor) not in fed
             },
             starts=tuple(self._copied[op.name] for op in pipelines if op.type not in ELEMENT_TYPES),
-            iterators={
-                name: (self._copied[name], digest_of(script, name))
-                for name in sorted({op.inputs[0].op.name for op in pipelines if _draws(op)})
-            },
+            iterators=iterators,
+            drawn=tuple(
+                Drawn(op.name, op.inputs[0].op.name, tuple(map(fed_operator, op.outputs)))
+                for op in pipelines
+                if _draws(op)
+            ),
             placeholders={
                 operation.outputs[0].name: self._copied[operation.name].outputs[0]
                 for operation in behind
@@ -174,12 +203,14 @@ class _Needed:
         tensors: the elements, by `fed_operator`.
         starts: operators that restart iterators, or fill or close queues.
         iterators: the copies of the iterators, and digests of their data sets, by name.
+        drawn: the operators that draw from them.
         placeholders: placeholders of the pipelines, by tensor name in the script.
     """
 
     tensors: dict[str, tf.Tensor]
     starts: tuple[tf.Operation, ...]
     iterators: dict[str, tuple[tf.Operation, str]]
+    drawn: tuple[Drawn, ...]
     placeholders: dict[str, tf.Tensor]
 
 

@@ -16,12 +16,14 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from tensoropt.graph.from_tensorflow import called_functions, function_closure, references
 
 __all__ = ["GETS_NEXT", "ITERATORS", "Positions", "digest_of", "keep_shuffles_below_batches"]
 
@@ -33,6 +35,7 @@ ITERATORS = frozenset({"Iterator", "IteratorV2", "OneShotIterator"})
 
 _ENDS = (".index", ".data-00000-of-00001")
 _BELOW_REPEAT = re.compile(rb"Repeat\[\d+\]::")  # the state of an epoch that has not ended
+_NUMBER = re.compile(r"_\d+$|(?<=^_make_dataset_)\w+$")
 _IGNORE_EXTERNAL_STATE = 1  # the counters of random operators in maps start anew
 
 
@@ -140,12 +143,28 @@ class Positions:
 
 
 def digest_of(script: tf.Graph, iterator: str) -> str:
-    """Return a digest of an iterator and of the data sets with which the script starts it."""
-    reached = _data_sets(script.get_operation_by_name(iterator))
+    """Return a digest of an iterator and of the data sets with which the script starts it.
+
+    It is the same in all processes, although TensorFlow numbers functions in each process anew.
+    """
+    nodes = [each.node_def for each in _data_sets(script.get_operation_by_name(iterator)).values()]
+    called = [name for node in nodes for name in called_functions(node.attr)]
+    bodies = [each.node_def for each in function_closure(script, called).values()]
     digest = hashlib.sha256()
-    for name in sorted(reached):
-        digest.update(reached[name].node_def.SerializeToString(deterministic=True))
+    for part in sorted(_without_numbers(body) for body in (nodes, *bodies)):
+        digest.update(part)
     return digest.hexdigest()
+
+
+def _without_numbers(nodes: Iterable[Any]) -> bytes:
+    """Return node definitions as bytes, without the numbers of the functions that they call."""
+    definitions = []
+    for node in nodes:
+        definition = tf.compat.v1.NodeDef.FromString(node.SerializeToString())
+        for reference in references(definition.attr):
+            reference.name = _NUMBER.sub("", reference.name)
+        definitions.append(definition.SerializeToString(deterministic=True))
+    return b"".join(sorted(definitions))
 
 
 def keep_shuffles_below_batches(nodes: Any, in_function: bool) -> None:

@@ -150,7 +150,13 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any, feed: str 
     fetched = Fetched(graph, fetches, fed)
     roots = fetched_operators(fetched.tensors, fetched.operations)
     by_tensor = {tensor.deref().name: value for tensor, value in fed.by_reference.items()}
-    drawn = pipelines_of(graph).draw(roots, fed.values, by_tensor)
+
+    def rows_of(elements: Mapping[str, Any]) -> RowsTable:
+        given = {**fed.values, **elements}
+        return rows_of_run(graph, fetched.tensors, fetched.operations, given)
+
+    in_shares = rows_of if current().group.size > 1 else None
+    drawn = pipelines_of(graph).draw(roots, fed.values, by_tensor, in_shares)
     if fills_queues(graph, roots):
         return fetched.build(session, {})
     draws = None if session is None else session.draws(current())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tensoropt.tensorflow_private import op_def_registry, structure, structures
 
-__all__ = ["Effects", "applied", "applied_to_rows", "effects", "function_name"]
+__all__ = ["Effects", "applied", "applied_to_rows", "effects", "effects_of", "function_name"]
 
 _PYTHON = frozenset({"EagerPyFunc", "PyFunc"})
 
@@ -51,8 +51,17 @@ class Effects:
 
 def effects(wrapper: Any) -> Effects:
     """Return the effects of a function of a data set, including the functions that it calls."""
+    return effects_of(_bodies(wrapper.function))
+
+
+def effects_of(bodies: Iterable[Any]) -> Effects:
+    """Return the effects of a function.
+
+    Args:
+        bodies: the operators of the function, and those of each function that it calls.
+    """
     python, state, draws, unseeded, unordered = False, "", "", False, False
-    for nodes in _bodies(wrapper.function):
+    for nodes in bodies:
         named = {node.name: node for node in nodes}
         for node in nodes:
             definition = op_def_registry.get(node.op)
