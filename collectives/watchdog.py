@@ -27,6 +27,7 @@ from collectives.errors import TransportError
 
 __all__ = [
     "ABORT_VARIABLE",
+    "LOST_VARIABLE",
     "WARN_VARIABLE",
     "Limits",
     "Peers",
@@ -44,7 +45,12 @@ WARN_VARIABLE = "COLLECTIVES_WARN_SECONDS"
 ABORT_VARIABLE = "COLLECTIVES_ABORT_SECONDS"
 """Environment variable: one that takes longer ends the job; 0, the default, for never."""
 
+LOST_VARIABLE = "COLLECTIVES_LOST_SECONDS"
+"""Environment variable: a rank that is waited for and whose watchdog does not answer for so long
+ends the job; 0, the default, for never. A rank that computes answers."""
+
 _WARN_SECONDS = 60.0
+_START_LIMITS = 5  # while MPI starts, no rank can be asked: the job ends after so many limits
 _LONGEST_PERIOD = 1.0  # seconds between two calls of `Watchdog.look`
 _FORWARDING_SECONDS = 0.5
 _MOST_TURNS = 4  # ranks that end the job for a silent machine one after another
@@ -53,10 +59,12 @@ _LONGEST_LIST = 8  # ranks that a message names
 
 
 class Limits(NamedTuple):
-    """How many seconds a collective may take before it is reported, and before the job ends."""
+    """Seconds after which a collective is reported, a collective ends the job, and a rank that does
+    not answer ends the job."""
 
     warn: float
     abort: float
+    lost: float = 0.0
 
 
 class Wait(NamedTuple):
@@ -103,7 +111,8 @@ def limits() -> Limits:
     Raises:
         TransportError: if a variable is not a number of seconds.
     """
-    return Limits(_seconds(WARN_VARIABLE, _WARN_SECONDS), _seconds(ABORT_VARIABLE, 0.0))
+    warn = _seconds(WARN_VARIABLE, _WARN_SECONDS)
+    return Limits(warn, _seconds(ABORT_VARIABLE, 0.0), _seconds(LOST_VARIABLE, 0.0))
 
 
 def _seconds(variable: str, usual: float) -> float:
@@ -136,12 +145,13 @@ def about(what: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Question:
-    """A wait of this process about which it has asked the other ranks."""
+    """A wait of this process about which it has asked the other ranks; the variable and the limit
+    by which it ends the job, if it does."""
 
     wait: Wait
     asked: float
     answers: dict[int, Any]
-    ends_job: bool = False
+    ends_by: str = ""
     is_reported: bool = False
 
 
@@ -169,6 +179,7 @@ class Watchdog:
         self._hosts: tuple[str, ...] = ()
         self._end_alone = terminate
         self._question: _Question | None = None
+        self._roll_call: _Question | None = None
         self._period = min([_LONGEST_PERIOD, *(seconds / 4 for seconds in limits if seconds)])
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -240,23 +251,23 @@ class Watchdog:
     def _see_to(self, wait: Wait) -> None:
         """Ask other ranks about a wait that is too long, and report it a few periods later."""
         now, question = self._clock(), self._question
-        ends_job = 0 < self._limits.abort <= now - wait.since
+        ends_by = self._ends_by(wait, now)
         is_long = 0 < self._limits.warn <= now - wait.since
-        if (ends_job or is_long) and (question is None or ends_job > question.ends_job):
-            self._question = question = _Question(wait, now, {}, ends_job)
+        if (is_long and question is None) or (ends_by and not (question and question.ends_by)):
+            self._question = question = _Question(wait, now, {}, ends_by)
             self._ask(question)
         if question is None or question.is_reported:
             return
         # If the missing ranks wait themselves, this rank waits longer, so that they report first.
         periods = 8 if self._missing_ranks_wait(question) else 4
-        if self._hosts and self._peers is not None and question.ends_job:
+        if self._hosts and self._peers is not None and question.ends_by:
             # Ranks of several groups may wait for one silent machine: one of them says so.
             periods += 2 * min(self._peers.rank, _MOST_TURNS)
         if now < question.asked + periods * self._period:
             return
         question.is_reported = True
         is_first = self._report(question)
-        if question.ends_job:
+        if question.ends_by:
             # The launcher drops output that it has not forwarded when the job ends. The rank that
             # reports waits for the forwarding and ends the job; the other ranks wait longer.
             self._end.wait(_FORWARDING_SECONDS if is_first else 4 * _FORWARDING_SECONDS)
@@ -264,6 +275,32 @@ class Watchdog:
                 self._end_alone()
                 return
             self._peers.abort()
+
+    def _ends_by(self, wait: Wait, now: float) -> str:
+        """The variable and the limit by which a wait ends the job; empty if it goes on."""
+        if 0 < self._limits.abort <= now - wait.since:
+            return f"{ABORT_VARIABLE}={self._limits.abort:g}"
+        is_lost = self._limits.lost > 0 and self._has_silent_rank(wait, now)
+        return f"{LOST_VARIABLE}={self._limits.lost:g}" if is_lost else ""
+
+    def _has_silent_rank(self, wait: Wait, now: float) -> bool:
+        """Whether a rank that is waited for has not answered for the limit; asks all, in turns."""
+        limit, roll_call = self._limits.lost, self._roll_call
+        if self._peers is None:
+            return now - wait.since >= _START_LIMITS * limit
+        if roll_call is None or roll_call.wait.since != wait.since:
+            if now - wait.since < limit / 4:
+                return False
+        elif now < roll_call.asked + limit:
+            return False
+        else:
+            asked = wait.ranks if wait.sender is None else (wait.sender,)
+            silent = {*asked} - {self._peers.rank, *roll_call.answers}
+            if silent:
+                return True
+        self._roll_call = _Question(wait, now, {})
+        self._ask(self._roll_call)
+        return False
 
     def _missing_ranks_wait(self, question: _Question) -> bool:
         """Whether all ranks that have not come have answered, and wait for something else."""
@@ -304,8 +341,10 @@ class Watchdog:
         if "asks" in message:
             state = None if wait is None else [wait.what, list(wait.ranks)]
             peers.send(rank, json.dumps({"answers": message["asks"], "state": state}).encode())
-        elif self._question is not None and message["answers"] == self._question.wait.since:
-            self._question.answers[rank] = message["state"]
+            return
+        for question in (self._question, self._roll_call):
+            if question is not None and message["answers"] == question.wait.since:
+                question.answers[rank] = message["state"]
 
     def _report(self, question: _Question) -> bool:
         """Report a wait, on the lowest of the ranks in the same wait; return whether this is it."""
@@ -330,8 +369,8 @@ class Watchdog:
         text += self._silent_hosts(question)
         hint = "" if self._limits.abort else f"; {ABORT_VARIABLE}=SECONDS would end the job"
         self._say(
-            f"{text}. The job ends, by {ABORT_VARIABLE}={self._limits.abort:g}"
-            if question.ends_job
+            f"{text}. The job ends, by {question.ends_by}"
+            if question.ends_by
             else f"{text}. It goes on waiting{hint}"
         )
         return True

@@ -135,12 +135,24 @@ def test_the_job_ends_at_the_limit_for_that() -> None:
     assert job.aborted == [0]
 
 
+def test_a_rank_that_does_not_answer_ends_the_job_and_one_that_computes_does_not() -> None:
+    job = Job(Limits(0, 0, 20))
+    with job.dogs[1].waiting("allreduce", RANKS), job.dogs[2].waiting("allreduce", RANKS):
+        job.pass_time(500)
+        assert not job.said + job.aborted
+        job.pass_time(50, running=(1, 2))
+    (said,) = job.said
+    assert "rank 0, which does not answer (stopped, stuck or out of reach)" in said
+    assert said.endswith("The job ends, by COLLECTIVES_LOST_SECONDS=20")
+    assert set(job.aborted) == {1, 2}
+
+
 def test_limits_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(WARN_VARIABLE, raising=False)
     monkeypatch.delenv(ABORT_VARIABLE, raising=False)
-    assert limits() == (60.0, 0.0)
+    assert limits() == (60.0, 0.0, 0.0)
     monkeypatch.setenv(ABORT_VARIABLE, "7.5")
-    assert limits() == (60.0, 7.5)
+    assert limits() == (60.0, 7.5, 0.0)
     for text in ("soon", "-1", "nan", "inf"):
         monkeypatch.setenv(WARN_VARIABLE, text)
         with pytest.raises(TransportError, match=r"is a number of seconds, 0 for never\. Got"):
