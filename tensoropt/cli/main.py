@@ -12,6 +12,7 @@ from tensoropt.cli.check import check
 from tensoropt.cli.clusters import clusters
 from tensoropt.cli.plan import plan
 from tensoropt.cli.profile import profile
+from tensoropt.cli.run import run
 from tensoropt.cli.show import show
 from tensoropt.errors import OptionError, TensorOptError
 
@@ -32,7 +33,7 @@ class _Subcommands(click.Group):
 
 _COMMAND = _Subcommands(
     "tensoropt",
-    {command.name or "": command for command in (plan, check, profile, show, clusters)},
+    {command.name or "": command for command in (plan, check, profile, show, clusters, run)},
     help="Auto-parallel training for TensorFlow.",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=False,
@@ -41,7 +42,7 @@ _COMMAND = click.version_option(tensoropt.__version__, message="%(version)s")(_C
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; only ``profile`` starts MPI.
+    """Run a subcommand; only ``profile`` and ``run`` start MPI.
 
     Args:
         arguments: the command line without the program's name; by default this process's.

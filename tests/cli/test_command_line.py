@@ -297,7 +297,7 @@ def test_a_command_line_without_sense_is_status_2(
             ["profile", "train.py", "-x"],
             "option of `tensoropt profile` is one of --batch-size, ",
         ),
-        (["fly"], "a subcommand is one of plan, check, profile, show, clusters. Got 'fly'."),
+        (["fly"], "a subcommand is one of plan, check, profile, show, clusters, run. Got 'fly'."),
         (["profil"], "Got 'profil'. Did you mean 'profile'?"),
         (["clusters", "more", "--", "x"], "takes no further arguments. Got 'more -- x'; drop them"),
         (["plan", "train.py", "--devices", "two"], "--devices takes whole numbers from 1. Got 't"),

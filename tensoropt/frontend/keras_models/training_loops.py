@@ -15,6 +15,7 @@ from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.keras_models.keras_package import package_of
 from tensoropt.frontend.keras_models.model_input import ModelInput
+from tensoropt.frontend.keras_models.told_backups import told_backups
 from tensoropt.frontend.measuring.run_summary import costs
 
 __all__ = ["loop_on_all_ranks"]
@@ -45,6 +46,8 @@ def _looped(
         with ExitStack() as stack:
             if current().group.rank > 0:
                 stack.enter_context(_silent(package_of(model), given.arguments))
+            elif name == "fit":
+                stack.enter_context(told_backups(given.arguments.get("callbacks")))
             if current().group.local_rank() > 0:
                 stack.enter_context(_idle_workers(package_of(model), given.arguments))
             stack.enter_context(model_input.loop(name))

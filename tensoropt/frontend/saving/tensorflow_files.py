@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tensoropt.elastic.control_lines import tell_checkpoint
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.agreement.work_beside import Work
@@ -225,6 +226,8 @@ def _saved(
         raise error
     if is_beside and result is not None:
         _write_beside(numbers, files.absolute(result), writes)
+    elif result is not None and job.group.rank == 0:
+        tell_checkpoint()
     return result
 
 
@@ -253,6 +256,7 @@ def _write_beside(numbers: _Numbers, path: str, writes: list[Callable[[], Any]])
             writes.clear()
         finally:
             files.tidy_mark(path)
+        tell_checkpoint()
         return numbers.get(numbers.owner)
 
     def then(values: list[Any]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tensoropt.elastic.control_lines import tell_checkpoint
 from tensoropt.errors import CheckpointError
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.agreement.work_beside import Work
@@ -100,6 +101,8 @@ def save(
 
     first = do_on_all_ranks(job.agreement, f"the end of {call}", work)[0]
     self._last_checkpoints = [tuple(entry) for entry in first["last"]]
+    if job.group.rank == 0 and first["path"] is not None:
+        tell_checkpoint()
     return first["path"]
 
 
@@ -175,6 +178,7 @@ def _save_beside(
                 _save(saver, _Standing(session, publish), save_path, global_step, *args, **kwargs)
             except _Named:
                 return []
+        tell_checkpoint()
         return saver._last_checkpoints
 
     def then(values: list[Any]) -> None:

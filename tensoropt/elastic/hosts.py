@@ -1,0 +1,111 @@
+"""The machines of a job, and the ranks that each of them gets."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tensoropt.errors import OptionError
+
+__all__ = ["Host", "hosts_of_job", "parse_hosts", "placement"]
+
+_LINE = re.compile(r"([^\s:#=]+)(?::(\d+)|\s+slots\s*=\s*(\d+))?\s*(?:#.*)?")
+_FORM = "a line of a file of hosts is 'a', 'a:2' or 'a slots=2'"
+_NODES, _TASKS = "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine; prints as ``a:2``.
+
+    Attributes:
+        name: its name for the launcher; empty for this machine alone, which needs no name.
+        slots: the most ranks that it runs.
+    """
+
+    name: str
+    slots: int
+
+    def __str__(self) -> str:
+        return f"{self.name or 'this machine'}:{self.slots}"
+
+
+def parse_hosts(text: str) -> tuple[Host, ...]:
+    """The hosts of a file in the form of MPICH's or of Open MPI's ``mpirun``.
+
+    Raises:
+        OptionError: if a line has another form, a host comes twice, or there is no host.
+    """
+    hosts: dict[str, Host] = {}
+    for line in map(str.strip, text.splitlines()):
+        if not line or line.startswith("#"):
+            continue
+        parts = _LINE.fullmatch(line)
+        slots = int(parts[2] or parts[3] or 1) if parts else 0
+        if parts is None or not slots:
+            raise OptionError(f"{_FORM}, with at least one rank. Got {line!r}; correct the line.")
+        if parts[1] in hosts:
+            raise OptionError(f"{_FORM}, once for each host. Got {parts[1]!r} twice; drop one.")
+        hosts[parts[1]] = Host(parts[1], slots)
+    if not hosts:
+        raise OptionError(f"{_FORM}. Got no line with a host; add one.")
+    return tuple(hosts.values())
+
+
+def hosts_of_job(
+    file: Path | None, devices: int, environment: Mapping[str, str] = os.environ
+) -> tuple[Host, ...]:
+    """The machines that a job may use.
+
+    Args:
+        file: a file of hosts; None for the nodes of a job of Slurm, or else for this machine.
+        devices: the number of ranks that this machine gets without other hosts.
+        environment: the variables of a batch system.
+
+    Raises:
+        OptionError: if the file cannot be read, or see `parse_hosts`.
+    """
+    if file is not None:
+        try:
+            return parse_hosts(file.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionError(
+                f"--hosts is a file of hosts. Got {str(file)!r}: {error}. Give its path."
+            ) from error
+    nodes = environment.get(_NODES)
+    if nodes is None:
+        return (Host("", devices),)
+    command = ["scontrol", "show", "hostnames", nodes]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    slots = _slots(environment.get(_TASKS, ""), len(names))
+    return tuple(Host(name, count) for name, count in zip(names, slots, strict=True))
+
+
+def _slots(tasks: str, nodes: int) -> list[int]:
+    """The tasks of each node, which Slurm writes as ``4(x2),3``; one where it says nothing."""
+    slots: list[int] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks):
+        slots += [int(count)] * int(times or 1)
+    return slots if len(slots) == nodes else [1] * nodes
+
+
+def placement(hosts: Sequence[Host], left_out: Collection[str], devices: int) -> tuple[Host, ...]:
+    """The hosts of the next start, each with its number of ranks.
+
+    Hosts beyond the number of ranks are spares.
+
+    Args:
+        hosts: all hosts of the job, in the order of their use.
+        left_out: names of hosts that are not used.
+        devices: the most ranks.
+    """
+    placed: list[Host] = []
+    for host in hosts:
+        ranks = min(host.slots, devices - sum(each.slots for each in placed))
+        if ranks > 0 and host.name not in left_out:
+            placed.append(Host(host.name, ranks))
+    return tuple(placed)

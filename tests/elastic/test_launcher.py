@@ -1,0 +1,64 @@
+"""The command line of each MPI's launcher, and control lines in the ranks' standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from tensoropt.elastic.endings import ending_of
+from tensoropt.elastic.hosts import Host
+from tensoropt.elastic.launcher import MPIRun
+
+PROGRAM = """
+import os
+from tensoropt.elastic.control_lines import tell_checkpoint
+os.write(2, b"before\\x1e")
+tell_checkpoint()
+os.write(2, b"between\\n\\x1etensoropt check")
+os.write(2, b"point\\x1e\\nafter\\n")
+raise SystemExit(3)
+"""
+
+
+def test_what_ranks_write_is_passed_on_without_control_lines() -> None:
+    written: list[bytes] = []
+    launcher = MPIRun([sys.executable, "-c", PROGRAM], written.append)
+    run = launcher.start([Host("", 1)], {"TENSOROPT_RESTARTS": "0"})
+    while run.status() is None:
+        time.sleep(0.01)
+    assert (run.status(), run.checkpoints) == (3, 2)
+    assert b"".join(written).startswith(b"before\x1ebetween\nafter\n")
+    assert launcher.answering([""]) == frozenset([""])
+
+
+def test_the_command_line_of_each_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = MPIRun(["true"])
+    hosts = [Host("a", 2), Host("b", 1)]
+    environment = {"PATH": "/bin", "TENSOROPT_RESTARTS": "1", "HOME": "/"}
+    monkeypatch.setattr(launcher, "_is_open_mpi", False)
+    assert launcher.launch(hosts, environment)[1:] == ["-hosts", "a:2,b:1", "-np", "3"]
+    assert launcher.launch([Host("", 2)], environment)[1:] == ["-np", "2"]
+    monkeypatch.setattr(launcher, "_is_open_mpi", True)
+    words = " ".join(launcher.launch(hosts, environment)[1:])
+    assert words.endswith("--host a:2,b:1 -x PATH -x TENSOROPT_RESTARTS -np 3")
+
+
+@pytest.mark.parametrize(
+    ("status", "errors", "is_lost", "host"),
+    [
+        (0, "anything", False, ""),
+        (1, "tensoropt: rank 1 ends the job, after ValueError.\n", False, ""),
+        (1, "tensoropt: rank 1 ends the job: TransportError: a peer\n", True, ""),
+        (3, "", False, ""),
+        (137, "process rank 1 with PID 0 on node m2 exited on signal 9 (Killed).", True, "m2"),
+        (1, "No rank on m2 answers: see. The job ends, by COLLECTIVES_LOST_SECONDS=6", True, "m2"),
+        (1, "rank 1, which does not answer. The job ends, by COLLECTIVES_LOST_SECONDS", True, ""),
+        (-9, "No rank on m2 answers", True, "m2"),
+        (143, "", True, ""),
+    ],
+)
+def test_the_reason_of_an_end(status: int, errors: str, is_lost: bool, host: str) -> None:
+    ending = ending_of(status, errors)
+    assert (ending.is_lost, ending.host, ending.is_done) == (is_lost, host, status == 0)
