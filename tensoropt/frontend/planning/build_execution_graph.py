@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from tensoropt.errors import OptionError
+from tensoropt.execution.agreement.name_counters import equalise_name_counters
 from tensoropt.execution.world.world import World
 from tensoropt.frontend.job.dry_run import PlanReached
 from tensoropt.frontend.job.first_rank import on_first_rank
@@ -104,6 +105,8 @@ def build_execution_graph(
             job.graphs[script] = Running(executor)
             executor.assign(values)
         raise
+    # Ranks emit different operations, and the script may still add to its graph: names are equal again.
+    equalise_name_counters(job.agreement, "the names after build_execution_graph(...)")
 
 
 def _stop(job: Job) -> None:
