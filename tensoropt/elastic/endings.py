@@ -1,4 +1,4 @@
-"""The reason for which a start of a job has ended, from its status and its standard error."""
+"""The reason for which a start of a job has ended, from its status and its output."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ class Ending:
         return self.status == 0
 
 
-def ending_of(status: int, errors: str) -> Ending:
+def ending_of(status: int, output: str) -> Ending:
     """The reason of an end.
 
     Args:
         status: the launcher's exit status, or the negative number of a signal that ended it.
-        errors: the end of the standard error of launcher and ranks.
+        output: the end of the output of launcher and ranks.
     """
     if status == 0:
         return Ending(0, "the script has ended")
     if status < 0:
         reason = f"the launcher was ended by signal {-status}"
-        return Ending(128 - status, reason, True, _silent_host(errors))
-    if _BEFORE_INIT in errors:
+        return Ending(128 - status, reason, True, _silent_host(output))
+    if _BEFORE_INIT in output:
         return Ending(status, "a rank failed before init")
     for sign in _LOSSES:
-        found = re.search(sign, errors)
+        found = re.search(sign, output)
         if found:
             parts = found.groupdict()
             host = parts.get("host") or ""
@@ -71,13 +71,13 @@ def ending_of(status: int, errors: str) -> Ending:
             return Ending(status, f"{what}{f' on {host}' if host else ''}", True, host)
     if status == _PREEMPTED:
         return Ending(status, "a rank got SIGTERM", True)
-    lines = _SCRIPT.findall(errors)
+    lines = _SCRIPT.findall(output)
     if lines:
         return Ending(status, lines[0].removeprefix("tensoropt: ").rstrip("."))
     return Ending(status, f"exit status {status}")
 
 
-def _silent_host(errors: str) -> str:
+def _silent_host(output: str) -> str:
     """The machine of which no rank answers, by the ranks' watchdogs."""
-    found = re.search(rf"No rank on {_HOST}", errors)
+    found = re.search(rf"No rank on {_HOST}", output)
     return found["host"] if found else ""

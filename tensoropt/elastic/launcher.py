@@ -10,8 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol, TextIO, TypeAlias
 
 from tensoropt.elastic.control_lines import CONTROL_LINE
 from tensoropt.elastic.hosts import Host
@@ -21,9 +22,11 @@ __all__ = ["Launcher", "MPIRun", "Run"]
 
 _PROBE_SECONDS = 20.0  # a login takes seconds; a machine that is off answers never
 _TERMINATION_SECONDS = 2.0
-_TAIL_BYTES = 1 << 16  # of standard error, which the reason of an end is read from
+_TAIL_BYTES = 1 << 16  # of output, from which the reason of an end is read
 _CARRIED = ("COLLECTIVES_", "MPIR_CVAR_", "OMP_", "TENSOROPT_", "TF_", "UCX_")
 _ALSO_CARRIED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED")
+
+_Write: TypeAlias = Callable[[TextIO, bytes], object]
 
 
 class Run(Protocol):
@@ -36,8 +39,8 @@ class Run(Protocol):
     def status(self) -> int | None:
         """The launcher's exit status, negative for a signal; None while it runs."""
 
-    def errors(self) -> str:
-        """The end of the standard error. Complete once the launcher has ended."""
+    def output(self) -> str:
+        """The end of standard output and error. Complete once the launcher has ended."""
 
     def send(self, number: int) -> None:
         """Send the launcher a signal, which it passes on to the ranks."""
@@ -58,14 +61,15 @@ class MPIRun:
 
     Args:
         command: the command of each rank.
-        write: receives the ranks' standard error without control lines; by default this process's.
+        write: receives this process's stream for each piece of the ranks' output, and the piece,
+            without control lines; by default the stream gets the piece.
     """
 
     def __init__(
-        self, command: Sequence[str], write: Callable[[bytes], object] | None = None
+        self, command: Sequence[str], write: _Write = lambda *output: _pass_on(*output)
     ) -> None:
         self._command = tuple(command)
-        self._write = write or _to_standard_error
+        self._write = write
         self._mpirun = _mpirun()
         version = subprocess.run([self._mpirun, "--version"], capture_output=True, text=True)
         self._is_open_mpi = "open-mpi" in version.stdout.lower().replace(" ", "-")
@@ -119,66 +123,94 @@ class MPIRun:
 
 
 class _Process:
-    """`Run` of a launcher's process; a thread passes its standard error on."""
+    """`Run` of a launcher's process.
+
+    MPICH's launcher writes the signal that ended a rank to standard output.
+    """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        write: Callable[[bytes], object],
+        self, command: Sequence[str], environment: Mapping[str, str], write: _Write
     ) -> None:
-        self.checkpoints = 0
-        self._tail = b""
-        self._write = write
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(environment),
             start_new_session=True,
         )
-        self._reader = threading.Thread(target=self._read, name="standard error", daemon=True)
-        self._reader.start()
+        out, errors = self._process.stdout, self._process.stderr
+        assert out is not None
+        assert errors is not None
+        self._streams = [
+            _Stream(out, partial(write, sys.stdout)),
+            _Stream(errors, partial(write, sys.stderr)),
+        ]
+
+    @property
+    def checkpoints(self) -> int:
+        """See `Run`."""
+        return sum(stream.control_lines for stream in self._streams)
 
     def status(self) -> int | None:
         """See `Run`."""
         status = self._process.poll()
         if status is not None:
-            # A process that outlives the launcher may hold the pipe open.
-            self._reader.join(_TERMINATION_SECONDS)
+            for stream in self._streams:
+                # A process that outlives the launcher may hold a pipe open.
+                stream.thread.join(_TERMINATION_SECONDS)
         return status
 
-    def errors(self) -> str:
+    def output(self) -> str:
         """See `Run`."""
-        return self._tail.decode("utf-8", "replace")
+        return "".join(stream.tail.decode("utf-8", "replace") for stream in self._streams)
 
     def send(self, number: int) -> None:
         """See `Run`."""
         self._process.send_signal(number)
 
+
+class _Stream:
+    """A pipe that a thread reads and passes on without control lines.
+
+    Args:
+        pipe: the pipe.
+        write: receives its content.
+
+    Attributes:
+        tail: the last bytes that were passed on.
+        control_lines: the number of control lines.
+        thread: the thread, which ends with the content.
+    """
+
+    def __init__(self, pipe: IO[bytes], write: Callable[[bytes], object]) -> None:
+        self.tail, self.control_lines = b"", 0
+        self._pipe, self._write = pipe, write
+        self.thread = threading.Thread(target=self._read, name="output of ranks", daemon=True)
+        self.thread.start()
+
     def _read(self) -> None:
-        assert self._process.stderr is not None
-        held = b""  # the start of a line whose rest has not come
-        with self._process.stderr as stream:
+        held = b""  # the start of what may be a control line
+        with self._pipe:
             while True:
-                content = stream.read1(_TAIL_BYTES)  # type: ignore[attr-defined]
+                content = os.read(self._pipe.fileno(), _TAIL_BYTES)
                 held += content
-                self.checkpoints += held.count(CONTROL_LINE)
+                self.control_lines += held.count(CONTROL_LINE)
                 held = held.replace(CONTROL_LINE, b"")
                 cut = held.rfind(CONTROL_LINE[:1]) if content else -1
                 if cut < 0 or not CONTROL_LINE.startswith(held[cut:]):
                     cut = len(held)
                 passed, held = held[:cut], held[cut:]
                 if passed:
-                    self._tail = (self._tail + passed)[-_TAIL_BYTES:]
+                    self.tail = (self.tail + passed)[-_TAIL_BYTES:]
                     self._write(passed)
                 if not content:
                     return
 
 
-def _to_standard_error(content: bytes) -> None:
-    sys.stderr.buffer.write(content)
-    sys.stderr.flush()
+def _pass_on(stream: TextIO, content: bytes) -> None:
+    stream.buffer.write(content)
+    stream.flush()
 
 
 def _mpirun() -> str:

@@ -153,7 +153,7 @@ class Supervisor:
             is_stopped = self._watch(run, state, hosts)
         finally:
             self._run = None
-        ending = ending_of(run.status() or 0, run.errors())
+        ending = ending_of(run.status() or 0, run.output())
         count = run.checkpoints
         if ending.is_done:
             self._file.remove()

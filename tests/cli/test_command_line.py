@@ -270,6 +270,9 @@ def test_errors_are_one_line_and_status_1(
         ["show", "plan.json", "--colour"],
         ["clusters", "more"],
         ["clusters", "--"],
+        ["run", "train.py"],
+        ["run", "train.py", "-np", "0"],
+        ["run", "train.py", "-np", "2", "--max-restarts", "-1"],
     ],
 )
 def test_a_command_line_without_sense_is_status_2(
@@ -303,6 +306,7 @@ def test_a_command_line_without_sense_is_status_2(
         (["plan", "train.py", "--devices", "two"], "--devices takes whole numbers from 1. Got 't"),
         (["plan", "train.py", "--devices", "2", "--parallelism", "2,x"], "Got 'x'; correct it"),
         (["plan", "train.py", "--devices", "2", "--pipeline", "0"], "'auto' or False. Got 0; "),
+        (["run", "a.py", "-np", "2", "--host", "x"], "Got '--host'. Did you mean '--hosts'?"),
         (["show", "plan.json", "--hlp"], "Got '--hlp'. Did you mean '--help'?"),
     ],
 )
@@ -313,6 +317,21 @@ def test_an_unknown_option_is_an_error_with_the_nearest_name(
         main(arguments)
     assert caught.value.code == 2
     assert reason in capsys.readouterr().err
+
+
+def test_a_job_that_cannot_be_started_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "hosts").write_text("a two\n")
+    script = str(tmp_path / "train.py")
+    for arguments, reason in (
+        (["none.py", "-np", "2"], "a script to run is a Python file. Got 'none.py'"),
+        ([script, "-np", "2", "--min-devices", "3"], "--min-devices is at most -np. Got 3 and 2"),
+        ([script, "-np", "2", "--hosts", str(tmp_path / "hosts")], "Got 'a two'; correct the line"),
+    ):
+        assert main(["run", *arguments]) == 1
+        assert reason in capsys.readouterr().err
 
 
 def test_clusters_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

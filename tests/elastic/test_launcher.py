@@ -24,7 +24,7 @@ raise SystemExit(3)
 
 def test_what_ranks_write_is_passed_on_without_control_lines() -> None:
     written: list[bytes] = []
-    launcher = MPIRun([sys.executable, "-c", PROGRAM], written.append)
+    launcher = MPIRun([sys.executable, "-c", PROGRAM], lambda _, piece: written.append(piece))
     run = launcher.start([Host("", 1)], {"TENSOROPT_RESTARTS": "0"})
     while run.status() is None:
         time.sleep(0.01)

@@ -35,7 +35,7 @@ class Start:
     """
 
     status_at_end: int = 0
-    output: str = ""
+    printed: str = ""
     checkpoints: int = 0
     ends_at: float = 1.0
     then: Callable[[], None] = lambda: None
@@ -50,8 +50,8 @@ class Start:
         self.then()
         return self.status_at_end
 
-    def errors(self) -> str:
-        return self.output
+    def output(self) -> str:
+        return self.printed
 
     def send(self, number: int) -> None:
         self.signals.append(number)

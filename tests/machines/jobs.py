@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -101,6 +102,14 @@ class Job:
             self.kill()
         seconds = time.monotonic() - self._started
         return Ended(self._process.returncode, *self.output(), seconds)
+
+    def end(self) -> None:
+        """Kill all processes of the job that are below its first one."""
+        while self.is_running():
+            for pid in below(self._process.pid)[::-1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
 
     def kill(self) -> None:
         """Kill ``mpirun`` if it runs; its ranks end when they lose it."""

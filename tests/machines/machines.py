@@ -150,6 +150,11 @@ class Machines:
         """Cover a folder by an empty one that this machine does not share."""
         self.run(machine, ["mount", "-t", "tmpfs", "tmpfs", str(folder)])
 
+    @property
+    def launcher_variables(self) -> dict[str, str]:
+        """Variables with which MPICH's ``mpirun`` reaches the machines."""
+        return {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(self.folder / "rsh")}
+
     def mpirun(
         self,
         ranks: int,
@@ -174,7 +179,21 @@ class Machines:
         launcher = [mpirun(), "-launcher", "ssh", "-launcher-exec", str(self.folder / "rsh")]
         launcher += ["-hosts", hosts, "-np", str(ranks * len(nodes))]
         launcher += ["-prepend-rank"] if is_quiet else []
-        inside = _in_folder(folder or Path.cwd(), [*launcher, *map(str, command)])
+        whole = [*launcher, *map(str, command)]
+        return self.start(whole, env, folder, is_quiet)
+
+    def start(
+        self,
+        command: Sequence[str],
+        env: dict[str, str] | None = None,
+        folder: Path | None = None,
+        is_quiet: bool = True,
+    ) -> Job:
+        """Start a command on the first machine; the arguments are those of `mpirun`.
+
+        MPICH's ``mpirun`` reaches the machines with the variables of `launcher_variables`.
+        """
+        inside = _in_folder(folder or Path.cwd(), command)
         first = self.nodes[0]
         on_first = enter(first.init, self.has_users, [*_on_cores(first), *inside])
         number = len(list(self.folder.iterdir()))

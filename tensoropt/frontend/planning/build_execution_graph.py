@@ -105,7 +105,7 @@ def build_execution_graph(
             job.graphs[script] = Running(executor)
             executor.assign(values)
         raise
-    # Ranks emit different operations, and the script may still add to its graph: names are equal again.
+    # Ranks have emitted different operations; names that the script adds now must be equal.
     equalise_name_counters(job.agreement, "the names after build_execution_graph(...)")
 
 

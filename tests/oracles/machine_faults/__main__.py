@@ -17,24 +17,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.machines import Machines, machines
+from tests.oracles.forked_interpreter import forked_interpreter
 from tests.oracles.machine_faults.cases import ABORT_SECONDS, Case, cases
 
 __all__ = ["main"]
 
 ROOT = Path(__file__).resolve().parents[3]
-FORKSERVER = ROOT / "tests" / "forkserver"
 START_SECONDS = 180.0  # until the fault, on a loaded machine
 LIMIT_SECONDS = ABORT_SECONDS + 20.0  # from the fault: messages, and a slow machine
 LOSS_SECONDS = 120.0  # for a training whose packets are lost
@@ -89,7 +85,7 @@ def main() -> int:
     chosen = [case for case in cases() if re.search(options.only, str(case))]
     counts = dict.fromkeys(("as_expected", "silent", "host_named", "hangs", "left_behind"), 0)
     worst = 0.0
-    with _interpreter() as interpreter:
+    with forked_interpreter(ENVIRONMENT) as interpreter:
         for case in chosen:
             result = _run(case, interpreter)
             wrong = _unexpected(case, result)
@@ -174,26 +170,6 @@ def _newest(folder: Path) -> str:
     name = Path(named[1]).name if named else ""
     is_whole = bool(name) and (state.with_name(f"{name}.index")).exists()
     return name if is_whole else ""
-
-
-@contextmanager
-def _interpreter() -> Iterator[list[str | Path]]:
-    """The command that stands for Python, see ``tests/forkserver/``: ranks start in no time."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = [sys.executable, str(FORKSERVER / "server.py"), "0", str(os.getpid())]
-        with (Path(folder) / "0.log").open("w") as log:
-            subprocess.run(
-                server,
-                cwd=folder,
-                check=True,
-                env={**os.environ, **ENVIRONMENT},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        (Path(folder) / "1").symlink_to("0")  # it serves even and odd ranks
-        yield [sys.executable, "-I", "-S", FORKSERVER / "client.py", folder]
 
 
 if __name__ == "__main__":

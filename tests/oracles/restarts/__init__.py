@@ -1,0 +1,1 @@
+"""Losses of ranks and machines under ``tensoropt run``. Run as a module."""
