@@ -71,10 +71,16 @@ class StateFile:
         """Replace the file.
 
         Raises:
-            OSError: if it cannot be written.
+            OptionError: if it cannot be written.
         """
-        if self._path is not None:
-            write_json(self._path, _KIND.signed(state), indent=1)
+        try:
+            if self._path is not None:
+                write_json(self._path, _KIND.signed(state), indent=1)
+        except OSError as error:
+            raise OptionError(
+                f"--state is a file that can be written. Got {str(self._path)!r}: {error}. Give a "
+                "path in a folder that exists."
+            ) from error
 
     def remove(self) -> None:
         """Remove the file of a job that has ended."""

@@ -22,6 +22,7 @@ from tensoropt.elastic.endings import Ending, ending_of
 from tensoropt.elastic.hosts import Host, placement
 from tensoropt.elastic.launcher import Launcher, Run
 from tensoropt.elastic.state import State, StateFile
+from tensoropt.errors import OptionError
 
 __all__ = ["TOO_FEW_STATUS", "Limits", "Supervisor", "after_loss"]
 
@@ -114,6 +115,7 @@ class Supervisor:
         self._say = say
         self._clock = clock
         self._sleep = sleep
+        self._read: tuple[Host, ...] = ()
         self._silent: frozenset[str] = frozenset()
         self._signal = 0
         self._run: Run | None = None
@@ -151,6 +153,9 @@ class Supervisor:
         run = self._run = self._launcher.start(hosts, environment)
         try:
             is_stopped = self._watch(run, state, hosts)
+        except BaseException:
+            run.send(signal.SIGTERM)
+            raise
         finally:
             self._run = None
         ending = ending_of(run.status() or 0, run.output())
@@ -179,7 +184,7 @@ class Supervisor:
 
     def _without_suspect(self, after: State, suspect: str, silent: frozenset[str]) -> State:
         """Leave a host out if two starts in a row were lost there, and the rest is enough."""
-        hosts = self._hosts()
+        hosts = self._known()
         name = next((host.name for host in hosts if _label(host.name) == after.suspect), "")
         rest = placement(hosts, {name, *after.left_out, *silent}, self._limits.devices)
         is_enough = _ranks(rest) >= self._limits.least_devices
@@ -192,7 +197,7 @@ class Supervisor:
         """The hosts of the next start; None if too few answer in time."""
         begun, is_told = self._clock(), False
         while not self._signal:
-            hosts = self._hosts()
+            hosts = self._known()
             silent = self._ask([host.name for host in hosts])
             placed = placement(hosts, {*silent, *state.left_out}, self._limits.devices)
             if placed and _ranks(placed) >= self._limits.least_devices:
@@ -206,6 +211,16 @@ class Supervisor:
                 is_told = True
             self._sleep(min(_WAIT_SECONDS, self._limits.wait_seconds))
         return None
+
+    def _known(self) -> Sequence[Host]:
+        """The hosts that the job may use; those of before if they cannot be read now."""
+        try:
+            self._read = tuple(self._hosts())
+        except OptionError as error:
+            if not self._read:
+                raise
+            self._say(f"the hosts stay as they are: {error}")
+        return self._read
 
     def _ask(self, names: Sequence[str]) -> frozenset[str]:
         """The hosts that do not answer; a line for each that did before, or does again."""
@@ -248,7 +263,7 @@ class Supervisor:
     ) -> Future[frozenset[str]] | None:
         """Ask, beside the job, hosts that it could use and does not; None if there are none."""
         used = {host.name for host in hosts}
-        known = self._hosts()
+        known = self._known()
         if _ranks(placement(known, state.left_out, self._limits.devices)) <= _ranks(hosts):
             return None
         names = [host.name for host in known if host.name not in {*used, *state.left_out}]
@@ -257,7 +272,7 @@ class Supervisor:
     def _may_grow(self, state: State, hosts: Sequence[Host], answering: frozenset[str]) -> bool:
         """Whether more ranks have a host, now that these hosts answer; a line if so."""
         used = {host.name for host in hosts}
-        known = self._hosts()
+        known = self._known()
         without = {host.name for host in known} - used - answering
         more = _ranks(placement(known, {*without, *state.left_out}, self._limits.devices))
         if more <= _ranks(hosts):

@@ -197,6 +197,26 @@ def test_a_job_that_is_asked_to_end_goes_on_from_its_state(tmp_path: Path) -> No
         StateFile(path).read(COMMAND)
 
 
+def test_hosts_that_cannot_be_read_again_stay_and_a_state_that_cannot_be_written_is_an_error(
+    tmp_path: Path,
+) -> None:
+    fake = Fake(Start(9, KILLED.format("a"), 1), Start(0))
+
+    def hosts() -> list[Host]:
+        if fake.started:
+            raise OptionError("--hosts is a file of hosts. Got nothing")
+        return fake.hosts
+
+    supervisor = Supervisor(
+        fake, hosts, LIMITS, StateFile(None), fake.lines.append, lambda: fake.now, fake.sleep
+    )
+    assert supervisor.run(COMMAND) == 0
+    assert fake.started == ["a:2 b:2"] * 2
+    assert "the hosts stay as they are: --hosts is a file of hosts. Got nothing" in fake.lines
+    with pytest.raises(OptionError, match="a file that can be written"):
+        StateFile(tmp_path / "none" / "state").write(State())
+
+
 def test_an_attempt_with_a_checkpoint_sets_the_count_to_zero() -> None:
     lost = Ending(9, "killed", is_lost=True, host="a")
     before = State(5, 2, fruitless=3, suspect="a")

@@ -18,7 +18,7 @@ __all__ = ["Case", "Loss", "draw_cases"]
 RANK_FAULTS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 MACHINE_FAULTS = ("off", "down", "stop", "end")
 COMES_BACK = {"off": Machines.on, "down": Machines.up}
-SHAPES = (0, 0, 2, 3)
+SHAPES = (0, 2, 3)
 """Numbers of machines with one rank each; 0 is this machine with two ranks."""
 MOST_STEPS = 12
 LOSSES_OF_A_JOB = 3
@@ -90,7 +90,7 @@ def draw_cases(losses: int, seed: int) -> list[Case]:
     left = losses
     while left > 0:
         doors, number = list(DOORS), len(cases)
-        machines = SHAPES[(number // len(doors) + number) % len(SHAPES)]
+        machines = SHAPES[number // len(doors) % len(SHAPES)]
         count = min(left, 1 if machines else LOSSES_OF_A_JOB)
         drawn = tuple(_draw(random, machines) for _ in range(count))
         cases.append(Case(doors[number % len(doors)], machines, drawn, bool(random.integers(2))))
