@@ -16,7 +16,9 @@ _LOSSES = (
     rf"PID \d+ RUNNING AT {_HOST}.*\n=\s+EXIT CODE: \d+\n(?:=.*\n)*"
     r"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: (?P<what>.* \(signal \d+\))",
     r"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: (?P<what>.* \(signal \d+\))",
-    rf"process rank \d+ .*on node {_HOST} exited on (?P<what>signal \d+)",
+    rf"process rank \d+ with PID \d+ on node {_HOST}\S* exited on (?P<what>signal \d+)".replace(
+        " ", r"\s+"
+    ),
     rf"No rank on {_HOST}.* answers.*The job ends, by COLLECTIVES_\w+",
     r"(?P<what>rank \d+[^\n,]*, which does not answer).*The job ends, by COLLECTIVES_\w+",
     r"The job ends, by (?P<what>COLLECTIVES_\w+)",
@@ -67,7 +69,7 @@ def ending_of(status: int, output: str) -> Ending:
         if found:
             parts = found.groupdict()
             host = parts.get("host") or ""
-            what = parts.get("what") or "no rank answers"
+            what = " ".join((parts.get("what") or "no rank answers").split())
             return Ending(status, f"{what}{f' on {host}' if host else ''}", True, host)
     if status == _PREEMPTED:
         return Ending(status, "a rank got SIGTERM", True)

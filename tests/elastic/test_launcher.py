@@ -52,7 +52,7 @@ def test_the_command_line_of_each_launcher(monkeypatch: pytest.MonkeyPatch) -> N
         (1, "tensoropt: rank 1 ends the job, after ValueError.\n", False, ""),
         (1, "tensoropt: rank 1 ends the job: TransportError: a peer\n", True, ""),
         (3, "", False, ""),
-        (137, "process rank 1 with PID 0 on node m2 exited on signal 9 (Killed).", True, "m2"),
+        (137, "process rank 1 with PID 9 on node m2.a exited on\nsignal 9 (Killed).", True, "m2"),
         (1, "No rank on m2 answers: see. The job ends, by COLLECTIVES_LOST_SECONDS=6", True, "m2"),
         (1, "rank 1, which does not answer. The job ends, by COLLECTIVES_LOST_SECONDS", True, ""),
         (-9, "No rank on m2 answers", True, "m2"),
