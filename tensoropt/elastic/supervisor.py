@@ -167,7 +167,11 @@ class Supervisor:
         if is_stopped or self._signal:
             state = replace(state, checkpoints=state.checkpoints + count, fruitless=0, suspect="")
             self._file.write(state)
-            return 128 + self._signal if self._signal else state
+            if not self._signal:
+                return state
+            name = signal.Signals(self._signal).name
+            self._say(f"the job ends with status {128 + self._signal}, since {name} came")
+            return 128 + self._signal
         self._say(
             f"start {state.starts} ended after {self._clock() - begun:.0f} s and "
             f"{_counted(count, 'checkpoint')}: {ending.reason}"

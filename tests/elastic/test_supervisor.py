@@ -185,6 +185,7 @@ def test_a_job_that_is_asked_to_end_goes_on_from_its_state(tmp_path: Path) -> No
     fake.events.append((9.0, lambda: signal.raise_signal(signal.SIGTERM)))
     assert fake.run(path=path) == 128 + signal.SIGTERM
     assert last.signals == [signal.SIGTERM]
+    assert fake.lines[-1] == "the job ends with status 143, since SIGTERM came"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert StateFile(path).read(COMMAND) == State(2, 3, command=COMMAND)
     with pytest.raises(OptionError, match="of the same job"):
