@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from collectives.buffers import Array, fresh
 
-__all__ = ["extent", "itself", "ones_like", "padded", "part", "reshaped", "zeros_like"]
+__all__ = ["extent", "itself", "ones_like", "padded", "part", "reshaped", "selected", "zeros_like"]
 
 ones_like, zeros_like = np.ones_like, np.zeros_like
 
@@ -24,6 +26,16 @@ def extent(x: Array, dim: int) -> int:
 def part(x: Array, dim: int, elements: slice) -> Array:
     """A view of some elements along a dimension."""
     return x[(slice(None),) * dim + (elements,)]
+
+
+def selected(x: Array, dim: int, ranges: Sequence[tuple[int, int]]) -> Array:
+    """The elements of ranges along a dimension: a view of one range, a fresh array of several."""
+    parts = [part(x, dim, slice(*each)) for each in ranges]
+    if len(parts) == 1:
+        return parts[0]
+    extent = sum(end - start for start, end in ranges)
+    result = fresh((*x.shape[:dim], extent, *x.shape[dim + 1 :]), x.dtype)
+    return np.concatenate(parts, dim, out=result)
 
 
 def padded(x: Array, dim: int, before: int, size: int, fill: float = 0) -> Array:

@@ -183,16 +183,19 @@ def on_tensors(
     record: str,
     watch: Watch = _UNWATCHED,
     transport: TensorTransport | None = None,
+    shapes: Sequence[Sequence[int | None]] = (),
 ) -> list[tf.Tensor]:
     """Run calls on one tensor per rank of this process, as operators of the default graph.
 
     Args:
-        tensors: one tensor per rank, all of one shape and dtype.
+        tensors: one tensor per rank, all of one dtype; the members of a group have one shape where
+            they communicate.
         calls: the calls, in order.
         shape: shape of each result; ignored if all calls are local.
         record: description for the `collectives.sequence.Sequence` that orders the operators.
         watch: observes when the calls run.
         transport: runs the collective if it is the only call and the transport carries it.
+        shapes: the shape of each result, if they differ.
 
     Returns:
         The results in the order of the tensors. Gradients do not flow through collectives.
@@ -221,8 +224,8 @@ def on_tensors(
         else:
             dtypes = [tensor.dtype for tensor in tensors]
             results = tf.numpy_function(host, list(tensors), dtypes, name="reshard")
-        for result in results:
-            result.set_shape(shape)
+        for result, its_shape in zip(results, shapes or [shape] * len(results), strict=True):
+            result.set_shape(its_shape)
         return list(results)
 
     overtakes = (

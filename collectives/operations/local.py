@@ -7,7 +7,7 @@ from typing import Any
 
 from collectives.operations.operation import Elements
 
-__all__ = ["Cut", "Mask", "Pad", "Reshape", "Slice"]
+__all__ = ["Cut", "Mask", "Pad", "Reshape", "Select", "Slice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,26 @@ class Slice:
         """See `Local.apply`."""
         extent = elements.extent(x, self.dim) // size
         return elements.part(x, self.dim, slice(place * extent, (place + 1) * extent))
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Some elements along a dimension: those of several ranges, one range after another.
+
+    It is one TensorFlow operator on every member, whatever the ranges; see `Mask`.
+
+    Attributes:
+        dim: the dimension, counted from the front.
+        ranges: for each member the ranges, each with a start and a stop.
+    """
+
+    dim: int
+    ranges: tuple[tuple[tuple[int, int], ...], ...]
+
+    def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
+        """See `Local.apply`."""
+        del size
+        return elements.selected(x, self.dim, self.ranges[place])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from collectives.buffers import Array
@@ -34,6 +34,9 @@ class Elements(Protocol):
 
     def part(self, x: Any, dim: int, elements: slice) -> Any:
         """The elements of a slice along a dimension."""
+
+    def selected(self, x: Any, dim: int, ranges: Sequence[tuple[int, int]]) -> Any:
+        """The elements of ranges along a dimension; a tensor passes through one operator."""
 
     def padded(self, x: Any, dim: int, before: int, size: int, fill: float = 0) -> Any:
         """``x`` with ``before`` elements put before it, and as many after it as make ``size``."""

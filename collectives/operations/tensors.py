@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-__all__ = ["extent", "itself", "ones_like", "padded", "part", "reshaped", "zeros_like"]
+__all__ = ["extent", "itself", "ones_like", "padded", "part", "reshaped", "selected", "zeros_like"]
 
 itself = tf.identity
 
@@ -45,6 +46,15 @@ def part(x: tf.Tensor, dim: int, elements: slice) -> tf.Tensor:
     if elements == slice(0, x.shape.as_list()[dim]):
         return x
     return tf.slice(x, _shared_constant(begin), _shared_constant(size))
+
+
+def selected(x: tf.Tensor, dim: int, ranges: Sequence[tuple[int, int]]) -> tf.Tensor:
+    """The elements of ranges along a dimension, by one operator that reads the tensor."""
+    if len(ranges) > 1:
+        places = np.concatenate([np.arange(*each, dtype=np.int32) for each in ranges])
+        return tf.gather(x, tf.constant(places), axis=dim)
+    found = part(x, dim, slice(*ranges[0]))
+    return itself(x) if found is x else found
 
 
 def padded(x: tf.Tensor, dim: int, before: int, size: int, fill: float = 0) -> tf.Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Int8Array, Int64Array
 from tensoropt.errors import LayoutError
-from tensoropt.parallel.configuration import Configuration, divisible
+from tensoropt.parallel.configuration import Configuration, divisible, most_unequal
 from tensoropt.parallel.layout import REDUCERS, Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.derivation import Derivation
@@ -83,16 +83,19 @@ class SlotCodes:
         return SlotCodes(forward, forward, merged.ravel()[self.of_option])
 
 
-def assignments(derivation: Derivation, mesh: Mesh) -> Int8Array:
+def assignments(
+    derivation: Derivation, mesh: Mesh, offered: frozenset[int] = frozenset()
+) -> Int8Array:
     """Return the index that each axis splits under each valid configuration, as int8[K, axes].
 
-    The order is that of `tensoropt.parallel.configuration.configurations`.
+    The arguments and the order are those of `tensoropt.parallel.configuration.configurations`.
     """
     limits = np.array([1, *divisible(derivation)], dtype=np.int64)  # the first is for NO_INDEX
+    most = np.array([0, *most_unequal(derivation, offered)], dtype=np.int64)
     rows = np.zeros((1, 0), dtype=np.int8)
     pieces = np.ones((1, limits.size), dtype=np.int64)
     for size in mesh.axes:
-        valid = limits % (pieces * size) == 0
+        valid = (limits % (pieces * size) == 0) | (pieces * size <= most)
         valid[:, 0] = True
         parents, chosen = np.nonzero(valid)
         rows = np.concatenate([rows[parents], (chosen - 1).astype(np.int8)[:, None]], axis=1)

@@ -6,16 +6,17 @@ that splits no index all devices repeat the same computation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import gcd
 
 from tensoropt.errors import LayoutError
-from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.layout import Layout, Slot, piece_bounds
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.derivation import Derivation
+from tensoropt.tdl.registry import operator_type
 
 __all__ = [
     "KEPT",
@@ -26,10 +27,11 @@ __all__ = [
     "gradient_is_local",
     "input_slot",
     "is_redundant",
+    "largest_share",
+    "most_unequal",
     "output_slot",
     "reduces",
     "rescaling",
-    "working_axes",
 ]
 
 
@@ -87,17 +89,27 @@ class Configuration:
 
 
 @lru_cache(maxsize=65536)
-def configurations(derivation: Derivation, mesh: Mesh) -> tuple[Configuration, ...]:
+def configurations(
+    derivation: Derivation, mesh: Mesh, offered: frozenset[int] = frozenset()
+) -> tuple[Configuration, ...]:
     """Return every valid configuration in a fixed order, the fully redundant one first.
 
     Each axis splits one splittable index or none, which gives (indices + 1)^axes configurations.
-    Those that divide every extent and every dimension of the inputs and outputs evenly are valid.
+    Those that divide every extent and every dimension of the inputs and outputs evenly are valid,
+    and those that split an index into unequal pieces (`most_unequal`).
+
+    Args:
+        derivation: the derivation of an operator.
+        mesh: the devices.
+        offered: extents of indices that may be split into unequal pieces.
     """
-    return tuple(Configuration(splits) for splits in _assignments(derivation, mesh))
+    return tuple(Configuration(splits) for splits in _assignments(derivation, mesh, offered))
 
 
-def _assignments(derivation: Derivation, mesh: Mesh) -> Iterator[tuple[tuple[int, ...], ...]]:
-    limits = divisible(derivation)
+def _assignments(
+    derivation: Derivation, mesh: Mesh, offered: Collection[int]
+) -> Iterator[tuple[tuple[int, ...], ...]]:
+    limits = tuple(zip(divisible(derivation), most_unequal(derivation, offered), strict=True))
     along_all = [n for n, index in enumerate(derivation.indices) if index.along_all]
 
     def extend(
@@ -108,9 +120,9 @@ def _assignments(derivation: Derivation, mesh: Mesh) -> Iterator[tuple[tuple[int
                 yield splits
             return
         yield from extend(axis + 1, splits)
-        for n, limit in enumerate(limits):
+        for n, (divided, most) in enumerate(limits):
             axes = (*splits[n], axis)
-            if limit % mesh.pieces(axes) == 0:
+            if divided % mesh.pieces(axes) == 0 or mesh.pieces(axes) <= most:
                 yield from extend(axis + 1, (*splits[:n], axes, *splits[n + 1 :]))
 
     return extend(0, ((),) * len(derivation.indices))
@@ -133,6 +145,60 @@ def divisible(derivation: Derivation) -> tuple[int, ...]:
                 if n is not None:
                     limits[n] = gcd(limits[n], size)
     return tuple(limits)
+
+
+def most_unequal(derivation: Derivation, offered: Collection[int] | None = None) -> tuple[int, ...]:
+    """Return, for each index, the most pieces of unequal extents that it may be split into; 0 if
+    its pieces have to be equal.
+
+    Pieces may be unequal if every dimension along the index has its extent, and the kernel computes
+    them, or a rule that holds for unequal pieces does. Then a device's piece of the index is the
+    same elements in every tensor. There is no reason to split an index into more pieces than it has
+    values.
+
+    Args:
+        derivation: the derivation of an operator.
+        offered: the extents that may be split so; all if None.
+    """
+    limits = _most_unequal(derivation)
+    if offered is None or not any(limits):
+        return limits
+    return tuple([most if most in offered else 0 for most in limits])
+
+
+@lru_cache(maxsize=65536)
+def _most_unequal(derivation: Derivation) -> tuple[int, ...]:
+    has_rule = operator_type(derivation.op_type).unequal_rule
+    limits = [
+        index.extent if index.splittable and (has_rule or not index.spelled_out) else 0
+        for index in derivation.indices
+    ]
+    for dims, shapes in (
+        (derivation.inputs, derivation.input_shapes),
+        (derivation.outputs, derivation.output_shapes),
+    ):
+        for numbers, shape in zip(dims, shapes, strict=True):
+            for n, size in zip(numbers, shape, strict=True):
+                if n is not None and size != derivation.indices[n].extent:
+                    limits[n] = 0
+    return tuple([max(limit, 0) for limit in limits])
+
+
+def largest_share(derivation: Derivation, pieces: Collection[int]) -> Fraction:
+    """Return the share of the iteration space that a device with the largest pieces computes.
+
+    Args:
+        derivation: the derivation of an operator.
+        pieces: the number of pieces of each of its indices.
+    """
+    largest = whole = 1
+    for index, count in zip(derivation.indices, pieces, strict=True):
+        if index.extent % count:
+            largest *= -(-index.extent // count)
+            whole *= index.extent
+        else:
+            whole *= count
+    return Fraction(largest, whole)
 
 
 def _dims(
@@ -207,13 +273,14 @@ def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> 
     """Return the configuration for the same operator at other shapes, with indices matched by
     position.
 
-    Where a dimension does not divide or an index cannot be split, axes are dropped, the last one
+    Where an index cannot be split into as many pieces, equal or not, axes are dropped, the last one
     first. The devices along a dropped axis repeat the same computation.
     """
     splits = []
-    for n, limit in enumerate(divisible(derivation)):
+    limits = zip(divisible(derivation), most_unequal(derivation), strict=True)
+    for n, (divided, most) in enumerate(limits):
         axes = configuration.splits[n] if n < len(configuration.splits) else ()
-        while limit % mesh.pieces(axes):
+        while divided % mesh.pieces(axes) and mesh.pieces(axes) > most:
             axes = axes[:-1]
         splits.append(axes)
     return Configuration(tuple(splits), configuration.kept)
@@ -224,19 +291,6 @@ def reduces(configuration: Configuration, derivation: Derivation) -> bool:
     return any(
         axes and index.reducer is not None
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
-    )
-
-
-def working_axes(derivation: Derivation, configuration: Configuration) -> tuple[int, ...]:
-    """Return the axes that divide the work of an operator.
-
-    Axes over which its inputs are shares of a partial sum do not divide the work.
-    """
-    return tuple(
-        axis
-        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
-        if not index.partial_inputs
-        for axis in axes
     )
 
 
@@ -266,14 +320,21 @@ def gradient_is_local(derivation: Derivation, configuration: Configuration) -> b
     )
 
 
-def rescaling(derivation: Derivation, configuration: Configuration, mesh: Mesh) -> Fraction:
-    """Return the factor that turns the kernel's outputs on a piece into partial sums.
+def rescaling(
+    derivation: Derivation, configuration: Configuration, mesh: Mesh, rank: int = 0
+) -> Fraction:
+    """Return the factor that turns the kernel's outputs on a device's piece into partial sums.
 
     It is 1 except for averages: a kernel that averages divides by the extent of its piece, and the
     partial sum needs the extent of the whole index.
     """
-    pieces = 1
+    position = mesh.coordinates(rank)
+    share = Fraction(1)
     for index, axes in zip(derivation.indices, configuration.splits, strict=True):
-        if index.averaged:
-            pieces *= mesh.pieces(axes)
-    return Fraction(1, pieces)
+        if index.averaged and index.extent % mesh.pieces(axes):
+            places = [position[axis] for axis in axes]
+            start, end = piece_bounds(index.extent, [mesh.axes[axis] for axis in axes], places)
+            share *= Fraction(end - start, index.extent)
+        elif index.averaged:
+            share /= mesh.pieces(axes)
+    return share

@@ -1,4 +1,11 @@
-"""The layout of a tensor on a mesh: the axes that split each dimension, and the partial axes."""
+"""The layout of a tensor on a mesh: the axes that split each dimension, and the partial axes.
+
+A dimension of n elements may be split into k <= n pieces that k does not divide n into. The major
+axis cuts the dimension, and each further axis cuts every piece, as `piece_bounds` does. Pieces
+then have floor(n / k) or ceil(n / k) elements, in any order of axes, and none is empty. Because
+pieces nest, an all-gather over the minor axes of a dimension gives the pieces of the major axes.
+Device 0 has a largest piece of every dimension.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +18,27 @@ from math import prod
 from tensoropt.errors import LayoutError
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["REDUCERS", "Layout", "Slot"]
+__all__ = ["REDUCERS", "Layout", "Slot", "piece_bounds"]
 
 REDUCERS = ("sum", "max", "min", "prod")
+
+
+def piece_bounds(extent: int, sizes: Sequence[int], places: Sequence[int]) -> tuple[int, int]:
+    """Return where a piece of a dimension begins and ends.
+
+    Each cut gives the first pieces one element more than the others if it is uneven.
+
+    Args:
+        extent: the number of elements of the dimension.
+        sizes: the sizes of the mesh axes that cut it, the major one first.
+        places: the position of the piece along each of these axes.
+    """
+    start, length = 0, extent
+    for size, place in zip(sizes, places, strict=True):
+        quotient, rest = divmod(length, size)
+        start += place * quotient + min(place, rest)
+        length = quotient + (place < rest)
+    return start, start + length
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +85,50 @@ class Layout:
         return tuple(sorted([a for axes in self.dims for a in axes] + list(self.partial)))
 
     def fits(self, shape: Sequence[int], mesh: Mesh) -> bool:
-        """Whether every dimension divides evenly and the mesh has every axis."""
+        """Whether the mesh has every axis, and no dimension that is not empty has an empty
+        piece."""
         return _local_shape(self, tuple(shape), mesh) is not None
 
+    def uneven_dims(self, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
+        """Return the dimensions that fall into pieces of different extents."""
+        return tuple(
+            dim
+            for dim, (n, axes) in enumerate(zip(shape, self.dims, strict=True))
+            if axes and n % mesh.pieces(axes)
+        )
+
     def local_shape(self, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
-        """Return the shape of one device's piece.
+        """Return the shape of the largest piece, which device 0 has.
 
         Raises:
-            LayoutError: if a dimension does not divide by the devices that split it.
+            LayoutError: if a dimension has fewer elements than devices that split it.
         """
         local = _local_shape(self, tuple(shape), mesh)
         if local is None:
             raise LayoutError(
-                f"a dimension is split only where it divides evenly. Got shape {tuple(shape)} "
-                f"with layout {self._terse()} on mesh {mesh}."
+                "a dimension has an element for each device that splits it. Got shape "
+                f"{tuple(shape)} with layout {self._terse()} on mesh {mesh}."
             )
         return local
 
+    def shape_on(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[int, ...]:
+        """Return the shape of the piece that a device holds."""
+        if not self.uneven_dims(shape, mesh):
+            return self.local_shape(shape, mesh)
+        return tuple(part.stop - part.start for part in self.region(shape, mesh, rank))
+
     def local_elements(self, shape: Sequence[int], mesh: Mesh) -> int:
-        """Number of elements of one device's piece."""
+        """Number of elements of the largest piece."""
         return prod(self.local_shape(shape, mesh))
 
     def region(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
         """Return the part of the tensor that a device holds."""
-        local = self.local_shape(shape, mesh)
-        starts = (mesh.piece(rank, axes) * n for axes, n in zip(self.dims, local, strict=True))
-        return tuple(slice(s, s + n) for s, n in zip(starts, local, strict=True))
+        self.local_shape(shape, mesh)
+        position = mesh.coordinates(rank)
+        return tuple(
+            slice(*piece_bounds(n, [mesh.axes[a] for a in axes], [position[a] for a in axes]))
+            for n, axes in zip(shape, self.dims, strict=True)
+        )
 
     def mesh_and_map(self, mesh: Mesh) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the paper's device mesh and tensor map (section 2.1, Figure 1).
@@ -220,14 +263,13 @@ class Layout:
 
 @lru_cache(maxsize=65536)
 def _local_shape(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> tuple[int, ...] | None:
-    """Return the shape of a piece, None if a dimension does not divide or an axis does not
-    exist."""
+    """Return the shape of the largest piece, None if it is not valid for all devices."""
     if len(shape) != len(layout.dims) or any(axis >= len(mesh.axes) for axis in layout.axes):
         return None
     pieces = [mesh.pieces(axes) for axes in layout.dims]
-    if any(n % count for n, count in zip(shape, pieces, strict=True)):
+    if any(n < count and n % count for n, count in zip(shape, pieces, strict=True)):
         return None
-    return tuple(n // count for n, count in zip(shape, pieces, strict=True))
+    return tuple(-(-n // count) for n, count in zip(shape, pieces, strict=True))
 
 
 def _bracketed(numbers: Sequence[int]) -> str:

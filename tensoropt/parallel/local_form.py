@@ -19,11 +19,12 @@ def local_form(
     mesh: Mesh,
     inputs: Sequence[TensorSpec],
     attributes: Mapping[str, object],
+    rank: int = 0,
 ) -> Mapping[int | str, object]:
     """Return the operands and attributes that the kernel needs in another form for its piece.
 
     For example, Reshape's shape and Slice's size describe the whole tensor, and a device needs them
-    for its piece. They are the same on every device.
+    for its piece. They are the same on devices with equal pieces.
 
     Args:
         derivation: derivation of the operator.
@@ -31,6 +32,7 @@ def local_form(
         mesh: the devices.
         inputs: specs of the whole inputs, with the values of constants.
         attributes: the operator's attributes in the graph.
+        rank: the device.
 
     Returns:
         Values of operands by input number, and values of attributes by name. Open extents are -1.
@@ -46,20 +48,20 @@ def local_form(
             inputs,
             attributes,
             tuple(
-                piece_shape(input_slot(derivation, configuration, i).forward, shape, mesh)
+                piece_shape(input_slot(derivation, configuration, i).forward, shape, mesh, rank)
                 for i, shape in enumerate(derivation.input_shapes)
             ),
             tuple(
-                piece_shape(output_slot(derivation, configuration, o).forward, shape, mesh)
+                piece_shape(output_slot(derivation, configuration, o).forward, shape, mesh, rank)
                 for o, shape in enumerate(derivation.output_shapes)
             ),
         )
     )
 
 
-def piece_shape(layout: Layout, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
+def piece_shape(layout: Layout, shape: Sequence[int], mesh: Mesh, rank: int = 0) -> tuple[int, ...]:
     """Return the shape of a device's piece. Open extents (-1) stay open and are not split."""
     known_only = Layout(
         tuple(axes if n >= 0 else () for n, axes in zip(shape, layout.dims, strict=True))
     )
-    return known_only.local_shape(shape, mesh)
+    return known_only.shape_on(shape, mesh, rank)

@@ -10,6 +10,7 @@ from tensoropt.graph.operator import GRADIENT, Graph, Operator, TensorName
 from tensoropt.graph.per_graph import per_graph
 from tensoropt.parallel.configuration import (
     Configuration,
+    divisible,
     fitted,
     input_slot,
     output_slot,
@@ -86,13 +87,13 @@ def redundant(derivation: Derivation) -> Configuration:
 
 
 def follower_configuration(
-    leader: Derivation, configuration: Configuration, follower: Derivation
+    leader: Derivation, configuration: Configuration, follower: Derivation, mesh: Mesh
 ) -> Configuration | None:
     """Return the configuration of a tied operator under its leader's, None if it cannot follow.
 
     A tied operator can follow if its indices have the extents of the leader's, and if each index
-    that is split is splittable without a reduction. Every operator can follow a fully redundant
-    leader.
+    that is split is splittable without a reduction, into unequal pieces if they are. Every operator
+    can follow a fully redundant leader.
     """
     if not any(configuration.splits):
         return Configuration(redundant(follower).splits, configuration.kept)
@@ -101,7 +102,7 @@ def follower_configuration(
     for index, axes in zip(follower.indices, configuration.splits, strict=True):
         if axes and (index.reducer is not None or not index.splittable):
             return None
-    return configuration
+    return configuration if fitted(configuration, follower, mesh) == configuration else None
 
 
 class Strategy:
@@ -114,9 +115,9 @@ class Strategy:
         graph: the graph.
         mesh: the devices.
         planned: configurations by operator name, from a plan. The plan may be for other shapes:
-            axes that do not divide an extent here are dropped.
-        batch_placeholders: placeholders whose first dimension is the batch. It is split over all
-            axes that divide it.
+            axes that cannot split an index here are dropped.
+        batch_placeholders: placeholders whose first dimension is the batch. It is split over as
+            many axes as it has examples for, into equal pieces or not.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class Strategy:
             return fitted(planned[operator.name], derivation, self.mesh)
         if leader != operator.name and leader in self.configurations:
             followed = follower_configuration(
-                self.derivations[leader], self.configurations[leader], derivation
+                self.derivations[leader], self.configurations[leader], derivation, self.mesh
             )
             if followed is not None:
                 return followed
@@ -177,6 +178,20 @@ class Strategy:
             slot = produced_slot(self.graph, self.derivations, self.configurations, tensor)
             self._produced[tensor] = slot
         return slot
+
+    def is_uneven(self, name: str) -> bool:
+        """Whether an operator's configuration splits an index into pieces of different extents."""
+        limits = divisible(self.derivations[name])
+        splits = self.configurations[name].splits
+        return any(
+            axes and limit % self.mesh.pieces(axes)
+            for limit, axes in zip(limits, splits, strict=True)
+        )
+
+    @property
+    def has_uneven_pieces(self) -> bool:
+        """Whether any operator has pieces of different extents."""
+        return any(map(self.is_uneven, self.configurations))
 
     def reconfigure(self, name: str, configuration: Configuration) -> None:
         """Replace the configuration of an operator."""
@@ -213,8 +228,8 @@ def produced_slot(
 
 @lru_cache(maxsize=1024)
 def loader_configuration(derivation: Derivation, mesh: Mesh, is_batch: bool) -> Configuration:
-    """Return the configuration that splits the batch of a placeholder over all axes that divide
-    it."""
+    """Return the configuration that splits the batch of a placeholder over as many axes as it has
+    examples for."""
     if not is_batch or not derivation.indices:
         return redundant(derivation)
     wanted = (tuple(range(len(mesh.axes))), *((),) * (len(derivation.indices) - 1))

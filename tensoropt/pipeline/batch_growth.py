@@ -148,7 +148,7 @@ class BatchGrowth:
                 )
             ),
         )
-        work = local_work(operator, derivation, local, 1, differentiated)
+        work = local_work(operator, derivation, local, derivation.flops, differentiated)
         if not of_class.grows:
             return work
         return replace(work, flops=self._part(work.flops, examples))

@@ -235,7 +235,10 @@ def _tied(
     blocking = [
         name
         for name in group.members
-        if all(follower_configuration(leader, split, derivations[name]) is None for split in splits)
+        if all(
+            follower_configuration(leader, split, derivations[name], mesh) is None
+            for split in splits
+        )
     ]
     if operator.name in blocking:
         return f"{shares}, whose splits do not fit it"

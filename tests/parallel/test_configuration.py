@@ -132,7 +132,7 @@ def test_fitted_drops_the_last_axes_first() -> None:
     configuration = Configuration(((0, 1), (), (2,)))
     assert fitted(configuration, matmul(2, 8, 8), mesh) == Configuration(((0,), (), (2,)))
     assert fitted(configuration, matmul(1, 8, 8), mesh) == Configuration(((), (), (2,)))
-    assert fitted(configuration, matmul(8, 7, 8), mesh) == Configuration(((0, 1), (), ()))
+    assert fitted(configuration, matmul(8, 7, 8), mesh) == Configuration(((0, 1), (), (2,)))
 
 
 def test_fitted_to_an_operator_that_cannot_be_split() -> None:

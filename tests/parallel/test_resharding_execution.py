@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.layout import Layout, piece_bounds
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price, ReshardStep, plan_reshard
 
@@ -52,12 +52,19 @@ def run_step(step: ReshardStep, mesh: Mesh, pieces: list[Array]) -> list[Array]:
         if step.kind == "mask" and own > 0 and step.reducer in NEUTRAL:
             values[own] = np.full_like(values[own], NEUTRAL[step.reducer])
         if step.to_dim is not None:
-            values = [np.split(value, len(group), step.to_dim)[own] for value in values]
+            values = [_part(step, mesh, rank, value, step.to_dim) for value in values]
         if step.from_dim is not None:
             after.append(np.concatenate(values, step.from_dim))
         else:
             after.append(values[own])
     return after
+
+
+def _part(step: ReshardStep, mesh: Mesh, rank: int, value: Array, dim: int) -> Array:
+    """The device's part of a value that a step cuts."""
+    sizes, position = [mesh.axes[axis] for axis in step.axes], mesh.coordinates(rank)
+    part = slice(*piece_bounds(value.shape[dim], sizes, [position[axis] for axis in step.axes]))
+    return value[(*[slice(None)] * dim, part)]
 
 
 def lay_out(truth: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> list[Array]:
@@ -98,7 +105,7 @@ def check(
             assert step.source == at
             pieces = run_step(step, mesh, pieces)
             at = step.target
-            assert {piece.shape for piece in pieces} == {at.local_shape(shape, mesh)}
+            assert [piece.shape for piece in pieces] == [at.shape_on(shape, mesh, r) for r in mesh]
         assert at == target
         for rank in mesh:
             twins = [pieces[member] for member in mesh.group(rank, target.partial)]
@@ -153,6 +160,9 @@ def test_pairs_on_8_devices(price: Price) -> None:
         ((2, 2, 3), (6, 4)),
         ((2, 2, 3), (12, 3, 4)),
         ((6,), (6, 12)),
+        ((2, 2), (7, 5)),
+        ((2, 3), (7, 4)),
+        ((3, 2, 2), (13, 8)),
         ((2, 3), ()),
     ],
     ids=str,

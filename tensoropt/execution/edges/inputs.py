@@ -76,7 +76,9 @@ class Inputs:
         # Lookups share an edge if their table is resharded. Otherwise each lookup has an edge of
         # its own, which gets its slices in order.
         stays = source.forward == target.forward
-        alone = looked_up and (stays or self._lookups[tensor] == 1)
+        alone = looked_up and (
+            stays or self._lookups[tensor] == 1 or self._has_uneven_numbers(operator)
+        )
         key = (tensor, target, differentiated, operator.name if alone else str(looked_up))
         averaged = None if differentiated else self._statistics.read(tensor, target.forward)
         if averaged is not None:
@@ -105,6 +107,14 @@ class Inputs:
                 functools.partial(self._sums.take, path) if path else None,
             )
         return self._edges[key]
+
+    def _has_uneven_numbers(self, operator: Operator) -> bool:
+        """Whether ranks look up different numbers of rows."""
+        shape, layout = (
+            operator.input_specs[1].shape,
+            self._strategy.input_slot(operator, 1).forward,
+        )
+        return -1 not in shape and bool(layout.uneven_dims(shape, self._world.mesh))
 
     def _handles(self, tensor: TensorName) -> list[tf.Tensor] | None:
         """Return the handles of a variable that a gather reads; None if the tensor is no such read.

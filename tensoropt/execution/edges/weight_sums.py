@@ -122,8 +122,21 @@ class WeightSums:
             begin = partial(self._world.begin_reshard, shards, steps, label, self._rounds)
             gradient = _Gradient(variable, shards, begin)
         sums, dtype = elementwise_sums(steps), shards[0].dtype.name
-        self._reduce(self._buckets.add(gradient, sums, dtype, _bytes(shards[0])))
+        size = self._bytes(shards[0], steps[0])
+        self._reduce(self._buckets.add(gradient, sums, dtype, size))
         return True
+
+    def _bytes(self, shard: tf.Tensor, step: Step) -> int | None:
+        """Return the bytes of the largest shard, before a step; None if its shape is open.
+
+        Every rank gets the same number, so that their buckets are the same.
+        """
+        if isinstance(step, ReshardStep) and step.shape:
+            largest = step.source.local_elements(step.shape, self._world.mesh)
+            return int(largest * shard.dtype.size)
+        if not shard.shape.is_fully_defined():
+            return None
+        return int(prod(shard.shape.as_list()) * shard.dtype.size)
 
     def _joins(self, sums: Sums, dtype: str) -> bool:
         return self._world.joins(vector_steps(sums), tf.as_dtype(dtype))
@@ -216,12 +229,12 @@ def _unpacked(
     vectors: Sequence[tf.Tensor], tensors: Sequence[list[tf.Tensor]]
 ) -> list[list[tf.Tensor]]:
     """Divide vectors into tensors of the shapes of ``tensors``."""
-    shapes = [shards[0].shape for shards in tensors]
-    unpacked = [tf.split(vector, [prod(s.as_list()) for s in shapes]) for vector in vectors]
-    return [
-        [tf.reshape(parts[number], shape) for parts in unpacked]
-        for number, shape in enumerate(shapes)
-    ]
+    unpacked = []
+    for position, vector in enumerate(vectors):
+        shapes = [shards[position].shape.as_list() for shards in tensors]
+        parts = tf.split(vector, [prod(shape) for shape in shapes])
+        unpacked.append([tf.reshape(*pair) for pair in zip(parts, shapes, strict=True)])
+    return [list(shards) for shards in zip(*unpacked, strict=True)]
 
 
 def _reduced_together(
@@ -243,10 +256,3 @@ def _all_ended(ends: Sequence[Callable[[], list[tf.Tensor]]]) -> list[list[tf.Te
 
 def _flat(tensors: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
     return [shard for shards in tensors for shard in shards]
-
-
-def _bytes(shard: tf.Tensor) -> int | None:
-    """Return the bytes of one shard; None if its shape is open."""
-    if not shard.shape.is_fully_defined():
-        return None
-    return int(prod(shard.shape.as_list()) * shard.dtype.size)

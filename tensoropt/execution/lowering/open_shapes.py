@@ -103,7 +103,11 @@ def whole_shapes(
     """
     dtype = tf.as_dtype(operator.outputs[0].dtype)
     results = []
-    for shard, layout in zip(shards, layouts, strict=True):
+    for shard, layout, spec in zip(shards, layouts, operator.input_specs, strict=True):
+        if -1 not in spec.shape and layout.uneven_dims(spec.shape, mesh):
+            shape = tf.constant(spec.shape, dtype)
+            results.append(tf.reduce_prod(shape) if operator.type == "Size" else shape)
+            continue
         pieces = [mesh.pieces(axes) for axes in layout.dims]
         shape = tf.shape(shard, dtype)
         if any(count > 1 for count in pieces):

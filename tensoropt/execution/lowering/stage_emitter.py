@@ -50,6 +50,8 @@ from tensoropt.tdl.ops.random import DRAWN
 
 __all__ = ["StageEmitter", "reads_variable"]
 
+_Create = Callable[[Sequence[tf.Tensor]], tf.Operation]
+
 _create_op = inspect.unwrap(tf.Graph.create_op)
 """TensorFlow's method without the check for a removed argument, which takes half of its time."""
 
@@ -85,6 +87,8 @@ class StageEmitter:
         self._world = world
         self._variables = emission.variables
         self._seed = emission.options.seed
+        if strategy.has_uneven_pieces:
+            world.expect_uneven_pieces()
         self._target = emission.target
         self._emitted = ShardTable(graph, world, self._target)
         self._plan_steps = plan_steps = plans_at(plan_steps, sizes, world.mesh)
@@ -173,10 +177,11 @@ class StageEmitter:
     def _placeholder(self, operator: Operator) -> list[list[tf.Tensor]]:
         spec = operator.outputs[0]
         layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
-        shape = layout.local_shape(spec.shape, self._world.mesh)
+        mesh = self._world.mesh
+        shapes = [piece_shape(layout, spec.shape, mesh, rank) for rank in self._world.ranks]
         shards = [
             tf.compat.v1.placeholder(spec.dtype, static_shape(shape), name=operator.name)
-            for _ in self._world.ranks
+            for shape in shapes
         ]
         self._placeholders[operator.name] = shards
         return [[shard] for shard in shards]
@@ -190,7 +195,7 @@ class StageEmitter:
         if self._whole_variables.gathered(operator):
             original = self._script.get_operation_by_name(operator.name)
             writes = may_write(self._script, original)
-            self._whole_variables.emit(operator, inputs, self._kernel(operator), writes)
+            self._whole_variables.emit(operator, inputs, self._kernel(operator, 0), writes)
             return
         if operator.type in DRAWN:
             self._emitted.record(operator, [[shard] for shard in self._random(operator, inputs)])
@@ -217,9 +222,10 @@ class StageEmitter:
             recomputes: whether gradients compute its outputs again.
         """
         inputs = rules.local_operands(self._world, operator, self._strategy, inputs)
-        create = self._kernel(operator)
+        kernels = self._kernels(operator)
         outputs, operations = [], []
         for position, rank in enumerate(self._world.ranks):
+            create = kernels[position]
             local = [shards[position] for shards in inputs]
             with contextlib.ExitStack() as stack:
                 stack.enter_context(
@@ -230,14 +236,14 @@ class StageEmitter:
                     operation = tf.group(*local)
                 else:
                     if recomputes:
-                        replaced = frozenset(self._replaced_operands(operator))
+                        replaced = frozenset(self._replaced_operands(operator, rank))
                         stack.enter_context(
                             self._recomputation.gradient(operator, position, replaced)
                         )
                     operation = create(local)
                     name_state(operation, operator.name, rank)
-            self._set_shapes(operator, operation)
-            outputs.append(self._rescaled(operator, list(operation.outputs)))
+            self._set_shapes(operator, operation, rank)
+            outputs.append(self._rescaled(operator, list(operation.outputs), rank))
             operations.append(operation)
         self._emitted.record(operator, outputs, operations)
 
@@ -271,12 +277,12 @@ class StageEmitter:
             results = rule(self._world, operator, derivation, configuration, inputs)
             return [list(shards) for shards in zip(*results, strict=True)]
         inputs = self._with_replaced(operator, inputs)
-        create = self._kernel(operator)
+        kernels = self._kernels(operator)
         outputs = []
-        for position in range(len(self._world.ranks)):
-            operation = create([shards[position] for shards in inputs])
-            self._set_shapes(operator, operation)
-            outputs.append(self._rescaled(operator, list(operation.outputs)))
+        for position, rank in enumerate(self._world.ranks):
+            operation = kernels[position]([shards[position] for shards in inputs])
+            self._set_shapes(operator, operation, rank)
+            outputs.append(self._rescaled(operator, list(operation.outputs), rank))
         return outputs
 
     def _random(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
@@ -294,31 +300,38 @@ class StageEmitter:
                     drawn[piece] = self._draws.draw(operator, operands, layout, mesh, rank)
         return [drawn[mesh.piece(rank, layout.axes)] for rank in self._world.ranks]
 
-    def _set_shapes(self, operator: Operator, operation: tf.Operation) -> None:
+    def _set_shapes(self, operator: Operator, operation: tf.Operation, rank: int) -> None:
         """Set the shapes of shards where TensorFlow does not infer them."""
         for number, tensor in enumerate(operation.outputs):
             shape = operator.outputs[number].shape
             if tensor.shape.rank != len(shape) or tensor.shape.is_fully_defined():
                 continue
             layout = self._strategy.output_slot(TensorName(operator.name, number)).forward
-            local = static_shape(piece_shape(layout, shape, self._world.mesh))
+            local = static_shape(piece_shape(layout, shape, self._world.mesh, rank))
             pairs = zip(tensor.shape.as_list(), local, strict=True)
             tensor.set_shape([known if inferred is None else None for inferred, known in pairs])
 
-    def _rescaled(self, operator: Operator, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
+    def _rescaled(self, operator: Operator, outputs: list[tf.Tensor], rank: int) -> list[tf.Tensor]:
         """Scale the outputs of a kernel that divides by its local extent (Mean)."""
         derivation = self._strategy.derivations[operator.name]
         configuration = self._strategy.configurations[operator.name]
-        scale = rescaling(derivation, configuration, self._world.mesh)
+        scale = rescaling(derivation, configuration, self._world.mesh, rank)
         if scale == 1:
             return outputs
         return [output * tf.constant(float(scale), output.dtype) for output in outputs]
 
-    def _kernel(self, operator: Operator) -> Callable[[Sequence[tf.Tensor]], tf.Operation]:
-        """A function that creates an operator's kernel on a rank's inputs, alike on all ranks."""
+    def _kernels(self, operator: Operator) -> list[_Create]:
+        """For each rank a function that creates an operator's kernel on its inputs; one for all
+        where the kernel is the same."""
+        if self._strategy.is_uneven(operator.name):
+            return [self._kernel(operator, rank) for rank in self._world.ranks]
+        return [self._kernel(operator, 0)] * len(self._world.ranks)
+
+    def _kernel(self, operator: Operator, rank: int) -> _Create:
+        """A function that creates an operator's kernel on the inputs of a rank."""
         if operator.type == "NoOp":
             return lambda _: tf.no_op(operator.name)
-        attributes = tensorflow_attributes(self._script, operator, self._local_form(operator))
+        attributes = tensorflow_attributes(self._script, operator, self._local_form(operator, rank))
         seed_operator(attributes, operator.script_name, self._seed)
         order_draws(self._script, attributes)
         dtypes = [tf.as_dtype(spec.dtype) for spec in operator.outputs]
@@ -343,7 +356,12 @@ class StageEmitter:
     ) -> list[list[tf.Tensor]]:
         """Replace operands that describe the whole tensor by operands that describe the shard."""
         inputs = list(inputs)
-        for number, value in self._replaced_operands(operator).items():
+        uneven = self._strategy.is_uneven(operator.name)
+        of_ranks = [
+            self._replaced_operands(operator, rank)
+            for rank in (self._world.ranks if uneven else (0,))
+        ]
+        for number, value in of_ranks[0].items():
             if isinstance(value, tuple) and -1 in value:
                 layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
                 inputs[number] = [
@@ -351,15 +369,16 @@ class StageEmitter:
                     for whole in inputs[number]
                 ]
                 continue
-            operand = tf.constant(value, inputs[number][0].dtype)
-            inputs[number] = [operand] * len(self._world.ranks)
+            dtype = inputs[number][0].dtype
+            operands = [tf.constant(values[number], dtype) for values in of_ranks]
+            inputs[number] = operands if uneven else operands * len(self._world.ranks)
         return inputs
 
-    def _replaced_operands(self, operator: Operator) -> dict[int, object]:
-        local = self._local_form(operator)
+    def _replaced_operands(self, operator: Operator, rank: int) -> dict[int, object]:
+        local = self._local_form(operator, rank)
         return {number: value for number, value in local.items() if isinstance(number, int)}
 
-    def _local_form(self, operator: Operator) -> Mapping[int | str, object]:
+    def _local_form(self, operator: Operator, rank: int) -> Mapping[int | str, object]:
         """The operands and attributes of the kernel on a shard that differ from the script's."""
         return local_form(
             self._strategy.derivations[operator.name],
@@ -367,6 +386,7 @@ class StageEmitter:
             self._world.mesh,
             operator.input_specs,
             operator.attributes,
+            rank,
         )
 
 

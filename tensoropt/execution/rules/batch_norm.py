@@ -13,7 +13,7 @@ which is added up when an operator reads it (`tensoropt.graph.batch_norm`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -26,7 +26,7 @@ from tensoropt.execution.rules.within import Shards, allreduce, total
 from tensoropt.execution.world.world import World
 from tensoropt.graph.batch_norm import LOCAL_STATISTICS
 from tensoropt.graph.operator import Operator
-from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.configuration import Configuration, input_slot
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.tdl import Derivation
@@ -61,7 +61,9 @@ def fused_batch_norm(
         return _by_local_statistics(operator, inputs, world.mesh.pieces(axes))
     shape = derivation.input_shapes[0]
     images, scales, offsets = inputs[:3]
-    layer = _Layer(world, operator, axes, prod(shape) // shape[channel], channel)
+    layout = input_slot(derivation, configuration, 0).forward
+    shares = _shares(world, layout, shape, axes)
+    layer = _Layer(world, operator, axes, prod(shape) // shape[channel], channel, shares)
     kernels = layer.kernels(images[0])
     of_shards = [kernels.statistics(tf.stop_gradient(x)) for x in images]
     means, variances = layer.combined(of_shards)
@@ -112,6 +114,8 @@ class _Layer:
         axes: the mesh axes over which statistics are combined.
         count: the number of values in a channel of the whole batch.
         channel: the dimension of the channels.
+        shares: per rank emitted here the share of each shard of its group in these values; None if
+            all shards are equal.
     """
 
     world: World
@@ -119,6 +123,7 @@ class _Layer:
     axes: tuple[int, ...]
     count: int
     channel: int
+    shares: list[list[float]] | None
 
     @property
     def epsilon(self) -> float:
@@ -132,7 +137,6 @@ class _Layer:
             str(self.operator.attributes["data_format"]),
             self.epsilon,
             self.count,
-            self.world.mesh.pieces(self.axes),
             says=self.world.is_first_of_machine,
         )
 
@@ -146,13 +150,21 @@ class _Layer:
         step = ReshardStep("allgather", self.axes, source, Layout.replicated(3), from_dim=0)
         means, variances = [], []
         label = f"{self.operator.name}/statistics"
-        for gathered in self.world.reshard(of_ranks, (step,), label):
+        for position, gathered in enumerate(self.world.reshard(of_ranks, (step,), label)):
             of_shards, within = tf.unstack(gathered, axis=1)
-            mean = tf.reduce_mean(of_shards, 0)
-            between = tf.reduce_mean(tf.math.squared_difference(of_shards, mean), 0)
+            average = self._average(position)
+            mean = average(of_shards)
             means.append(mean)
-            variances.append(tf.reduce_mean(within, 0) + between)
+            between = average(tf.math.squared_difference(of_shards, mean))
+            variances.append(average(within) + between)
         return means, variances
+
+    def _average(self, position: int) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Return a function that averages the values of all shards, [shards, channels]."""
+        if self.shares is None:
+            return lambda values: tf.reduce_mean(values, 0)
+        shares = tf.constant(self.shares[position], tf.float32)[:, tf.newaxis]
+        return lambda values: tf.reduce_sum(values * shares, 0)
 
     def gradients(
         self,
@@ -216,6 +228,20 @@ class _Layer:
         name = f"{self.operator.name}/{label}"
         sums = total(self.world, sums, self.axes, name, gradient_is_partial=True)
         return [value / self.count for value in sums]
+
+
+def _shares(
+    world: World, layout: Layout, shape: Sequence[int], axes: tuple[int, ...]
+) -> list[list[float]] | None:
+    """Return `_Layer.shares` of images in a layout."""
+    if not layout.uneven_dims(shape, world.mesh):
+        return None
+    shares = []
+    for rank in world.ranks:
+        members = world.mesh.group(rank, axes)
+        counts = [prod(layout.shape_on(shape, world.mesh, member)) for member in members]
+        shares.append([count / sum(counts) for count in counts])
+    return shares
 
 
 def _averaging_factor(operator: Operator) -> float:

@@ -6,6 +6,7 @@ Both compute the same results, up to rounding. Each rank may use either.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -52,7 +53,7 @@ class Kernels(Protocol):
 
 
 def kernels_for(
-    x: tf.Tensor, data_format: str, epsilon: float, count: int, pieces: int, *, says: bool
+    x: tf.Tensor, data_format: str, epsilon: float, count: int, *, says: bool
 ) -> Kernels:
     """Return the kernels of a layer.
 
@@ -61,14 +62,13 @@ def kernels_for(
         data_format: the format of the images, such as "NHWC".
         epsilon: the number that is added to variances.
         count: the number of values in a channel of the whole batch.
-        pieces: the number of shards.
         says: whether to write to the standard error why there are no operators in C++.
     """
     if x.dtype == tf.float32 and data_format.endswith("C"):
         operators = batch_norm_operators(says=says)
         if operators is not None:
             return _Native(operators, epsilon, count)
-    return _TensorFlow(data_format, epsilon, count, pieces)
+    return _TensorFlow(data_format, epsilon, count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,12 +135,12 @@ class _TensorFlow:
     data_format: str
     epsilon: float
     count: int
-    pieces: int
 
     def statistics(self, x: tf.Tensor) -> tf.Tensor:
-        count = self.count // self.pieces
         channel = 1 if self.data_format.startswith("NC") else -1
-        unused = tf.ones([x.shape[channel]], tf.float32)
+        shape = x.shape.as_list()
+        count = prod(shape) // shape[channel]
+        unused = tf.ones([shape[channel]], tf.float32)
         outputs = tf.raw_ops.FusedBatchNormV3(
             x=x, scale=unused, offset=unused, mean=[], variance=[], **self._attributes
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tensoropt.execution.rules.within import Rule, Shards, allreduce, axes_of, total
+from tensoropt.execution.world.slices import rows_on
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
@@ -76,11 +77,11 @@ def sparse_cross_entropy(
     features, numbers = inputs
     labels = []
     for position, (shard, number) in enumerate(zip(features, numbers, strict=True)):
-        classes = int(shard.shape[-1])
-        first = world.mesh.piece(world.ranks[position], axes) * classes
+        rank = world.ranks[position]
+        first, end = rows_on(world.mesh, rank, axes, derivation.input_shapes[0][-1])
         local = number - tf.cast(first, number.dtype)
         # A row whose class is on another rank becomes zeros.
-        labels.append(tf.one_hot(local, classes, dtype=shard.dtype))
+        labels.append(tf.one_hot(local, end - first, dtype=shard.dtype))
     return _cross_entropy(world, features, labels, axes, operator.name)
 
 

@@ -38,13 +38,12 @@ def gather(
         raise SizeError(f"{operator.name!r} looks up rows of a table whose size is open.")
     tables, numbers = inputs[:2]
     axes = axes_of(derivation, configuration, "row")
-    shape = input_slot(derivation, configuration, 0).forward.local_shape(
-        derivation.input_shapes[0], world.mesh
-    )
+    layout = input_slot(derivation, configuration, 0).forward
     axis, batch_dims = _axis_and_batch(operator)
     rows = derivation.input_shapes[0][axis]
     results = []
     for rank, table, number in zip(world.ranks, tables, numbers, strict=True):
+        shape = layout.shape_on(derivation.input_shapes[0], world.mesh, rank)
         local, is_local = rows_of_own(number, world.mesh, rank, axes, rows)
         outside = tf.logical_or(number < 0, number >= rows)
         place = tf.where(is_local, local, tf.where(outside, number, tf.zeros_like(local)))
@@ -53,6 +52,7 @@ def gather(
             table: tf.Tensor,
             place: tf.Tensor = place if axes else number,
             is_local: tf.Tensor | None = is_local if axes else None,
+            shape: tuple[int, ...] = shape,
         ) -> tf.Tensor:
             shard = _local(operator, table, place, axis, batch_dims, shape)
             if is_local is None:

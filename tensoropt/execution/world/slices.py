@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tensoropt.errors import LayoutError
 from tensoropt.execution.world.world import World
 from tensoropt.parallel.any_size import SizeError
-from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.layout import Layout, piece_bounds
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.sparse import slice_layouts, travels_sparse
 
-__all__ = ["Numbers", "PlanSteps", "SlicesEdge", "first_row", "rows_of_own"]
+__all__ = ["Numbers", "PlanSteps", "SlicesEdge", "rows_of_own", "rows_on"]
 
 Shards = Sequence[tf.Tensor]
 PlanSteps = Callable[[Sequence[int], str, Any, Any], tuple[ReshardStep, ...]]
@@ -79,7 +82,7 @@ class SlicesEdge:
         if self.stays_sparse():
             return list(self.collected(slices))
         count = self._count(slices)
-        if count < 0 and self.numbers is not None:
+        if self.numbers is not None and (count < 0 or self._is_uneven):
             count = self.numbers.expected
         if not travels_sparse(count, self.shape, self.target):
             return None
@@ -91,6 +94,8 @@ class SlicesEdge:
 
     def collected(self, slices: Sequence[tf.IndexedSlices]) -> list[tf.IndexedSlices]:
         """The slices as the producer's slot has them."""
+        if self._is_uneven:
+            slices = [self._as_many(shard) for shard in slices]
         count = self._count(slices)
         here, there = slice_layouts(self.source, self.target)
         values = self._moved(
@@ -109,7 +114,14 @@ class SlicesEdge:
     def _in_order(self, shard: tf.Tensor, gathered: tuple[int, ...]) -> tf.Tensor:
         """Slices in the order of the whole lookup's numbers, not by rank."""
         if self.numbers is None or set(gathered) != set(self.numbers.layout.axes):
+            if self._is_uneven:
+                raise LayoutError(
+                    "the row numbers of a lookup are split unequally only where all its slices are "
+                    f"gathered. Got {self.label!r}, gathered over axes {list(gathered)}."
+                )
             return shard
+        if self._is_uneven:
+            return tf.gather(shard, self._places(gathered))
         mesh, layout = self.world.mesh, self.numbers.layout
         order: list[int] = []
         for dim, axes in enumerate(layout.dims):
@@ -123,6 +135,32 @@ class SlicesEdge:
         apart = tf.reshape(shard, [*(mesh.axes[axis] for axis in gathered), *local, *columns])
         order += range(len(order), len(order) + len(columns))
         return tf.reshape(tf.transpose(apart, order), [-1, *columns])
+
+    @property
+    def _is_uneven(self) -> bool:
+        """Whether ranks look up different numbers of rows."""
+        if self.numbers is None or -1 in self.numbers.shape:
+            return False
+        return bool(self.numbers.layout.uneven_dims(self.numbers.shape, self.world.mesh))
+
+    def _as_many(self, shard: tf.IndexedSlices) -> tf.IndexedSlices:
+        """Append slices, so that every rank has as many as the rank with the most."""
+        assert self.numbers is not None, "the numbers are uneven"
+        most = self.numbers.layout.local_elements(self.numbers.shape, self.world.mesh)
+        missing = most - int(shard.indices.shape[0])
+        values = tf.pad(shard.values, [[0, missing], *[[0, 0]] * (shard.values.shape.rank - 1)])
+        return tf.IndexedSlices(values, tf.pad(shard.indices, [[0, missing]]), shard.dense_shape)
+
+    def _places(self, gathered: tuple[int, ...]) -> tf.Tensor:
+        """The place of each number of the whole lookup among the gathered slices of `_as_many`."""
+        assert self.numbers is not None, "the numbers are uneven"
+        mesh, layout, shape = self.world.mesh, self.numbers.layout, self.numbers.shape
+        most, places = layout.local_elements(shape, mesh), np.zeros(shape, np.int32)
+        for number, rank in enumerate(mesh.group(0, gathered)):
+            local = layout.shape_on(shape, mesh, rank)
+            part = number * most + np.arange(prod(local), dtype=np.int32).reshape(local)
+            places[layout.region(shape, mesh, rank)] = part
+        return tf.constant(places.reshape(-1))
 
     def _count(self, slices: Sequence[tf.IndexedSlices]) -> int:
         """Number of slices on all ranks together, -1 if only a run tells."""
@@ -150,18 +188,19 @@ def _spread_out(
             tf.math.unsorted_segment_sum(shard.values, shard.indices, shard.dense_shape[0])
             for shard in slices
         ]
-    rows = shape[0] // world.mesh.pieces(layout.dims[0])
     dense = []
     for rank, shard in zip(world.ranks, slices, strict=True):
+        first, end = rows_on(world.mesh, rank, layout.dims[0], shape[0])
         own, mine = rows_of_own(shard.indices, world.mesh, rank, layout.dims[0], shape[0])
         places = tf.where(mine, own, -tf.ones_like(own))  # what goes to place -1 is left out
-        dense.append(tf.math.unsorted_segment_sum(shard.values, places, rows))
+        dense.append(tf.math.unsorted_segment_sum(shard.values, places, end - first))
     return dense
 
 
-def first_row(mesh: Mesh, rank: int, axes: Sequence[int], rows: int) -> int:
-    """Number of the first of ``rows`` rows that a rank has, where ``axes`` split them."""
-    return mesh.piece(rank, axes) * (rows // mesh.pieces(axes))
+def rows_on(mesh: Mesh, rank: int, axes: Sequence[int], rows: int) -> tuple[int, int]:
+    """The first of ``rows`` rows that a rank has, where ``axes`` split them, and their end."""
+    position = mesh.coordinates(rank)
+    return piece_bounds(rows, [mesh.axes[axis] for axis in axes], [position[a] for a in axes])
 
 
 def rows_of_own(
@@ -176,6 +215,7 @@ def rows_of_own(
         axes: that split the rows.
         rows: of the whole table.
     """
-    own = numbers - tf.cast(first_row(mesh, rank, axes, rows), numbers.dtype)
-    count = tf.cast(rows // mesh.pieces(axes), numbers.dtype)
+    first, end = rows_on(mesh, rank, axes, rows)
+    own = numbers - tf.cast(first, numbers.dtype)
+    count = tf.cast(end - first, numbers.dtype)
     return own, tf.logical_and(own >= 0, own < count)

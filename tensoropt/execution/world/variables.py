@@ -54,11 +54,12 @@ class VariableStore:
         """The variable's reference or handle on every rank emitted here."""
         if operator.name not in self._shards:
             layout = strategy.output_slot(TensorName(operator.name, 0)).forward
-            shape = layout.local_shape(operator.outputs[0].shape, world.mesh)
+            shape = operator.outputs[0].shape
             self.layouts[operator.name] = layout
             self.worlds[operator.name] = world
             self._shards[operator.name] = [
-                _create(script, operator, shape, rank) for rank in world.ranks
+                _create(script, operator, layout.shape_on(shape, world.mesh, rank), rank)
+                for rank in world.ranks
             ]
         return self._shards[operator.name]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -23,10 +24,12 @@ from collectives.operations.calls import (
     on_tensors,
 )
 from collectives.operations.hierarchy import Grid, LevelCall, in_hierarchy
+from collectives.operations.local import Select
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.hierarchy import large_ones
 from tensoropt.execution.world.guard import Guard
 from tensoropt.execution.world.operations import collective, local
+from tensoropt.execution.world.uneven_pieces import own_part, selections
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import (
     Exchange,
@@ -75,6 +78,15 @@ class World:
         self._goes_in_hierarchy: GoesInHierarchy = large_ones
         self._members = tuple(members)
         self._spans_machines = any(len(set(member.hosts)) > 1 for member in members)
+        self._has_uneven_pieces = False
+
+    def expect_uneven_pieces(self) -> None:
+        """Note that pieces of a tensor may differ in the programs that are emitted from now on.
+
+        Ranks compare the records of their collectives, so records then name no shapes. And no
+        collective goes within and across machines, since that depends on the shape.
+        """
+        self._has_uneven_pieces = True
 
     @property
     def is_stateful(self) -> bool:
@@ -200,7 +212,7 @@ class World:
         dtype = tensors[0][0].dtype
         total = sum(prod(shards[0].shape.as_list()) for shards in tensors)
         watch = self._watch((total,), dtype.size, (step,))
-        record = f"{label}: {dtype.name}[{total}] {step}"
+        record = f"{label}: {dtype.name}{self._recorded((total,))} {step}"
         call = CollectiveCall(collective(step, rounds), self.groups(step.axes))
         is_started = self._transport.starts(call.groups[0])
         move = self._transport.move_joined
@@ -211,16 +223,73 @@ class World:
     ) -> list[tf.Tensor]:
         first = shards[0]
         shape, itemsize = shape_and_itemsize(first)
-        record = f"{label}: {first.dtype.name}{list(shape)} " + " ".join(map(str, steps))
+        record = f"{label}: {first.dtype.name}{self._recorded(shape)} " + " ".join(map(str, steps))
+        watch = self._watch(*shape_and_itemsize(first), steps)
+        if any(isinstance(step, ReshardStep) and step.shape for step in steps):
+            return self._resharded_unevenly(shards, steps, record, watch, rounds)
         communicates = not all(step.is_local for step in steps)
         calls: list[OperationCall] = []
+        shapes = [tuple(shard.shape.as_list()) for shard in shards]
         for step in steps:
             parts = self._parts(step, shape, itemsize, rounds)
             calls += [self._call(step, rounds)] if parts is None else [part.call for part in parts]
             if communicates:
                 shape = shape_after(step, self.mesh, shape)
-        watch = self._watch(*shape_and_itemsize(first), steps)
-        return on_tensors(shards, calls, shape, record, watch, self._transport)
+                if self._has_uneven_pieces:
+                    shapes = [shape_after(step, self.mesh, each) for each in shapes]
+        shapes = shapes if self._has_uneven_pieces else []
+        return on_tensors(shards, calls, shape, record, watch, self._transport, shapes)
+
+    def _resharded_unevenly(
+        self,
+        shards: Sequence[tf.Tensor],
+        steps: Sequence[Step],
+        record: str,
+        watch: Watch,
+        rounds: bool,
+    ) -> list[tf.Tensor]:
+        """Reshard a tensor whose pieces differ before or after some of the steps."""
+        calls: list[OperationCall] = []
+        shapes = [tuple(shard.shape.as_list()) for shard in shards]
+        moved = list(shards)
+        for step in steps:
+            for call in self._uneven_calls(step, rounds):
+                shapes = [self._shape_after(call, step, n, each) for n, each in enumerate(shapes)]
+                calls.append(call)
+                if self._transport is not None:  # it takes one collective alone
+                    moved = on_tensors(moved, [call], (), record, watch, self._transport, shapes)
+        if self._transport is not None:
+            return moved
+        return on_tensors(shards, calls, (), record, watch, None, shapes)
+
+    def _uneven_calls(self, step: Step, rounds: bool) -> list[OperationCall]:
+        if isinstance(step, Exchange) or not step.shape or step.kind == "mask":
+            return [self._call(step, rounds)]
+        positions = tuple(Position(n, len(self.ranks)) for n in range(len(self.ranks)))
+        if step.is_local:
+            return [LocalCall(own_part(step, self.mesh, self.ranks), positions)]
+        before, after = selections(step, self.mesh, self.ranks)
+        return [
+            *(LocalCall(each, positions) for each in before),
+            self._call(step, rounds),
+            *(LocalCall(each, positions) for each in after),
+        ]
+
+    def _shape_after(
+        self, call: OperationCall, step: Step, position: int, shape: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """Return the shape of a rank's array after a call."""
+        if isinstance(call.operation, Select):
+            selected = sum(end - start for start, end in call.operation.ranges[position])
+            dim = call.operation.dim
+            return (*shape[:dim], selected, *shape[dim + 1 :])
+        if isinstance(step, ReshardStep):
+            step = replace(step, shape=())
+        return shape_after(step, self.mesh, shape)
+
+    def _recorded(self, shape: Sequence[int | None]) -> str:
+        """Return a shape in the words that all ranks use."""
+        return "[]" if self._has_uneven_pieces else str(list(shape))
 
     def _in_parts(
         self, shards: Sequence[tf.Tensor], step: Step, parts: Sequence[LevelCall], label: str
@@ -239,6 +308,8 @@ class World:
     ) -> list[LevelCall] | None:
         """The parts of a collective within machines and across them; None where it goes in one."""
         if not self._spans_machines or step.is_local or isinstance(step, Exchange) or None in shape:
+            return None
+        if self._has_uneven_pieces:
             return None
         if self._transport is None and step.kind == "allgather":
             return None  # NumPy would go through the whole result once more to put it in order

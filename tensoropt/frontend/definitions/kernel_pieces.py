@@ -175,14 +175,14 @@ def run_in_pieces(
     Raises:
         DescriptionError: if devices disagree on the same piece.
     """
-    form = local_form(derivation, configuration, mesh, inputs, whole.attributes)
-    changed = {key: value for key, value in form.items() if isinstance(key, str)}
     arrays = [np.asarray(spec.value) for spec in inputs]
     read = [input_slot(derivation, configuration, n) for n in range(len(arrays))]
     made = [output_slot(derivation, configuration, n) for n in range(len(derivation.outputs))]
-    factor = float(rescaling(derivation, configuration, mesh))
+    factors = [float(rescaling(derivation, configuration, mesh, rank)) for rank in mesh]
     runs = []
     for rank in mesh:
+        form = local_form(derivation, configuration, mesh, inputs, whole.attributes, rank)
+        changed = {key: value for key, value in form.items() if isinstance(key, str)}
         pieces = [
             np.array(form[n], array.dtype)
             if n in form
@@ -192,14 +192,17 @@ def run_in_pieces(
         local = None
         if upstream is not None:
             local = [
-                share(dy, slot.gradient, mesh, rank) * dy.dtype.type(factor)
+                share(dy, slot.gradient, mesh, rank) * dy.dtype.type(factors[rank])
                 for dy, slot in zip(upstream, made, strict=True)
             ]
         runs.append(kernel.run(pieces, local, changed))
     outputs = [
         assemble(
             slot.forward,
-            [r.outputs[n] if factor == 1 else r.outputs[n] * factor for r in runs],
+            [
+                r.outputs[n] if factor == 1 else r.outputs[n] * factor
+                for r, factor in zip(runs, factors, strict=True)
+            ],
             shape,
             mesh,
         )
@@ -230,7 +233,7 @@ def assemble(layout: Layout, pieces: Sequence[Array], shape: Sequence[int], mesh
     whole = np.zeros(shape, pieces[0].dtype)
     groups: dict[tuple[int, ...], dict[tuple[int, ...], list[Array]]] = {}
     for rank, piece in enumerate(pieces):
-        local = layout.local_shape(shape, mesh)
+        local = layout.shape_on(shape, mesh, rank)
         if piece.shape != tuple(local):
             raise DescriptionError(
                 f"a kernel on pieces returns a piece. Got shape {piece.shape}, not {tuple(local)}."

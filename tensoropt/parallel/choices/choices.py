@@ -17,6 +17,7 @@ from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
 from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.choices.options import Follower, Options, following
+from tensoropt.parallel.choices.unequal import unequal_extents
 from tensoropt.parallel.choices.value_numbers import ValueNumbers
 from tensoropt.parallel.choices.weights_as_read import Reading, layout_as_read
 from tensoropt.parallel.configuration import KEPT, Configuration, fitted
@@ -120,6 +121,7 @@ def strategy_choices(
     choices = []
     leader_of = leaders(graph) if leader_of is None else leader_of
     same = same_steps(graph, number, leader_of) if same is None else same
+    offered = unequal_extents(graph, mesh, batch_placeholders)
     for group in _with_weights(_groups(leader_of, same), as_read):
         if len(group.members) == 1 and graph[group.leader].is_constant:
             continue
@@ -131,7 +133,9 @@ def strategy_choices(
             tuple(fixed.get(name) for name in group.all_members) if fixed else None,
         )
         if key not in followers_of:
-            followers = _followers(graph, mesh, group, derivations, batch_placeholders, fixed)
+            followers = _followers(
+                graph, mesh, group, derivations, batch_placeholders, fixed, offered
+            )
             blocks = len(kept_choices)
             tiled = [
                 Follower(np.tile(each.assigned, (blocks, 1)), each.indices) for each in followers
@@ -227,6 +231,7 @@ def _followers(
     derivations: Mapping[str, Derivation],
     batch_placeholders: frozenset[str],
     fixed: Mapping[str, Configuration],
+    offered: frozenset[int],
 ) -> tuple[Follower, ...]:
     """Return each member's configurations, for the leader's configurations that all can follow."""
     leader = derivations[group.leader]
@@ -234,12 +239,12 @@ def _followers(
         loaded = loader_configuration(leader, mesh, group.leader in batch_placeholders)
         candidates = assignment_of(loaded, mesh)
     else:
-        candidates = assignments(leader, mesh)
-    columns, possible = _columns(graph, group, derivations, candidates)
+        candidates = assignments(leader, mesh, offered)
+    columns, possible = _columns(graph, mesh, group, derivations, candidates)
     for weights, reading in group.weights:
         read = columns[reading.operator]
         stored = layout_as_read(read, derivations[reading.operator], reading.number)
-        columns_of_weights, can_follow = _columns(graph, weights, derivations, stored)
+        columns_of_weights, can_follow = _columns(graph, mesh, weights, derivations, stored)
         columns |= columns_of_weights
         possible &= can_follow
     for name in fixed.keys() & columns.keys() if fixed else ():
@@ -258,7 +263,11 @@ def _followers(
 
 
 def _columns(
-    graph: Graph, group: _Group, derivations: Mapping[str, Derivation], candidates: Int8Array
+    graph: Graph,
+    mesh: Mesh,
+    group: _Group,
+    derivations: Mapping[str, Derivation],
+    candidates: Int8Array,
 ) -> tuple[dict[str, Int8Array], BoolArray]:
     """Return the configurations of each member under K configurations of the leader.
 
@@ -274,7 +283,7 @@ def _columns(
         elif _follows_always(graph, group, name):
             columns[name] = np.full_like(candidates, NO_INDEX)
         else:
-            columns[name], follows = following(leader, candidates, derivations[name])
+            columns[name], follows = following(leader, candidates, derivations[name], mesh)
             possible &= follows
     return columns, possible
 

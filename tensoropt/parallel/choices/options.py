@@ -9,8 +9,9 @@ from typing import overload
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Int8Array
-from tensoropt.parallel.assignments import NO_INDEX, configuration_of
-from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.assignments import NO_INDEX, configuration_of, index_pieces
+from tensoropt.parallel.configuration import Configuration, divisible, most_unequal
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.derivation import Derivation
 
 __all__ = ["Choice", "Follower", "Options", "following"]
@@ -88,7 +89,7 @@ class Options(Sequence[Choice]):
 
 
 def following(
-    leader: Derivation, assigned: Int8Array, follower: Derivation
+    leader: Derivation, assigned: Int8Array, follower: Derivation, mesh: Mesh
 ) -> tuple[Int8Array, BoolArray]:
     """Return `follower_configuration` for all of a leader's configurations at once.
 
@@ -99,4 +100,8 @@ def following(
     if tuple(i.extent for i in leader.indices) != tuple(i.extent for i in follower.indices):
         return np.full_like(assigned, NO_INDEX), is_redundant
     allowed = [index.splittable and index.reducer is None for index in follower.indices]
-    return assigned, np.array([*allowed, True])[assigned].all(axis=1)
+    follows = np.array([*allowed, True])[assigned].all(axis=1)
+    pieces = index_pieces(assigned, len(allowed), mesh)[:, :-1]
+    divided = np.array(divisible(follower), np.int64) % pieces == 0
+    divided |= pieces <= np.array(most_unequal(follower), np.int64)
+    return assigned, follows & divided.all(axis=1)

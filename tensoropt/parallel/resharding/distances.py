@@ -37,8 +37,9 @@ class Distances:
     """Costs of the cheapest reshardings on one mesh.
 
     The paths are those of `tensoropt.parallel.resharding.planner.plan_reshard`. They depend on the
-    bytes of a tensor and on the numbers of pieces that divide its dimensions, in any order. Tensors
-    that have both in common are of one kind, and the paths of each kind are computed once.
+    bytes of a tensor, on the numbers of pieces that divide its dimensions, in any order, and on the
+    extents of dimensions with unequal pieces. Tensors that have these in common are of one kind,
+    and the paths of each kind are computed once.
 
     A symmetry is a permutation of dimensions that the same numbers of pieces divide, combined with
     a permutation of mesh axes that have the same prices in every step. It maps the graph of layouts
@@ -56,7 +57,8 @@ class Distances:
         self._price = price
         self._ordered = ordered
         self._prices: dict[tuple[str, tuple[int, ...], int], int] = {}
-        self._path_lengths: dict[tuple[tuple[int, ...], int, tuple[str, ...]], _PathLengths] = {}
+        self._path_lengths: dict[object, _PathLengths] = {}
+        self._parts: dict[object, tuple[Int64Array, list[_UnequalPart]]] = {}
         self._groups: dict[tuple[int, tuple[int, ...]], tuple[Int64Array, list[_LayoutGroup]]] = {}
 
     def between(
@@ -73,7 +75,61 @@ class Distances:
             LayoutError: if a layout does not fit the shape.
             OptionError: if a price is not a whole number of at least 1.
         """
-        divisors = [gcd(extent, self._mesh.size) for extent in shape]
+        if any(extent % self._mesh.size for extent in shape):
+            unequal = self._unequal(sources, shape), self._unequal(targets, shape)
+            if any(part.dims for parts in unequal for part in parts):
+                return self._between_unequal(shape, itemsize, *unequal)
+        return self._between(shape, itemsize, sources, targets)
+
+    def _between_unequal(
+        self,
+        shape: tuple[int, ...],
+        itemsize: int,
+        sources: list[_UnequalPart],
+        targets: list[_UnequalPart],
+    ) -> Int64Array:
+        """Return `between` where some layouts have unequal pieces. Each pair may split the
+        dimensions into unequal pieces that its source or target does."""
+        rows, columns = (sum(part.codes.size for part in parts) for parts in (sources, targets))
+        result = np.zeros((rows, columns), dtype=np.int64)
+        for first, second in itertools.product(sources, targets):
+            dims = tuple(sorted({*first.dims, *second.dims}))
+            table = self._between(shape, itemsize, first.codes, second.codes, dims)
+            result[np.ix_(first.positions, second.positions)] = table
+        return result
+
+    def _unequal(self, codes: Int64Array, shape: tuple[int, ...]) -> list[_UnequalPart]:
+        """Return layouts grouped by the dimensions that they split into unequal pieces."""
+        key = id(codes), shape
+        if key not in self._parts:
+            states = code_states(codes, len(self._mesh.axes))
+            pieces = np.ones((codes.size, len(shape)), np.int64)
+            for axis, size in enumerate(self._mesh.axes):
+                split = np.flatnonzero((states[:, axis] > 0) & (states[:, axis] <= len(shape)))
+                pieces[split, states[split, axis] - 1] *= size
+            rows = np.array(shape, np.int64) % pieces != 0
+            kinds, of_code = np.unique(rows, axis=0, return_inverse=True)
+            parts = []
+            for number, kind in enumerate(kinds):
+                positions = np.flatnonzero(of_code.ravel() == number)
+                dims = tuple(np.flatnonzero(kind).tolist())
+                parts.append(_UnequalPart(dims, positions, codes[positions]))
+            self._parts[key] = codes, parts
+        return self._parts[key][1]
+
+    def _between(
+        self,
+        shape: tuple[int, ...],
+        itemsize: int,
+        sources: Int64Array,
+        targets: Int64Array,
+        uneven: tuple[int, ...] = (),
+    ) -> Int64Array:
+        """Return `between`, where only the dimensions ``uneven`` fall into unequal pieces."""
+        divisors = [
+            extent if dim in uneven else gcd(extent, self._mesh.size)
+            for dim, extent in enumerate(shape)
+        ]
         split_dims = [dim for dim, divisor in enumerate(divisors) if divisor > 1]
         split_dims.sort(key=lambda dim: -divisors[dim])
         kind = tuple(divisors[dim] for dim in split_dims)
@@ -87,7 +143,8 @@ class Distances:
         result = np.zeros((sources.size, targets.size), dtype=np.int64)
         for first, second in itertools.product(source_groups, target_groups):
             reducers = tuple(sorted({*first.reducers, *second.reducers}))
-            self._lengths(kind, bytes_, reducers).fill(result, first, second)
+            dims = tuple(new_dims[dim] for dim in uneven)
+            self._lengths(kind, bytes_, reducers, dims).fill(result, first, second)
         return result
 
     def _grouped(
@@ -105,7 +162,7 @@ class Distances:
             layout = decode(int(codes[int(renamed.argmin())]), len(shape), self._mesh)
             unfit = [extent for extent, dim in zip(shape, new_dims, strict=True) if dim < 0]
             raise LayoutError(
-                f"a dimension is split only where it divides evenly. Got layout {layout}, which "
+                f"a layout fits its tensor's shape. Got layout {layout}, which "
                 f"does not fit the shape {shape}: {unfit} cannot be split."
             )
         reducers = partial_reducers(renamed, len(self._mesh.axes))
@@ -118,12 +175,17 @@ class Distances:
         return groups
 
     def _lengths(
-        self, shape: tuple[int, ...], itemsize: int, reducers: tuple[str, ...]
+        self,
+        shape: tuple[int, ...],
+        itemsize: int,
+        reducers: tuple[str, ...],
+        uneven: tuple[int, ...],
     ) -> _PathLengths:
-        key = shape, itemsize, reducers
+        key = shape, itemsize, reducers, uneven
         if key not in self._path_lengths:
+            price, ordered = self._price_once, self._ordered
             graph = price_layouts(
-                self._mesh.axes, shape, itemsize, reducers, self._price_once, self._ordered
+                self._mesh.axes, shape, itemsize, reducers, price, ordered, uneven
             )
             self._path_lengths[key] = _PathLengths(graph)
         return self._path_lengths[key]
@@ -134,6 +196,21 @@ class Distances:
         if price is None:
             price = self._prices[key] = self._price(kind, axes, bytes_)
         return price
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _UnequalPart:
+    """The layouts of an array that split the same dimensions into unequal pieces.
+
+    Attributes:
+        dims: the dimensions.
+        positions: int64[P], the positions of the layouts in the array.
+        codes: int64[P], their codes.
+    """
+
+    dims: tuple[int, ...]
+    positions: Int64Array
+    codes: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +295,7 @@ class _PathLengths:
         unfit = nodes[~self.graph.fits[nodes]]
         if unfit.size:
             raise LayoutError(
-                "a dimension is split only where it divides evenly. Got layout "
+                "a layout fits its tensor's shape. Got layout "
                 f"{space.layout(int(unfit[0]))}, which does not fit the shape."
             )
         return nodes
@@ -344,6 +421,8 @@ def _like_axes(graph: PricedGraph) -> tuple[tuple[int, ...], ...]:
     """Return groups of mesh axes. Exchanging two axes of a group changes no price of this
     tensor."""
     prices = graph.class_price
+    if not prices.size:
+        return tuple((axis,) for axis in range(len(graph.space.axes)))
     groups: list[list[int]] = []
     for axis, size in enumerate(graph.space.axes):
         for group in groups:

@@ -3,14 +3,15 @@
 TensorOpt, section 4.2 ("Flexible tensor splitting"): nodes are layouts, an edge is one collective
 or local step between two layouts, and its weight is the time of the step.
 
-The nodes are the layouts that fit the shape. They include partial layouts with the reducers of the
-source and the target only. Costs are whole nanoseconds, so sums are exact.
+The nodes are the layouts that divide the shape evenly. Along the dimensions that the source or the
+target splits into unequal pieces, other layouts may do so, too. The nodes include partial layouts
+with the reducers of the source and the target only. Costs are whole nanoseconds, so sums are exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -23,7 +24,7 @@ from tensoropt.errors import LayoutError, OptionError
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.space import LayoutSpace, layout_space
-from tensoropt.parallel.resharding.step import ReshardStep
+from tensoropt.parallel.resharding.step import LOCAL_KINDS, ReshardStep
 
 __all__ = [
     "Price",
@@ -74,16 +75,25 @@ def plan_reshard(
         layout.local_shape(shape, mesh)
     if source == target:
         return ()
-    graph = priced_graph(mesh.axes, tuple(shape), itemsize, _reducers(source, target), price)
+    uneven = tuple(sorted({*source.uneven_dims(shape, mesh), *target.uneven_dims(shape, mesh)}))
+    reducers = _reducers(source, target)
+    graph = priced_graph(mesh.axes, tuple(shape), itemsize, reducers, price, uneven)
     start, goal = graph.space.node(source), graph.space.node(target)
     times = _solve(_matrix(graph), np.array([start]))[0]
     on_cheapest = np.flatnonzero(times[graph.source] + graph.weight == times[graph.target])
     path = _first_of_shortest(graph.source[on_cheapest], graph.target[on_cheapest], start, goal)
-    return tuple(graph.space.step(int(graph.edge[on_cheapest[position]])) for position in path)
+    steps = [graph.space.step(int(graph.edge[on_cheapest[position]])) for position in path]
+    return tuple(_of_shape(step, tuple(shape), mesh) if uneven else step for step in steps)
+
+
+def _of_shape(step: ReshardStep, shape: tuple[int, ...], mesh: Mesh) -> ReshardStep:
+    """Return the step with the shape if the pieces of the tensor differ."""
+    differs = step.source.uneven_dims(shape, mesh) or step.target.uneven_dims(shape, mesh)
+    return replace(step, shape=shape) if differs else step
 
 
 def step_bytes(step: ReshardStep, mesh: Mesh, shape: Sequence[int], itemsize: int) -> int:
-    """Return the bytes that a step is priced by: those of a device's piece before the step, or
+    """Return the bytes that a step is priced by: those of the largest piece before the step, or
     after a local step."""
     layout = step.target if step.is_local else step.source
     return layout.local_elements(shape, mesh) * itemsize
@@ -96,11 +106,13 @@ class PricedGraph:
     Attributes:
         space: the layout space. Nodes have the same numbers here.
         fits: [V], whether each node fits the shape.
-        class_price: [classes], nanoseconds of each cost class; 0 for classes of no edge here.
+        class_price: [classes], nanoseconds of each cost class; 0 for classes of no edge here. It
+            is empty if pieces may differ, because a step's price then depends on its layouts.
         edge: [e], the edges between nodes that fit.
         source, target: [e], their ends.
         weight: [e], their nanoseconds.
-        alike: the tensor's dimensions, grouped by the numbers of pieces that divide them.
+        alike: the tensor's dimensions, grouped by the numbers of pieces that divide them. Those
+            with unequal pieces are grouped by their extent.
     """
 
     space: LayoutSpace
@@ -124,9 +136,10 @@ def priced_graph(
     itemsize: int,
     reducers: tuple[str, ...],
     price: Price,
+    uneven: tuple[int, ...] = (),
 ) -> PricedGraph:
     """Return `price_layouts`, cached."""
-    return price_layouts(axes, shape, itemsize, reducers, price)
+    return price_layouts(axes, shape, itemsize, reducers, price, uneven=uneven)
 
 
 def price_layouts(
@@ -136,6 +149,7 @@ def price_layouts(
     reducers: tuple[str, ...],
     price: Price,
     ordered: bool = True,
+    uneven: tuple[int, ...] = (),
 ) -> PricedGraph:
     """Return the layouts of one kind of tensor and the priced steps between them.
 
@@ -147,17 +161,34 @@ def price_layouts(
         price: cost of a step.
         ordered: whether a price may depend on the order of axes. If not, it is called for ascending
             axes only.
+        uneven: the dimensions that may fall into unequal pieces, of one element at least.
 
     Raises:
         OptionError: if a price is not a whole number of at least 1.
     """
     space = layout_space(axes, len(shape), reducers)
-    fits = (np.array(shape, dtype=np.int64) % space.splits == 0).all(axis=1)
+    extents = np.array(shape, dtype=np.int64)
+    fits_dim = extents % space.splits == 0
+    for dim in uneven:
+        fits_dim[:, dim] |= extents[dim] >= space.splits[:, dim]
+    fits = fits_dim.all(axis=1)
     edge, source, target = np.arange(space.source.size), space.source, space.target
     classes = space.cost_class
     if not fits.all():
         edge = np.flatnonzero(fits[source] & fits[target])
         source, target, classes = source[edge], target[edge], classes[edge]
+    divisors = np.flatnonzero(np.bincount(space.splits.ravel())).tolist()
+    groups: dict[tuple[bool | int, ...], list[int]] = {}
+    for dim, size in enumerate(shape):
+        kind = (size,) if dim in uneven else tuple(size % divisor == 0 for divisor in divisors)
+        groups.setdefault(kind, []).append(dim)
+    alike = tuple(tuple(dims) for dims in groups.values())
+    if uneven:
+        pieces = np.where(_counts_target(space)[edge], target, source)
+        bytes_ = (-(-extents // space.splits[pieces])).prod(axis=1) * itemsize
+        weight = _priced_edges(space, classes, bytes_, price)
+        none = np.zeros(0, np.int64)
+        return PricedGraph(space, fits, none, edge, source, target, weight, alike)
     whole = prod(shape) * itemsize
     table = np.zeros(len(space.classes), dtype=np.int64)
     in_use = np.bincount(classes, minlength=len(space.classes)) > 0
@@ -172,12 +203,27 @@ def price_layouts(
         table[cost_class] = value
     if not ordered:
         table = table[ascending]
-    divisors = np.flatnonzero(np.bincount(space.splits.ravel())).tolist()
-    groups: dict[tuple[bool, ...], list[int]] = {}
-    for dim, size in enumerate(shape):
-        groups.setdefault(tuple(size % divisor == 0 for divisor in divisors), []).append(dim)
-    alike = tuple(tuple(dims) for dims in groups.values())
     return PricedGraph(space, fits, table, edge, source, target, table[classes], alike)
+
+
+def _counts_target(space: LayoutSpace) -> BoolArray:
+    """Return whether each edge is priced by the pieces after it (it is local), as bool[E]."""
+    is_local = np.array([kind in LOCAL_KINDS for kind, _, _ in space.classes], dtype=bool)
+    counts: BoolArray = is_local[space.cost_class]
+    return counts
+
+
+def _priced_edges(
+    space: LayoutSpace, classes: Int64Array, bytes_: Int64Array, price: Price
+) -> Int64Array:
+    """Return the nanoseconds of edges, given the class and the bytes of each."""
+    pairs, of_edge = np.unique(np.stack([classes, bytes_], axis=1), axis=0, return_inverse=True)
+    prices = []
+    for cost_class, size in pairs.tolist():
+        kind, group, _ = space.classes[cost_class]
+        prices.append(_checked(price(kind, group, size), kind, group))
+    weights: Int64Array = np.array(prices, np.int64)[of_edge.ravel()]
+    return weights
 
 
 @lru_cache(maxsize=32)

@@ -47,6 +47,7 @@ class ReshardStep:
         from_dim: the dimension that is concatenated; None for kinds without one.
         to_dim: the dimension that is cut; None for kinds without one.
         reducer: the reduction of partial values; None for kinds without one.
+        shape: the shape of the whole tensor if its pieces differ before or after; else empty.
 
     Raises:
         LayoutError: if the step does not lead from ``source`` to ``target``.
@@ -59,6 +60,7 @@ class ReshardStep:
     from_dim: int | None = None
     to_dim: int | None = None
     reducer: str | None = None
+    shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

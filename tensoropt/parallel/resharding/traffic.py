@@ -73,11 +73,16 @@ def step_traffic(
 
 
 def shape_after(step: Step, mesh: Mesh, local_shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the shape of a device's piece after a step. None stands for an unknown extent."""
+    """Return the shape of a device's piece after a step. None stands for an unknown extent.
+
+    If pieces differ, return the shape of the largest.
+    """
     shape = list(local_shape)
     if isinstance(step, Exchange):
         shape[step.dim] = step.result
         return tuple(shape)
+    if step.shape:
+        return step.target.local_shape(step.shape, mesh)
     pieces = mesh.pieces(step.axes)
     if step.from_dim is not None and shape[step.from_dim] is not None:
         shape[step.from_dim] *= pieces

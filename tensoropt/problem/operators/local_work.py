@@ -11,8 +11,8 @@ from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import (
     Configuration,
     input_slot,
+    largest_share,
     output_slot,
-    working_axes,
 )
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, lookup, operator_type
@@ -68,12 +68,19 @@ def operator_work(
     mesh: Mesh,
     differentiated_inputs: int,
 ) -> OperatorWork | None:
-    """Return the work of one device for an operator, None if the operator takes no time."""
+    """Return the work of the device with the largest pieces of an operator.
+
+    None if the operator takes no time.
+    """
     if not computes(operator):
         return None
     local = LocalShapes.of(derivation, configuration, mesh)
-    pieces = mesh.pieces(working_axes(derivation, configuration))
-    return local_work(operator, derivation, local, pieces, differentiated_inputs)
+    pieces = [
+        1 if index.partial_inputs else mesh.pieces(axes)
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+    ]
+    flops = int(derivation.flops * largest_share(derivation, pieces))
+    return local_work(operator, derivation, local, flops, differentiated_inputs)
 
 
 def computes(operator: Operator) -> bool:
@@ -85,7 +92,7 @@ def local_work(
     operator: Operator,
     derivation: Derivation,
     local: LocalShapes,
-    pieces: int,
+    flops: int,
     differentiated_inputs: int,
 ) -> OperatorWork:
     """Return the work of one device for an operator that takes time.
@@ -94,7 +101,7 @@ def local_work(
         operator: the operator.
         derivation: its derivation.
         local: shapes of the device's shards.
-        pieces: number of shards of the iteration space.
+        flops: operations of the device, forward.
         differentiated_inputs: number of inputs whose gradient is computed.
     """
     shapes = tuple(
@@ -111,7 +118,7 @@ def local_work(
     return OperatorWork(
         family=family(derivation),
         dtype=operator.outputs[0].dtype if operator.outputs else "float32",
-        flops=derivation.flops // pieces,
+        flops=flops,
         bytes=moved,
         differentiated_inputs=differentiated_inputs,
         operator=operator.type,

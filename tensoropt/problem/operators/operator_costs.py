@@ -18,6 +18,7 @@ from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.errors import LayoutError
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.assignments import NO_INDEX, index_pieces, splits_of, unlike_rows
+from tensoropt.parallel.configuration import largest_share
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.operators.inner_steps import (
     InnerStep,
@@ -173,19 +174,18 @@ class OperatorCosts:
         if self._cost.times_by_amounts:
             dtype = operator.outputs[0].dtype if operator.outputs else "float32"
             kind = family(derivation)
-            flops = (derivation.flops // count for count in shapes.pieces())
-            amounts = list(zip(flops, shapes.moved_bytes(), strict=True))
+            amounts = list(zip(shapes.flops(), shapes.moved_bytes(), strict=True))
             known_times = {
                 amount: priced(OperatorWork(kind, dtype, *amount, differentiated))
                 for amount in dict.fromkeys(amounts)
             }
             times = np.array([known_times[amount] for amount in amounts], np.int64)
         else:
-            cases = zip(shapes.local(), shapes.pieces(), strict=True)
+            cases = zip(shapes.local(), shapes.flops(), strict=True)
             times = np.array(
                 [
-                    priced(local_work(operator, derivation, local, count, differentiated))
-                    for local, count in cases
+                    priced(local_work(operator, derivation, local, flops, differentiated))
+                    for local, flops in cases
                 ],
                 np.int64,
             )
@@ -255,10 +255,15 @@ class _Shapes:
         self.derivation = derivation
         self.kinds = kinds
 
-    def pieces(self) -> list[int]:
-        """Return the number of shards of the iteration space."""
-        counts: list[int] = self.kinds.pieces.prod(axis=1).tolist()
-        return counts
+    def flops(self) -> list[int]:
+        """Return the operations of the device with the largest pieces, forward."""
+        whole, pieces = self.derivation.flops, self.kinds.pieces
+        extents = np.array([index.extent for index in self.derivation.indices], np.int64)
+        unequal = ((extents % pieces != 0) & (pieces > 1)).any(axis=1)
+        flops: list[int] = (whole // pieces.prod(axis=1)).tolist()
+        for row in np.flatnonzero(unequal).tolist():
+            flops[row] = int(whole * largest_share(self.derivation, pieces[row].tolist()))
+        return flops
 
     def moved_bytes(self) -> list[int]:
         """Return the bytes that one device reads and writes, forward."""
@@ -313,15 +318,15 @@ class _Shapes:
     def _local(
         self, dims: Sequence[int | None], shape: Sequence[int], pieces: Int64Array
     ) -> Int64Array:
-        """Return the local shapes of one tensor, as int64[R, dimensions]."""
+        """Return the shapes of the largest pieces of one tensor, as int64[R, dimensions]."""
         local = np.tile(np.array(shape, np.int64), (len(pieces), 1))
         for dim, index in enumerate(dims):
             if index is not None:
-                if (shape[dim] % pieces[:, index]).any():
+                if ((shape[dim] % pieces[:, index] != 0) & (shape[dim] < pieces[:, index])).any():
                     raise LayoutError(
-                        "a dimension is split only where it divides evenly. Got extent "
+                        "a dimension has an element for each device that splits it. Got extent "
                         f"{shape[dim]} in {sorted(set(pieces[:, index].tolist()))} pieces for "
                         f"{self.operator.name!r}."
                     )
-                local[:, dim] //= pieces[:, index]
+                local[:, dim] = -(-shape[dim] // pieces[:, index])
         return local

@@ -11,7 +11,8 @@ from typing import Any, cast
 from tensoropt.tdl.any_size import along_known
 from tensoropt.tdl.description import SpelledOut, output_shape
 from tensoropt.tdl.expression import Expression, Operand, elementwise
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["DRAWN", "DRAWN_WHOLE", "RANDOM_TYPES", "SEEDED", "STATEFUL"]
@@ -77,3 +78,6 @@ def drawn(_shape: Operand, *_: Operand, outputs: tuple[TensorSpec, ...]) -> Any:
         return draw()
 
     return element
+
+
+record(*DRAWN, facts=OperatorType(unequal_rule=True))

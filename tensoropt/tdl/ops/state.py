@@ -135,7 +135,9 @@ def _describe_sparse_update(name: str, variables: int, operations: int, slices: 
         moved=moved,
         open_shapes=True,
     )(update)
-    record(*forms, facts=OperatorType(rows=(slices, slices + 1), any_size_rule=True))
+    record(
+        *forms, facts=OperatorType(rows=(slices, slices + 1), any_size_rule=True, unequal_rule=True)
+    )
 
 
 for _name, _slices in _SPARSE_UPDATES.items():

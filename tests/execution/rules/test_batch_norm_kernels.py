@@ -80,7 +80,7 @@ def run(images: Arrays, upstream: Arrays, factors: Arrays, threads: int = 1) -> 
     with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         first = tf.constant(images[0])
         data_format = "NDHWC" if first.shape.rank == 5 else "NHWC"
-        kernels = kernels_for(first, data_format, EPSILON, count, SHARDS, says=True)
+        kernels = kernels_for(first, data_format, EPSILON, count, says=True)
         outputs = made(kernels, images, upstream, factors)
         found: list[Any] = session.run(outputs)
         types = {operation.type for operation in session.graph.get_operations()}

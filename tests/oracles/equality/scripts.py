@@ -20,9 +20,10 @@ import tensorflow as tf
 from examples.models import Model, lstm_language_model, transformer, vgg16, wide_resnet
 from tests.oracles.equality.engine import Array, Script
 
-__all__ = ["MODELS", "SCRIPTS", "mlp", "model_script"]
+__all__ = ["MODELS", "SCRIPTS", "UNEVEN", "mlp", "model_script"]
 
 BATCHES = {"vgg16": 8, "wide_resnet": 16, "lstm": 8, "transformer": 8}
+UNEVEN_BATCHES = {"vgg16": 7, "wide_resnet": 19, "lstm": 9, "transformer": 11}
 SEEDS = {"vgg16": 2, "wide_resnet": 19, "lstm": 0, "transformer": 8}
 CLASSES = 8
 VOCABULARY = 16
@@ -101,13 +102,19 @@ Transformer's function also takes a rate of dropout."""
 
 
 def model_script(
-    name: str, dtype: tf.DType, steps: int = 5, seed: int | None = None, **arguments: Any
+    name: str,
+    dtype: tf.DType,
+    steps: int = 5,
+    seed: int | None = None,
+    batch: int | None = None,
+    **arguments: Any,
 ) -> Script:
     """One of the `MODELS` with its optimizer and random data.
 
     The optimizer is momentum, or Adam for the embedding models in float64. The LSTM's gradients are
-    clipped by their global norm. Moving averages are updated before the variables. The data come
-    from the model's own seed unless ``seed`` is given. Further arguments are passed to the model.
+    clipped by their global norm. Moving averages are updated before the variables. The seed of the
+    data and the batch are the model's own unless they are given. Further arguments are passed to
+    the model.
     """
     graph = tf.Graph()
     with graph.as_default():
@@ -122,7 +129,7 @@ def model_script(
         with v1.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
             train = optimizer.apply_gradients(pairs)
         random = np.random.default_rng(SEEDS[name] if seed is None else seed)
-        feeds = tuple(_fed(model, BATCHES[name], random) for _ in range(steps))
+        feeds = tuple(_fed(model, batch or BATCHES[name], random) for _ in range(steps))
     return Script(graph, train.name, model.loss.name, feeds)
 
 
@@ -131,9 +138,14 @@ SCRIPTS: dict[str, Callable[[tf.DType], Script]] = {
     "mlp": mlp,
     "mlp_dropout": partial(mlp, dropout=0.25),
     "transformer_dropout": partial(model_script, "transformer", dropout=0.1),
+    **{f"uneven_{n}": partial(model_script, n, batch=b) for n, b in UNEVEN_BATCHES.items()},
+    "uneven_mlp_dropout": partial(mlp, batch=37, widths=(48, 101, 67, 53), dropout=0.25),
 }
-"""For each name a function of the dtype: the `MODELS`, a perceptron, and two models with dropout.
-"""
+"""For each name a function of the dtype: the `MODELS`, a perceptron, two models with dropout, and
+models of odd batches."""
+
+UNEVEN = tuple(name for name in SCRIPTS if name.startswith("uneven_"))
+"""The scripts of which all extents of variables may be split into unequal pieces."""
 
 
 def _fed(model: Model, batch: int, random: np.random.Generator) -> dict[str, Array]:

@@ -25,6 +25,7 @@ from tensoropt.errors import TensorOptError
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.execution.world.world import GoesInHierarchy
 from tensoropt.frontend.job.job import current
+from tensoropt.parallel.choices import unequal
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tests.oracles.equality.draws import drawn_of, kinds_of
@@ -39,7 +40,7 @@ from tests.oracles.equality.engine import (
     worst_error,
 )
 from tests.oracles.equality.kinds import kept_kinds, split_kinds
-from tests.oracles.equality.scripts import SCRIPTS
+from tests.oracles.equality.scripts import SCRIPTS, UNEVEN
 
 __all__ = ["TYPES", "compare", "main"]
 
@@ -96,6 +97,8 @@ def _attempt(train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
 def main(model: str, devices: int, seed: int, kinds: tuple[str, ...], numbers: list[int]) -> None:
     """Compare strategies, see `compare`."""
     tensoropt.init(allow_copies=True)
+    if model in UNEVEN:
+        unequal._LEAST_PER_DEVICE = 1
     job, mesh = current(), Mesh.of(devices)
 
     def draw(

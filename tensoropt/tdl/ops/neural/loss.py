@@ -127,16 +127,25 @@ def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
 
 
 record(
-    "LogSoftmax", facts=OperatorType(overwrites=((0, 0),), rule="log softmax", any_size_rule=True)
+    "LogSoftmax",
+    facts=OperatorType(
+        overwrites=((0, 0),), rule="log softmax", any_size_rule=True, unequal_rule=True
+    ),
 )
 record(
     "Softmax",
-    facts=OperatorType(overwrites=((0, 0),), onednn=True, rule="softmax", any_size_rule=True),
+    facts=OperatorType(
+        overwrites=((0, 0),), onednn=True, rule="softmax", any_size_rule=True, unequal_rule=True
+    ),
 )
 record(
     "SoftmaxCrossEntropyWithLogits",
     facts=OperatorType(
-        overwrites=((0, 1),), outputs_for_gradient=True, rule="cross entropy", any_size_rule=True
+        overwrites=((0, 1),),
+        outputs_for_gradient=True,
+        rule="cross entropy",
+        any_size_rule=True,
+        unequal_rule=True,
     ),
 )
 record(
@@ -146,5 +155,6 @@ record(
         outputs_for_gradient=True,
         rule="sparse cross entropy",
         any_size_rule=True,
+        unequal_rule=True,
     ),
 )

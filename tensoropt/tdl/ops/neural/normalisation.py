@@ -137,7 +137,12 @@ def fused_batch_norm_gradient(
 record(
     "FusedBatchNorm",
     "FusedBatchNormV3",
-    facts=OperatorType(onednn=True, outputs_for_gradient=True, rule="batch norm"),
+    facts=OperatorType(
+        onednn=True, outputs_for_gradient=True, rule="batch norm", unequal_rule=True
+    ),
 )
 record("FusedBatchNormGradV3", facts=OperatorType(onednn=True))
-record("FusedBatchNormV2", facts=OperatorType(outputs_for_gradient=True, rule="batch norm"))
+record(
+    "FusedBatchNormV2",
+    facts=OperatorType(outputs_for_gradient=True, rule="batch norm", unequal_rule=True),
+)

@@ -1,0 +1,40 @@
+"""The extents that a search may split into unequal pieces.
+
+All extents would enlarge the space of graphs whose batch and widths divide evenly, for splits that
+win nothing: images of 7 x 7, or three heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.mesh import Mesh
+
+__all__ = ["unequal_extents"]
+
+_LEAST_PER_DEVICE = 16
+"""Elements of a variable's dimension on each device. The largest piece is then at most a sixteenth
+larger than the others."""
+
+
+def unequal_extents(
+    graph: Graph, mesh: Mesh, batch_placeholders: Collection[str]
+) -> frozenset[int]:
+    """Return the extents of indices that may be split into unequal pieces.
+
+    These are the batches, and the long dimensions of variables: rows of tables, widths and classes.
+
+    Args:
+        graph: the graph.
+        mesh: the devices.
+        batch_placeholders: placeholders whose first dimension is the batch.
+    """
+    extents = set()
+    for operator in graph:
+        shape = operator.outputs[0].shape if operator.outputs else ()
+        if operator.is_variable:
+            extents |= {extent for extent in shape if extent >= _LEAST_PER_DEVICE * mesh.size}
+        elif operator.name in batch_placeholders and shape:
+            extents.add(shape[0])
+    return frozenset(extent for extent in extents if extent > 1 and extent % mesh.size)
