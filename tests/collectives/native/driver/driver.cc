@@ -57,8 +57,9 @@ class Shared {
 struct Memories {
   explicit Memories(const Trial& trial)
       : window(collectives::WindowBytes(trial.ranks, trial.chunk_bytes)),
-        mail(collectives::Mail::Start(trial.ranks) + trial.ranks * trial.room) {}
-  Shared window, mail;
+        mail(collectives::Mail::Start(trial.ranks) + trial.ranks * trial.room),
+        board(collectives::Board::Bytes(trial.ranks)) {}
+  Shared window, mail, board;
 };
 
 // What the ranks of a trial share: memory, or connections for collectives and for messages.
@@ -111,6 +112,8 @@ void RunRank(const Trial& trial, int rank, Shares& shares, std::vector<pid_t> pr
     if (IsOfMessages(operation)) Allow(mail, rank, Messages(trial, DrawnFor(trial, operation)));
   }
   ThroughWindow carrier(window);
+  collectives::Board board(memories.board.base(), rank, trial.ranks, spin_seconds);
+  for (int64_t round = 0; round < 3 * trial.operations; ++round) Consult(board, trial, rank, round);
   Work(trial, rank, carrier, mail);
 }
 

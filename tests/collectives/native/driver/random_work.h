@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "board.h"
 #include "carriers.h"
 #include "mail.h"
 #include "post.h"
@@ -270,6 +271,16 @@ class ThroughPost {
  private:
   collectives::Post& post_;
 };
+
+// Exchanges a short message of each rank.
+inline void Consult(collectives::Board& board, const Trial& trial, int rank, int64_t round) {
+  const int64_t count = 1 + (trial.seed + round) % (collectives::kNote / 4);
+  Numbers own = Values(round, rank, count), all(trial.ranks * count);
+  board.Gather(Bytes(own), 4 * count, Bytes(all));
+  for (size_t i = 0; i < all.size(); ++i) {
+    Expect(all[i], Value(round, static_cast<int>(i) / count, i % count), "board", round);
+  }
+}
 
 inline Random DrawnFor(const Trial& trial, int64_t operation) {
   return Random(trial.seed * 1000 + operation);
