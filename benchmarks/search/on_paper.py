@@ -6,7 +6,7 @@ device has 16 examples. "strong": the batch has 2,048 examples on any number of 
 has the predicted step, the samples a second, the cost of a million samples, the plan, and the CPU
 seconds of planning. The end of scaling follows, with its cause (`ParallelismProfile.scaling_end`).
 
-Each point has a process of its own. Planning ends after ``--search-seconds`` for the batch at once,
+Planning ends after ``--search-seconds`` for the batch at once,
 and half as long again for other spaces, both CPU seconds. Building and importing the graph are not
 planning; the line has their CPU seconds apart. The program writes on_paper.json and on_paper.png to
 build/search; ``--resume`` keeps the points of on_paper.json. The last line is one JSON object.
@@ -16,23 +16,29 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, lru_cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import process_time
 from unittest.mock import patch
 
-from benchmarks.search.searching import ROOT, Line, in_process
-from tensoropt.cost.cluster import load_cluster
-from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
-from tensoropt.planner.kernels import load_kernels
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+import tensoropt as tf
+from benchmarks.composition.options import default
+from benchmarks.search.searching import ROOT, Line
+from benchmarks.search.steps import BUILDERS
+from benchmarks.search.zoo.measuring import request_in
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.garbage import collected_later
+from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
+from tensoropt.planner import choose
+from tensoropt.planner.kernels import load_kernels
+from tensoropt.planner.request import Budget, Request
+from tensoropt.search.watch import Watch
 
 __all__ = ["main"]
 
@@ -47,47 +53,51 @@ _HOUR_COST = 2.5
 """The price of a device for an hour, assumed."""
 
 
-def planned(model: str, scaling: str, devices: int, seconds: float) -> Line:
-    """Plan one point in this process."""
-    import tensoropt as tf
-    from benchmarks.composition.options import default
-    from benchmarks.search.steps import BUILDERS
-    from benchmarks.search.zoo.measuring import request_of_script
-    from tensoropt.garbage import collected_later
-    from tensoropt.planner import choose
-    from tensoropt.search.watch import Watch
-
-    def build() -> None:
+@cache
+def _script(model: str) -> tf.Graph:
+    """A model with its optimizer, as a script builds it."""
+    script = tf.Graph()
+    with script.as_default():
         made = BUILDERS[model](_LAYERS[model])
         if made is not None:
             tf.train.GradientDescentOptimizer(0.1).minimize(made.loss)
+    return script
 
-    begun = time.process_time()
-    batch = _EXAMPLES * devices if scaling == "weak" else _BATCH
-    request = request_of_script(build, batch, load_cluster(_CLUSTER), devices)
-    imported = time.process_time() - begun
-    request = replace(request, dry_run_peak=None, stage_peak=None, search_seconds=seconds)
-    request = replace(default(request), budget=replace(request.budget, device_hour_cost=_HOUR_COST))
+
+@lru_cache(maxsize=1)
+def _request(model: str, batch: int) -> Request:
+    """The default request for a model; its peaks are unknown, since dry runs take minutes."""
+    cluster = load_cluster(_CLUSTER)
+    request = request_in(_script(model), batch, cluster, cluster.devices or 1)
+    request = replace(request, dry_run_peak=None, stage_peak=None)
+    return default(replace(request, budget=Budget(device_hour_cost=_HOUR_COST)))
+
+
+@collected_later()  # like `find_strategy`
+def planned(model: str, scaling: str, devices: int, seconds: float) -> Line:
+    """Plan one point."""
+    begun = process_time()
+    request = _request(model, _EXAMPLES * devices if scaling == "weak" else _BATCH)
+    request = replace(request, devices=devices, search_seconds=seconds)
+    imported = process_time() - begun
     load_kernels()
-    begun = time.process_time()
-    watch = partial(Watch, clock=time.process_time)
-    with patch.object(choose, "Watch", watch), collected_later():
-        (point,) = choose.profiling(request, [devices])
-    spent = time.process_time() - begun
+    begun = process_time()
+    with patch.object(choose, "Watch", partial(Watch, clock=process_time)):
+        profile = choose.profiling(request, [devices])
     return {
         "model": model,
         "scaling": scaling,
         "operators": len(request.graph),
         "mesh": str(request.meshes(devices)[-1].mesh),
-        "point": ParallelismProfile((point,)).to_json(),
+        "profile": profile.to_json(),
         "import_cpu_seconds": round(imported, 1),
-        "cpu_seconds": round(spent, 1),
+        "cpu_seconds": round(process_time() - begun, 1),
     }
 
 
 def _points(lines: Sequence[Line]) -> list[ProfilePoint]:
     """The points of some lines, by ascending devices."""
-    points = [point for line in lines for point in ParallelismProfile.from_json(line["point"])]
+    points = [point for line in lines for point in ParallelismProfile.from_json(line["profile"])]
     return sorted(points, key=lambda point: point.devices)
 
 
@@ -102,8 +112,6 @@ def _row(line: Line) -> str:
 
 def draw(lines: Sequence[Line], path: Path) -> None:
     """Draw samples a second beside perfect scaling, the cost of samples, and CPU seconds."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(15, 5), dpi=110, layout="constrained")
     rates, costs, seconds = figure.subplots(1, 3)
     for number, (name, of_name) in enumerate(_by_series(lines)):
@@ -149,8 +157,8 @@ def _by_series(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
     return [(key, list(group)) for key, group in groupby(sorted(lines, key=name), key=name)]
 
 
-def main() -> int:
-    """Plan, print and draw; the status is 1 if a point took too long."""
+def main() -> None:
+    """Plan, print and draw."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.search.on_paper", description=__doc__
     )
@@ -158,15 +166,9 @@ def main() -> int:
     parser.add_argument("--scaling", nargs="+", choices=("weak", "strong"), default=["weak"])
     parser.add_argument("--devices", nargs="+", type=int, default=list(_DEVICES))
     parser.add_argument("--search-seconds", type=float, default=10.0)
-    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for each point")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "search")
     parser.add_argument("--resume", action="store_true", help="keep the points of on_paper.json")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.here:
-        arguments = options.models[0], options.scaling[0], options.devices[0]
-        print(json.dumps(planned(*arguments, options.search_seconds)))
-        return 0
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "on_paper.json"
     lines: list[Line] = json.loads(path.read_text()) if options.resume and path.exists() else []
@@ -177,20 +179,11 @@ def main() -> int:
         for scaling in options.scaling
         for devices in options.devices
     ]
-    complete = True
     for model, scaling, devices in asked:
-        if (model, scaling, devices) in known:
-            continue
-        arguments = ["--models", model, "--scaling", scaling, "--devices", str(devices)]
-        arguments += ["--search-seconds", str(options.search_seconds)]
-        line = in_process("benchmarks.search.on_paper", arguments, options.timeout)
-        if "error" in line:
-            complete = False
-            print(f"{model} {scaling} {devices}: {line['error']}", flush=True)
-            continue
-        lines.append(line)
-        print(_row(line), flush=True)
-        path.write_text(json.dumps(lines, indent=1) + "\n")
+        if (model, scaling, devices) not in known:
+            lines.append(planned(model, scaling, devices, options.search_seconds))
+            print(_row(lines[-1]), flush=True)
+            path.write_text(json.dumps(lines, indent=1) + "\n")
     ends = {
         name: str(ParallelismProfile(tuple(_points(of_name))).scaling_end() or "it does not end")
         for name, of_name in _by_series(lines)
@@ -199,8 +192,7 @@ def main() -> int:
         print(f"{name}: {end}")
     draw(lines, options.output / "on_paper.png")
     print(json.dumps({"benchmark": "search.on_paper", "ends": ends, "points": lines}))
-    return int(not complete)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

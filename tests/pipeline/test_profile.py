@@ -114,6 +114,14 @@ def test_each_tensor_is_a_message(case: Case) -> None:
     one, four = (links.send_nanoseconds(2**20, 2, True, tensors) for tensors in (1, 4))
     assert four - one == pytest.approx(3e9 * start, abs=1)
     assert links.send_nanoseconds(0, 2, True, 0) == 0
+    sizes, devices, tensors = np.array([[0, 1, 2**20], [3, 1, 16], [0, 1, 4]])
+    for across in (False, True):
+        times = links.sends_nanoseconds(sizes, devices, across, tensors)
+        columns = zip(sizes.tolist(), devices.tolist(), tensors.tolist(), strict=True)
+        assert times.tolist() == [
+            links.send_nanoseconds(size, users, across, messages)
+            for size, users, messages in columns
+        ]
 
 
 def test_a_tied_table_is_held_by_both_stages_and_summed_over_both(case: Case) -> None:

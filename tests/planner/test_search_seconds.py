@@ -98,6 +98,13 @@ def test_no_stages_are_priced_after_the_time(request_: Request, clock: Clock) ->
         assert {pipeline.microbatches for pipeline in search.frontier} == {2}
 
 
+def test_a_time_to_undercut_hides_no_faster_pipeline(request_: Request) -> None:
+    for best in PipelineSearch(request_, 4, (2, 4), (2, 4)).frontier:
+        limits = best.memory, round(1.05 * best.time)
+        search = PipelineSearch(request_, 4, (2, 4), (2, 4), limits)
+        assert search.frontier[-1].time <= 1.02 * best.time
+
+
 @pytest.mark.parametrize("space", [stages, branches])
 def test_a_space_says_that_time_ended_its_search(
     request_: Request, clock: Clock, space: Any
