@@ -35,7 +35,8 @@ class ProfilePoint:
         is_measured: whether this machine was measured with this number of ranks. Predictions for
             other numbers follow from the cluster's figures alone.
         way: the plan in a few words.
-        network_seconds: part of the step inside collectives and messages.
+        network_seconds: part of the step inside collectives and messages. With stages, it includes
+            updates of variables, which are counted with the sums of gradients.
         waiting_seconds: part of the step in which devices wait for other stages, on average.
     """
 

@@ -94,10 +94,11 @@ def _point_of(market: Market, plan: Plan | None) -> ProfilePoint:
     )
     if plan is None:
         return point
+    once = max((stage.once_nanoseconds for stage in plan.stages), default=0)
     return replace(
         point,
         way=f"{plan.way}{_stored_share(request, plan)}",
-        network_seconds=plan.predicted_network_seconds,
+        network_seconds=plan.predicted_network_seconds + once / 1e9,
         waiting_seconds=plan.bubble * plan.predicted_step_seconds,
     )
 

@@ -111,6 +111,11 @@ def pipeline_suffixes(tables: Tables, limits: Limits) -> tuple[Int64Array, Int64
     begin = np.zeros((most + 1, blocks + 1, devices + 1), np.int64)
     end = np.zeros((most + 1, blocks + 1, devices + 1), np.int64)
     end[0, blocks, 0] = 1
+    # By stages and devices: the least and the greatest first block of a state with points. On
+    # thousands of devices most states have none.
+    firsts = np.zeros((most + 1, devices + 1, 2), np.int64)
+    firsts[:, :, 0] = blocks + 1
+    firsts[0, 0] = blocks
     points = np.zeros((64, _COLUMNS), np.int64)
     for stages in range(1, most + 1):
         for first in range(blocks):
@@ -120,12 +125,16 @@ def pipeline_suffixes(tables: Tables, limits: Limits) -> tuple[Int64Array, Int64
                 if first == 0 and stages < limits.fewest:
                     continue
                 state = stages, first, used
-                points, count = _points_of(state, tables, limits, pool, (begin, end), points)
+                ranges = begin, end, firsts
+                points, count = _points_of(state, tables, limits, pool, ranges, points)
                 while size + count > pool.shape[0]:
                     pool = _doubled(pool)
                 if size + count > MOST_POINTS:
                     return pool, np.full(1, -1, np.int64)
                 begin[stages, first, used] = size
+                if count:
+                    firsts[stages, used, 0] = min(firsts[stages, used, 0], first)
+                    firsts[stages, used, 1] = first
                 for place in range(count):
                     for column in range(_COLUMNS):
                         pool[size, column] = points[place, column]
@@ -146,7 +155,7 @@ def _points_of(
     tables: Tables,
     limits: Limits,
     pool: Int64Array,
-    ranges: tuple[Int64Array, Int64Array],
+    ranges: tuple[Int64Array, Int64Array, Int64Array],
     points: Int64Array,
 ) -> tuple[Int64Array, int]:
     """Return the points of one state, in the first rows of a buffer, and their number.
@@ -155,7 +164,8 @@ def _points_of(
         state: the stages, the first block and the devices of the suffix.
         tables, limits: those of the search.
         pool: the points of all states with fewer stages.
-        ranges: where the points of each state begin and end in ``pool``.
+        ranges: where the points of each state begin and end in ``pool``, and the least and greatest
+            first block of the states with points.
         points: the buffer, int64[any, 11]. If it is too small, a larger one is returned.
     """
     stages, first, used = state
@@ -171,7 +181,8 @@ def _points_of(
         if not _is_aligned(devices, behind, limits.machine):
             continue
         across = behind % limits.machine == 0, used % limits.machine == 0
-        for last in range(first, tables.begin.shape[0]):
+        least, most = ranges[2][stages - 1, behind]
+        for last in range(max(first, least - 1), most):
             low = ranges[0][stages - 1, last + 1, behind]
             high = ranges[1][stages - 1, last + 1, behind]
             if low == high:

@@ -224,8 +224,8 @@ class PipelineSearch:
             return None if on_one is None else StagePoints(on_one.values // devices)
 
         timed: list[tuple[float, _Promising]] = []
-        for count in self._microbatches:
-            if timed and not seconds_left():
+        for number, count in enumerate(self._microbatches):
+            if number and not seconds_left():
                 self.ended_by = "time"
                 break
             least = self._fastest(even, count)
