@@ -1,0 +1,1 @@
+"""CPU seconds and memory of a rank in evaluations and predictions, beside plain TensorFlow."""
