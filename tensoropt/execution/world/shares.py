@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,15 +39,15 @@ class Share:
     size: int
 
     def __post_init__(self) -> None:
-        ends = np.asarray(self.rows, np.int64).reshape(-1)
-        ascends = not ends.size or (ends[0] >= 0 and ends[-1] <= self.size)
-        ascends = ascends and bool((np.diff(ends) >= 0).all())
-        counted = int((ends[1::2] - ends[::2]).sum())
+        ends = np.asarray(self.rows, np.int64).reshape(-1).tolist()
+        ascends = all(before <= end for before, end in pairwise([0, *ends, self.size]))
+        counted = sum(ends[1::2]) - sum(ends[::2])
         if not ascends or not self.value.ndim or counted != self.value.shape[0]:
             raise FeedError(
                 "a share has ranges of rows in ascending order, within the global batch, and as "
-                f"many rows as the ranges count. Got ranges {ends.reshape(-1, 2).tolist()} of "
-                f"{self.size} rows, and a value of shape {list(self.value.shape)}."
+                "many rows as the ranges count. Got ranges "
+                f"{np.reshape(self.rows, (-1, 2)).tolist()} of {self.size} rows, and a value of "
+                f"shape {list(self.value.shape)}."
             )
 
     @property

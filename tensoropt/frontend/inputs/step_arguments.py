@@ -66,7 +66,9 @@ class Arguments(NamedTuple):
         flat = [Held(leaf) if _is_variable(leaf) else leaf for leaf in tf.nest.flatten(structure)]
         kinds, forms = list[Any](), list[Form]()
         for value in flat:
-            if isinstance(value, (np.ndarray, np.generic, tf.Tensor, Share)):
+            if isinstance(
+                value, (np.ndarray, Share, np.generic, tf.Tensor)
+            ):  # the quick ones first
                 shape = value.shape
                 form: Form = shape if isinstance(shape, tuple) else tuple(shape.as_list())
                 kinds.append((tf.as_dtype(value.dtype), len(form)))
@@ -146,6 +148,8 @@ def fits(forms: Sequence[Form], pattern: Sequence[Form]) -> bool:
     """Whether a trace with the forms ``pattern`` serves values with some forms."""
     for form, wider in zip(forms, pattern, strict=True):
         if isinstance(wider, tuple):
+            if form == wider:
+                continue
             assert isinstance(form, tuple)
             if any(n is not None and n != m for n, m in zip(wider, form, strict=True)):
                 return False
@@ -171,6 +175,8 @@ def widened(pattern: Sequence[Form], forms: Sequence[Form]) -> tuple[Form, ...] 
 
 def _is_variable(value: Any) -> bool:
     """Whether a value is a variable of TensorFlow, or a variable of Keras that holds one."""
+    if isinstance(value, (np.ndarray, Share)):  # quicker than a question about TensorFlow's types
+        return False
     return isinstance(value, tf.Variable) or isinstance(getattr(value, "_value", None), tf.Variable)
 
 
