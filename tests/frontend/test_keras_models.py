@@ -75,6 +75,10 @@ def test_the_readme_s_model_on_two_ranks(mpirun: Callable[..., Finished], tmp_pa
     ends = """
 import os
 assert [len(values) for values in history.history.values()] == [3, 3]
+import tensorflow as tf
+handles = [each.value.__dict__["_tensoropt_handle"] for each in model.trainable_variables]
+sizes = [np.size(tf.raw_ops.ReadVariableOp(resource=h, dtype=tf.float32)) for h in handles]
+assert set(sizes) == {1}, sizes  # no rank has kept a variable that was read for the file
 loaded = keras.saving.load_model("model.keras").get_weights()
 assert all(np.array_equal(*pair) for pair in zip(loaded, model.get_weights()))
 print("read by", tensoropt.rank())

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 
 import tensoropt as tf
+from tensoropt.execution.checkpoints.slices import SavedTensor
+from tensoropt.frontend.job.job import current
 
 WIDTH = 96
 
@@ -68,6 +70,18 @@ def failures(saver: Any, session: Any, folder: str) -> list[str]:
     return found
 
 
+def check_first_rank_alone(session: Any) -> None:
+    """The first rank gets a split variable whole, and the other ranks nothing."""
+    shape = (WIDTH, 2 * WIDTH)
+    saved = [SavedTensor("whole", "weights", "float32", shape, shape, (0, 0))]
+    truth = session.run("weights:0")
+    for _ in range(2):
+        with session.executor() as (executor, _):
+            found = executor.on_first(saved, current().group)
+        assert len(found) == int(tf.rank() == 0)
+        assert all(np.array_equal(value, truth) for value in found.values())
+
+
 def main(folder: str, last: int, fail: bool) -> None:
     """Train."""
     tf.init(save_beside=not fail)
@@ -92,6 +106,7 @@ def main(folder: str, last: int, fail: bool) -> None:
         with tf.Session() as session:
             print(json.dumps({"caught": failures(saver, session, folder)}))
             session.run(training, {features: batch(last)})
+            check_first_rank_alone(session)
 
 
 if __name__ == "__main__":
