@@ -26,6 +26,7 @@ from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.planning.preflight import preflight
 from tensoropt.frontend.saving import tensorflow_files as _saving
 from tensoropt.frontend.session import checkpoint_reads as _reads
+from tensoropt.frontend.session import meta_graphs as _meta_graphs
 from tensoropt.frontend.session import monitored_sessions as _monitored
 from tensoropt.frontend.session import preemption as _preemption
 from tensoropt.frontend.session import savers as _savers
@@ -84,7 +85,7 @@ _ELSEWHERE = {
 }
 
 
-for _each in (_loops, _monitored, _preemption, _reads, _savers, _services, _names):
+for _each in (_loops, _meta_graphs, _monitored, _preemption, _reads, _savers, _services, _names):
     _graph_mode.when_enabled(_each.install)
 
 

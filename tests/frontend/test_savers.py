@@ -18,6 +18,7 @@ from tensoropt.execution.checkpoints import files as checkpoint_files
 from tensoropt.execution.checkpoints import slices as checkpoint_slices
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.frontend.job.job import current
+from tensoropt.frontend.session import meta_graphs
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -201,6 +202,32 @@ def test_a_save_that_is_killed_leaves_the_checkpoint_before(
     assert not any(each.endswith(".saving") for each in left)
     data = [each for each in left if each.startswith(f"{name}.data")]
     assert {each[-5:] for each in data} == {f"{len(data):05}"}
+
+
+def test_the_graph_beside_checkpoints_is_exported_again_only_if_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports: list[Any] = []
+    export = meta_graphs._export
+    monkeypatch.setattr(
+        meta_graphs, "_export", lambda *a, **k: exports.append(a) or export(*a, **k)
+    )
+    values = tf.get_variable("values", [3], initializer=tf.zeros_initializer())
+    saver = tf.train.Saver()
+    with tf.Session() as session:
+        session.run(values.initializer)
+        for number, count in ((0, 1), (1, 1), (2, 2), (3, 3)):
+            if number == 2:
+                tf.identity(values, "added")
+            if number == 3:
+                tf.add_to_collection("kept", values)
+            saver.save(session, str(tmp_path / "model"), number)
+            assert len(exports) == count
+    graphs = [(tmp_path / f"model-{number}.meta").read_bytes() for number in range(4)]
+    assert graphs[0] == graphs[1]
+    truth = saver.export_meta_graph(strip_default_attrs=False)
+    assert plain.MetaGraphDef.FromString(graphs[3]) == truth
+    assert not list(tmp_path.glob("*.written"))
 
 
 def test_steps_go_on_beside_a_save_and_its_error_comes_at_a_later_run(
