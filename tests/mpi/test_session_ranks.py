@@ -29,6 +29,10 @@ def test_a_monitored_script_trains_alike_on_any_number_of_ranks(
     for losses, truth in zip(two["losses"], one["losses"], strict=True):
         assert losses == pytest.approx(truth, rel=1e-4)
     assert two["global_step"] == 9
+    calls = [(tmp_path / "2" / f"rank{rank}" / "calls").read_text().split() for rank in range(2)]
+    assert [len(each) for each in calls] == [9 * 8 // 2] * 2  # of nine steps with eight examples
+    whole = (tmp_path / "1" / "rank0" / "calls").read_text().split()
+    assert set(calls[0] + calls[1]) <= set(whole)
     for row, truth in zip(two["weights"], one["weights"], strict=True):
         assert row == pytest.approx(truth, rel=1e-3, abs=1e-6)
     assert two["events"] == one["events"]

@@ -7,6 +7,7 @@ and the checkpoint's contents as JSON.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,14 @@ def train(folder: str, last_step: int) -> list[float]:
     features = random.normal(size=(40, 8)).astype(np.float32)
     labels = random.integers(4, size=40).astype(np.int64)
     with tensorflow.Graph().as_default():
+
+        def noted(x: Any, y: Any) -> tuple[Any, Any]:
+            tensorflow.print(x[0], output_stream="file://calls")  # a rank has a folder of its own
+            return 2.0 * x, y
+
         data = tf.data.Dataset.from_tensor_slices((features, labels)).shuffle(40, seed=5).repeat()
-        x, y = tf.data.make_one_shot_iterator(data.batch(8)).get_next()
+        data = data.map(noted, num_parallel_calls=2).batch(8).map(lambda x, y: (x / 2.0, y))
+        x, y = tf.data.make_one_shot_iterator(data).get_next()
         initializer = tf.random_normal_initializer(stddev=0.1, seed=1)
         weights = tf.get_variable("weights", [8, 4], initializer=initializer)
         noise = tf.get_variable("noise", [8, 4], trainable=False)  # unseeded: one draw for all
@@ -72,6 +79,9 @@ def supervise(folder: str) -> str:
 def main() -> None:
     tf.init()
     folder = sys.argv[1]
+    own = Path(folder) / f"rank{tf.rank()}"
+    own.mkdir()
+    os.chdir(own)
     losses = train(folder, 6), train(folder, 9)
     saved = save(folder + "/other"), supervise(folder + "/supervised")
     if tf.rank() == 0:
