@@ -91,24 +91,32 @@ def keras_losses() -> dict[str, Any]:
     return losses
 
 
-def loop_losses() -> list[float]:
-    weights = tf.Variable(tf.zeros([6, 1]))
+def loop_losses(name: str, **options: Any) -> list[float]:
+    """The losses of a loop over a step with two layers, in two epochs."""
+    first = tf.Variable(np.linspace(-1, 1, 48).reshape(6, 8).astype(np.float32))
+    second = tf.Variable(np.linspace(1, -1, 8).reshape(8, 1).astype(np.float32))
 
     def train(features: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(features @ weights - target))
-        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+            scores = tf.tanh(features @ first) @ second
+            loss = tf.reduce_mean(tf.square(scores - target))
+        for weights, gradient in zip(
+            (first, second), tape.gradient(loss, (first, second)), strict=True
+        ):
+            weights.assign_sub(0.01 * gradient)
         return loss
 
-    step, read = train, data("loop")
+    step, read = train, data(name)
     if not is_alone:
-        step = tensoropt.parallelize(train)
+        step = tensoropt.parallelize(train, **options)
         read = tensoropt.in_shares(read, step)
     return [float(step(*element)) for _ in range(2) for element in read]
 
 
 if __name__ == "__main__":
-    result = {**keras_losses(), "loop": loop_losses()}
+    result = {**keras_losses(), "loop": loop_losses("loop")}
+    result["microbatches"] = loop_losses("microbatches", microbatches=2, pipeline=False)
+    result["stages"] = loop_losses("", microbatches=2, pipeline=2)
     print(f"rank {rank} made {Rows.calls} batches of Python", flush=True)
     if rank == 0:
         print(json.dumps(result))

@@ -31,7 +31,7 @@ def test_ranks_that_make_their_rows_train_as_one_process(
     assert found.keys() == wanted.keys()
     for name in wanted:
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
-    for name in ("fit", "loop"):
+    for name in ("fit", "loop", "microbatches"):
         whole = (alone / f"{name}0").read_text().split()
         calls = [(parallel / f"{name}{rank}").read_text().split() for rank in range(RANKS)]
         assert [len(each) for each in calls] == [EPOCHS * EXAMPLES // RANKS] * RANKS
@@ -39,4 +39,4 @@ def test_ranks_that_make_their_rows_train_as_one_process(
     # From two batches Keras learns the shapes, on each rank.
     assert "rank 1 made 2 batches of Python" in finished.stdout
     assert "the first rank makes the batches and sends the others their rows" in finished.stderr
-    assert finished.stderr.count("steps waited for input") == 2  # in fit, and in the loop
+    assert finished.stderr.count("steps waited for input") == 4  # in fit, and in each loop
