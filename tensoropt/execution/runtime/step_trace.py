@@ -81,9 +81,16 @@ class StepTrace:
         self._programs = 0
         self._events: list[dict[str, Any]] = []
         self._steps: list[dict[str, Any]] = []
+        self._wait: Interval | None = None
+        self._wait_of_run: Interval | None = None
+
+    def waited(self, start: int, end: int) -> None:
+        """Note when this rank waited for the input of its next run, in nanoseconds since 1970."""
+        self._wait = start, end
 
     def wants(self, run: int) -> bool:
         """Whether this run of a program, counted from one, is to be traced."""
+        self._wait_of_run, self._wait = self._wait, None
         self._programs += run == FIRST
         return FIRST <= run <= LAST and self._programs <= MOST_PROGRAMS
 
@@ -101,7 +108,12 @@ class StepTrace:
             [(op.start, op.end) for op in operators if not op.communicates],
             [(op.start, op.end) for op in operators if op.communicates],
         )
-        self._steps.append({"run": label, **{n: getattr(times, n) for n in times.__slots__}})
+        step = {"run": label, **{name: getattr(times, name) for name in times.__slots__}}
+        if self._wait_of_run is not None:
+            start, end = self._wait_of_run
+            step["input_ms"] = (end - start) / 1e6
+            self._events.append(_event("input", "wait for input", self._rank, start, end))
+        self._steps.append(step)
         self._events += _events(operators, self._rank) + _passes(operators, self._rank)
         process = {"ph": "M", "name": "process_name", "pid": self._rank}
         named = {**process, "args": {"name": f"rank {self._rank}"}}
@@ -168,13 +180,8 @@ def _events(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
             lanes[lane : lane + 1] = [op.end]
             events.append(
                 {
-                    "ph": "X",
-                    "cat": line,
-                    "name": op.type,
-                    "pid": rank,
+                    **_event(line, op.type, rank, op.start, op.end),
                     "tid": f"{line} {lane}" if lane else line,
-                    "ts": op.start / 1e3,
-                    "dur": (op.end - op.start) / 1e3,
                     "args": {"name": op.name},
                 }
             )
@@ -199,14 +206,19 @@ def _passes(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
             _, forward_end = passes.get(("forward", number), (start, start))
             passes[direction, number] = max(start, forward_end), max(end, forward_end)
     return [
-        {
-            "ph": "X",
-            "cat": "pass",
-            "name": " ".join(key),
-            "pid": rank,
-            "tid": "microbatches",
-            "ts": start / 1e3,
-            "dur": (end - start) / 1e3,
-        }
+        {**_event("pass", " ".join(key), rank, start, end), "tid": "microbatches"}
         for key, (start, end) in sorted(passes.items(), key=lambda item: item[1])
     ]
+
+
+def _event(category: str, name: str, rank: int, start: int, end: int) -> dict[str, Any]:
+    """Return a complete event of Chrome's format, in a line of its category."""
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": rank,
+        "tid": category,
+        "ts": start / 1e3,
+        "dur": (end - start) / 1e3,
+    }

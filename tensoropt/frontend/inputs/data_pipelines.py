@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.execution.lowering.functions import seed_operator
+from tensoropt.frontend.inputs.batches.waiting import InputWait
 from tensoropt.frontend.inputs.iterator_positions import (
     GETS_NEXT,
     ITERATORS,
@@ -64,6 +65,7 @@ class Pipelines:
         self._initialised: set[str] = set()
         self._positions = Positions(self._graph, self._session)
         self._shares = IteratorShares(self._session)
+        self._wait = InputWait()
         self._lock = threading.RLock()  # threads fill queues
 
     def draw(
@@ -103,9 +105,15 @@ class Pipelines:
         self._positions.before_draw({**needed.iterators, **shared.iterators})
         tensors = {n: t for n, t in needed.tensors.items() if n not in shared.names}
         starts = [*needed.starts, *self._shares.starts(needed.starts)]
-        elements, batches, _ = self._session.run([tensors, shared.batches, starts], feed_dict)
-        arrays = {name: np.asarray(value) for name, value in elements.items()}
-        mapped = shared.mapped(self._session, batches, arrays, rows_of)
+        try:
+            with self._wait.measured(self):
+                elements, *drawn = self._session.run([tensors, shared.batches, starts], feed_dict)
+                arrays = {name: np.asarray(value) for name, value in elements.items()}
+                mapped = shared.mapped(self._session, drawn[0], arrays, rows_of)
+        except tf.errors.OutOfRangeError:
+            if shared.elements and rows_of is not None:  # on all ranks
+                self._shares.lines.tell_wait("iterators", self._wait, current().running)
+            raise
         return {name: value for name, value in mapped.items() if name not in fed}
 
     def position(self) -> list[bytes]:

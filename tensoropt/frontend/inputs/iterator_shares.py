@@ -77,6 +77,9 @@ class IteratorShares:
     Which of the two is drawn from is decided at the first draw: the one whose position a checkpoint
     has; else the raw one, if several processes read shares.
 
+    Attributes:
+        lines: lines about the iterators.
+
     Args:
         session: runs the graph with copies of the script's iterators.
     """
@@ -85,7 +88,7 @@ class IteratorShares:
         self._session = session
         self._forms: dict[str, _Form] = {}
         self._saved: dict[str, str] = {}
-        self._lines = Lines()
+        self.lines = Lines()
 
     def go_on_from(self, position: Sequence[bytes]) -> None:
         """Let iterators that have not been drawn from be of the form of a saved position."""
@@ -165,11 +168,11 @@ class IteratorShares:
         if form.raw is not None and not form.is_raw:
             form.reason = "its position in the data is that of one process."
         if form.reason:
-            self._lines.say(name, f"each rank makes all elements of {name}: {form.reason}")
+            self.lines.say(name, f"each rank makes all elements of {name}: {form.reason}")
         elif form.raw is not None and form.raw.whole:
             names = ", ".join(form.raw.whole)
             text = f"{name}: {form.raw.base} and what is below it run for all examples on each rank"
-            self._lines.say(name, f"{text}: {names}")
+            self.lines.say(name, f"{text}: {names}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,14 +39,15 @@ def test_runs_of_a_step_are_in_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("TENSOROPT_TRACE", str(tmp_path / "traces"))
     tf.shutdown()
     with tf.Graph().as_default():
-        values = tf.placeholder(tf.float32, [None, 8], name="values")
+        data = tf.data.Dataset.from_tensors(np.ones((4, 8), np.float32)).repeat()
+        values = tf.data.make_one_shot_iterator(data).get_next()
         weights = tf.get_variable("weights", [8, 4], initializer=tf.ones_initializer())
         loss = tf.reduce_sum(tf.matmul(values, weights))
         step = tf.GradientDescentOptimizer(0.1).minimize(loss)
         tf.init(devices=2)
         options: Any = {"batch_size": 4, "algorithm": "data_parallel", "microbatches": 2}
         tf.build_execution_graph(plan=tf.find_strategy(**options))
-        losses = [tf.run([loss, step], {values: np.ones((4, 8))})[0] for _ in range(LAST + 1)]
+        losses = [tf.run([loss, step])[0] for _ in range(LAST + 1)]
         tf.shutdown()
     assert losses == sorted(losses, reverse=True)
     found = json.loads((tmp_path / "traces" / "rank0.json").read_text())
@@ -54,7 +55,9 @@ def test_runs_of_a_step_are_in_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(steps) == LAST - FIRST + 1
     assert all(each["step_ms"] >= each["communication_ms"] > 0 for each in steps)
     events = [event for event in found["traceEvents"] if event["ph"] == "X"]
-    assert {"computation", "communication", "pass"} == {event["cat"] for event in events}
+    assert {"computation", "communication", "input", "pass"} == {event["cat"] for event in events}
+    waits = [event["dur"] / 1e3 for event in events if event["cat"] == "input"]
+    assert waits == pytest.approx([each["input_ms"] for each in steps])
     passes = [event["name"] for event in events if event["cat"] == "pass"]
     each = ["backward 0", "backward 1", "forward 0", "forward 1"]
     assert sorted(passes) == sorted(each * len(steps))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter
+from time import perf_counter, time_ns
 
 from tensoropt.frontend.job.job import Running, current
 from tensoropt.plan.comparison import InputShare
@@ -31,9 +31,12 @@ class InputWait:
     @contextmanager
     def measured(self, source: object) -> Iterator[None]:
         """A context in which the next element of an iterator is awaited."""
-        started = perf_counter()
+        started, started_ns = perf_counter(), time_ns()
         yield
         ended = perf_counter()
+        trace = current().trace
+        if trace is not None:
+            trace.waited(started_ns, time_ns())
         if self._source is source:
             self._waited += ended - started
             self.seconds += ended - self._ended
