@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.execution.runtime.executor import Executor
-from tensoropt.execution.world.shares import RowsTable
+from tensoropt.execution.world.shares import RowsTable, Share
 from tensoropt.frontend.inputs.data_pipelines import fills_queues, pipelines_of
 from tensoropt.frontend.inputs.feed_dict import Fed
 from tensoropt.frontend.job.job import Job, current, is_initialized
@@ -111,7 +111,8 @@ def run_named(
             results = executor.run(tensors, operations, values, draws, call)
         job.ran_plan = job.ran_plan or plan is not None
         if plan is not None and whole:
-            _warn_of_shares(job, plan, shapes)
+            fed_whole = {n: shapes[n] for n, v in values.items() if not isinstance(v, Share)}
+            _warn_of_shares(job, plan, fed_whole)
             steps.add(meter.step_seconds(), meter.network_seconds(), meter.peak_bytes())
             if job.check_every and len(steps.step_seconds) % job.check_every == 0:
                 executor.check_replicas()
