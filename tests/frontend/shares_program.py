@@ -38,7 +38,12 @@ def model() -> Any:
 
 
 def data(name: str = "") -> tf.data.Dataset:
-    """Shuffled batches of mapped examples. The map notes the examples in a file of this name."""
+    """Batches of `examples`."""
+    return examples(name).batch(BATCH)
+
+
+def examples(name: str) -> tf.data.Dataset:
+    """Shuffled and mapped examples. The map notes the examples in a file of this name."""
     notes = f"file://{FOLDER}/{name}{rank}"
 
     def noted(features: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -46,8 +51,7 @@ def data(name: str = "") -> tf.data.Dataset:
             tf.print(features[0], output_stream=notes)
         return 1.5 * features, target
 
-    examples = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(EXAMPLES, seed=5)
-    return examples.map(noted).batch(BATCH)
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(EXAMPLES, seed=5).map(noted)
 
 
 class Rows(keras.utils.PyDataset):  # type: ignore[misc]
@@ -93,12 +97,15 @@ def keras_losses() -> dict[str, Any]:
 
 def loop_losses(name: str, **options: Any) -> list[float]:
     """The losses of a loop over a step with two layers, in two epochs."""
+    numbers = tf.constant(["0", "1", "2", "3"]), tf.range(4, dtype=tf.float32)
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(*numbers), -1.0)
     first = tf.Variable(np.linspace(-1, 1, 48).reshape(6, 8).astype(np.float32))
     second = tf.Variable(np.linspace(1, -1, 8).reshape(8, 1).astype(np.float32))
 
-    def train(features: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+    def train(features: tf.Tensor, target: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+        factors = table.lookup(tf.strings.lower(words))[:, tf.newaxis]
         with tf.GradientTape() as tape:
-            scores = tf.tanh(features @ first) @ second
+            scores = tf.tanh(features @ first) @ second * factors
             loss = tf.reduce_mean(tf.square(scores - target))
         for weights, gradient in zip(
             (first, second), tape.gradient(loss, (first, second)), strict=True
@@ -106,7 +113,10 @@ def loop_losses(name: str, **options: Any) -> list[float]:
             weights.assign_sub(0.01 * gradient)
         return loss
 
-    step, read = train, data(name)
+    def worded(features: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return features, target, tf.strings.as_string(tf.cast(target[0], tf.int32))
+
+    step, read = train, examples(name).map(worded).batch(BATCH)
     if not is_alone:
         step = tensoropt.parallelize(train, **options)
         read = tensoropt.in_shares(read, step)

@@ -39,4 +39,5 @@ def test_ranks_that_make_their_rows_train_as_one_process(
     # From two batches Keras learns the shapes, on each rank.
     assert "rank 1 made 2 batches of Python" in finished.stdout
     assert "the first rank makes the batches and sends the others their rows" in finished.stderr
+    assert "every rank feeds the whole global batch" not in finished.stderr
     assert finished.stderr.count("steps waited for input") == 4  # in fit, and in each loop

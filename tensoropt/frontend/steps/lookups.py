@@ -2,7 +2,8 @@
 
 A table belongs to the script's process, and no plan splits strings. Keras's ``StringLookup``,
 ``TextVectorization`` and ``Hashing`` turn a step's arguments into numbers. This part of the step
-runs first, eagerly, on every rank for the whole batch.
+runs first, eagerly: on every rank for the whole batch, or for the rank's rows where it takes
+elements one by one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.execution.world.shares import Share
 from tensoropt.frontend.definitions.nodes import before, part_of
 from tensoropt.graph.from_tensorflow import GRADIENT_OF
 from tensoropt.tdl import types_with
@@ -24,6 +26,13 @@ __all__ = ["Lookups", "lookups_of"]
 
 _SHAPES = types_with(role="reads shapes")
 """Plans read shapes: shapes of the step's arguments are computed in the step."""
+
+_BY_ELEMENT = frozenset(
+    {"AsString", "Cast", "Identity", "LookupTableFind", "LookupTableFindV2", "RegexReplace"}
+    | {"StaticRegexReplace", "StringLength", "StringLower", "StringStrip", "StringToHashBucket"}
+    | {"StringToHashBucketFast", "StringToHashBucketStrong", "StringToNumber", "StringUpper"}
+)
+"""Types of operators that compute an element of their output from the same element of an input."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +45,8 @@ class Lookups:
         feeds: numbers of the step's inputs that the part reads.
         unread: names of the inputs that only the part reads.
         call: the function from the values of ``feeds`` to those of ``outputs``.
+        sources: for each output the number of the step's input whose rows it has; None if an output
+            needs whole batches.
     """
 
     nodes: frozenset[str]
@@ -43,17 +54,27 @@ class Lookups:
     feeds: tuple[int, ...]
     unread: frozenset[str]
     call: Any
+    sources: tuple[int, ...] | None
 
     def values(self, given: Sequence[Any]) -> list[Any]:
         """The values of the outputs.
 
         Args:
-            given: all arrays that the step is called with.
+            given: all arrays and shares that the step is called with. Shares need ``sources``.
         """
         if not self.outputs:
             return []
-        results = self.call(*(tf.convert_to_tensor(given[number]) for number in self.feeds))
-        return [np.asarray(result) for result in tf.nest.flatten(results)]
+        read = [given[number] for number in self.feeds]
+        results = tf.nest.flatten(self.call(*map(_tensor, read)))
+        arrays = [np.asarray(result) for result in results]
+        if not any(isinstance(value, Share) for value in read):
+            return arrays
+        assert self.sources is not None
+        like = [given[number] for number in self.sources]
+        return [
+            Share(value.rows, array, value.size) if isinstance(value, Share) else array
+            for value, array in zip(like, arrays, strict=True)
+        ]
 
 
 def lookups_of(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> Lookups:
@@ -73,7 +94,7 @@ def lookups_of(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> Lo
     handles = {operation for operation, external in captured.items() if id(external) in variables}
     core = _core(traced, {tensor.op for tensor in inputs}, handles)
     if not core:
-        return Lookups(frozenset(), {}, (), frozenset(), None)
+        return Lookups(frozenset(), {}, (), frozenset(), None, ())
     needed = before(core)
     outputs, reached = _read_of(traced, core, needed)
     feeds = tuple(number for number, tensor in enumerate(inputs) if tensor.op in needed)
@@ -88,7 +109,29 @@ def lookups_of(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> Lo
         feeds,
         frozenset(str(operation.name) for operation in unread),
         lambda *given: function(*given, *values),
+        _sources(outputs, inputs),
     )
+
+
+def _tensor(value: Any) -> tf.Tensor:
+    array = value.value if isinstance(value, Share) else value
+    is_text = isinstance(array, np.ndarray) and array.dtype == object
+    return tf.convert_to_tensor(array, tf.string if is_text else None)
+
+
+def _sources(outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> tuple[int, ...] | None:
+    """For each output the number of the input whose rows it has; None if there is none."""
+    numbers = {tensor.op: number for number, tensor in enumerate(inputs)}
+    found = []
+    for tensor in outputs:
+        while tensor.op not in numbers:
+            read = [t for t in tensor.op.inputs if not before([t.op]).isdisjoint(numbers)]
+            is_alike = len(read) == 1 and tensor.shape.rank and _like(read[0], tensor)
+            if tensor.op.type not in _BY_ELEMENT or not is_alike:
+                return None
+            tensor = read[0]
+        found.append(numbers[tensor.op])
+    return tuple(found)
 
 
 def _check_tables(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> None:

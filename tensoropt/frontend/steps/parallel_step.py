@@ -166,10 +166,10 @@ class ParallelStep:
             specs: see `on_elements`.
 
         Returns:
-            The rows; None if the step looks up in tables, which read whole batches.
+            The rows; None if the step looks up in tables, or reads texts, in whole batches.
         """
         given = self._traces.arguments(args, {}, (specs, {}))
-        if self._traces.serving(given).looked_up:
+        if self._traces.serving(given).lookups.sources is None:
             return None
         traced, values = self._prepared(given)
         return rows_of_run(traced.graph, traced.fetched, traced.operations, values)

@@ -110,7 +110,7 @@ class SharedBatches:
     def learn_rows(self, function: Any, batch: Any) -> None:
         """Note the rows that this process reads, by a batch that the function has run."""
         table = function.rows_of_batch(batch, self.dataset.element_spec)
-        # Steps that look up in tables read all rows.
+        # Steps that read tables or texts in whole batches read all rows.
         self.tables[function] = np.zeros((0, 1, 2), np.int64) if table is None else table
 
     def _share(self, function: Any) -> None:
@@ -125,7 +125,7 @@ class SharedBatches:
                     raise _Unplanned("the shapes of its batches are not known before the first one")
                 known = function.rows_of_batch(element, spec)
             if known is None:
-                raise _Unplanned("its step looks up in tables, and needs whole batches")
+                raise _Unplanned("its step reads tables or texts in whole batches")
             self.tables[function] = known
             return known
 
