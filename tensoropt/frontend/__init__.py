@@ -75,7 +75,7 @@ __all__ = [
 
 end_job_on_error()
 _copies.install_before_init()
-at_start(_saving.install, _saving.remove)
+at_start(_saving.install, _saving.remove, is_for_one=True)
 at_start(_reads.install, lambda: None)
 
 _OWN_CLASSES = GradientDescentOptimizer, InteractiveSession, PreemptionHook, Session

@@ -322,6 +322,36 @@ def restored(folder: Path) -> float:
     return float([each.numpy() for each in after.late] != values)
 
 
+def draws_go_on(folder: Path) -> float:
+    """How far the steps after a checkpoint are from those of a job that begins with it."""
+    path = str(folder / "draws")
+
+    def losses(is_second: bool) -> list[float]:
+        tensoropt.shutdown()
+        tf.random.set_seed(1)
+        weights = tf.Variable(tf.ones([4, 4]))
+
+        def train(x: Any) -> Any:
+            with tf.GradientTape() as tape:
+                value = tf.reduce_mean(tf.nn.dropout(x @ weights, 0.5, seed=3))
+            weights.assign_sub(0.1 * tape.gradient(value, weights))
+            return value
+
+        step = tensoropt.parallelize(train)
+        if is_second:
+            tf.train.Checkpoint(weights=weights).restore(path)
+        found = []
+        for number in range(2 if is_second else 4):
+            if number == 2:
+                tf.train.Checkpoint(weights=weights).write(path)
+            found.append(float(step(np.ones((8, 4), np.float32))))
+        return found
+
+    whole = losses(is_second=False)
+    assert len(set(whole)) == 4
+    return max(abs(a - b) for a, b in zip(losses(is_second=True), whole[2:], strict=True))
+
+
 def plan_from_a_file(folder: Path) -> float:
     """How far a step is from itself with its own plan, saved and loaded."""
 
@@ -411,4 +441,6 @@ if __name__ == "__main__":
     errors["created in the step"] = created_in_the_step()
     errors["restored"] = restored(Path(sys.argv[2]))
     errors["plan from a file"] = plan_from_a_file(Path(sys.argv[2]))
-    print(json.dumps({"errors": errors, "mistakes": mistakes()}))
+    found = mistakes()
+    errors["draws go on"] = draws_go_on(Path(sys.argv[2]))
+    print(json.dumps({"errors": errors, "mistakes": found}))

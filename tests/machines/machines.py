@@ -137,6 +137,12 @@ class Machines:
         for process in self.processes(machine):
             _signal(process.pid, signal.SIGCONT)
 
+    def go_on_everywhere(self) -> None:
+        """Let all stopped processes go on, those of a remote shell's commands, too, which stop with
+        their command and are its parents outside of the machine."""
+        for pid in below(self.switch.init):
+            _signal(pid, signal.SIGCONT)
+
     def end(self, machine: Machine) -> None:
         """Kill all processes of a machine, which then is no more; but not of the first one."""
         assert machine != self.nodes[0], "mpirun runs there"

@@ -192,13 +192,22 @@ class Job:
 _job: Job | None = None
 _everyone: Agreement | None = None  # kept until the process ends, because MPI starts once
 _dry_run: DryRun | None = None
-_hooks: list[tuple[Callable[[], None], Callable[[], None]]] = []  # (install, remove)
+# (install, remove, whether a job of one process needs it)
+_hooks: list[tuple[Callable[[], None], Callable[[], None], bool]] = []
 _forgetting: list[Callable[[], None]] = []  # called at shutdown
 
 
-def at_start(install: Callable[[], None], remove: Callable[[], None]) -> None:
-    """Call ``install`` when a job of several processes starts, and ``remove`` in `shutdown`."""
-    _hooks.append((install, remove))
+def at_start(
+    install: Callable[[], None], remove: Callable[[], None], is_for_one: bool = False
+) -> None:
+    """Call ``install`` when a job of several processes starts, and ``remove`` in `shutdown`.
+
+    Args:
+        install: see above.
+        remove: see above.
+        is_for_one: whether to install when a job of one process starts, too.
+    """
+    _hooks.append((install, remove, is_for_one))
 
 
 def at_shutdown(forget: Callable[[], None]) -> None:
@@ -308,8 +317,8 @@ def init(
     _job.check_feeds_every = check_feeds_every
     _job.save_beside = is_beside
     _refuse_copies(_job, allow_copies)
-    if is_mpi:
-        for install, _ in _hooks:
+    for install, _, is_for_one in _hooks:
+        if is_mpi or is_for_one:
             install()
     if os.environ.get(TRACE_VARIABLE):
         _job.trace = StepTrace(Path(os.environ[TRACE_VARIABLE]), group.rank)
@@ -421,7 +430,7 @@ def shutdown() -> None:
         for running in _job.graphs.values() if _job is not None else ():
             running.executor.close()
         copies.remove()
-        for _, remove in _hooks:
+        for _, remove, _ in _hooks:
             remove()
         _job = None
 

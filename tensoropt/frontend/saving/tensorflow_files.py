@@ -138,7 +138,8 @@ def _is_shared() -> bool:
     """Whether all ranks make this call together; not if each trains a copy and saves it."""
     if _is_inside or not is_initialized() or not tf.executing_eagerly():
         return False
-    return copies.are_refused() or steps_have_run()
+    is_alone = current().group.size == 1
+    return is_alone or copies.are_refused() or steps_have_run()
 
 
 # Checkpoints
@@ -329,6 +330,8 @@ def _read(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _go_on(path: str) -> None:
     """Let the steps' random operators go on from a checkpoint, if it has their counters."""
+    if tf.io.gfile.isdir(path):  # a saved model
+        return
     reader = tf.train.load_checkpoint(path)
     if reader.has_tensor(_POSITION):
         go_on_from(json.loads(reader.get_tensor(_POSITION)))

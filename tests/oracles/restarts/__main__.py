@@ -174,6 +174,8 @@ def _job(
         yield job
     finally:
         job.end()
+        if made is not None:
+            made.go_on_everywhere()
 
 
 def _strike_all(case: Case, job: Job, folder: Path, made: Machines | None) -> tuple[int, int]:
