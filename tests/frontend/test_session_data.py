@@ -180,6 +180,7 @@ def goes_on(kind: str, steps: int, path: str, restores: bool) -> list[Any]:
         with tf.Session() as session:
             if restores:
                 saver.restore(session, path)
+                saver.save(session, path)  # before the first draw
             else:
                 session.run(tf.global_variables_initializer())
             if kind != "one shot":
@@ -203,6 +204,7 @@ def test_a_job_on_other_devices_goes_on_with_the_data_it_has_not_seen(
     found = goes_on(kind, 4, path, False)
     tf.shutdown()
     tf.init(devices=3)
+    goes_on(kind, 0, path, True)
     found += goes_on(kind, 5, path, True)
     for (loss, rows), (true_loss, true_rows) in zip(found, truth, strict=True):
         np.testing.assert_array_equal(rows, true_rows)

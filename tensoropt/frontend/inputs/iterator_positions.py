@@ -71,7 +71,8 @@ class Positions:
         """Return the positions; an empty list without iterators, or where TensorFlow saves none."""
         names = tuple(sorted(self._drawn))
         if not names:
-            return []
+            # A job that saves before its first draw passes on the position that it has restored.
+            return [json.dumps(self._waiting).encode(), *self._state] if self._waiting else []
         if names not in self._saves:
             with self._graph.as_default():
                 prefix = tf.compat.v1.placeholder(tf.string, [])

@@ -28,8 +28,12 @@ def draws_of_new_trace(call: str) -> Draws:
 
 
 def step_counters() -> dict[str, dict[str, int]]:
-    """Return the counters of operators with seeds, by trace and operator."""
-    return {name: draws.seeded for name, draws in _draws.items() if draws.seeded}
+    """Return the counters of operators with seeds, by trace and operator.
+
+    Restored counters of traces that have not run yet are among them.
+    """
+    counters = {name: draws.seeded for name, draws in _draws.items() if draws.seeded}
+    return {**{name: dict(waiting) for name, waiting in _waiting.items()}, **counters}
 
 
 def go_on_from(counters: Mapping[str, Mapping[str, int]]) -> None:
