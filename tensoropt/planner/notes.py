@@ -70,14 +70,15 @@ def unsplit_notes(
         return ()
     fed = [request.shapes[name] for name in sorted(request.batch_placeholders)]
     sizes = {shape[0] // request.microbatches for shape in fed if shape}
-    indivisible = sorted(size for size in sizes if size % problem.mesh.size)
-    examples = "examples" if request.microbatches == 1 else "examples of a microbatch"
+    devices = devices_of(problem.mesh.size)
+    too_small = sorted(size for size in sizes if size < problem.mesh.size)
+    part = "batch" if request.microbatches == 1 else "microbatch"
     if not sizes:
         reason = "nothing that the step is fed has the batch as its first dimension"
-    elif indivisible:
+    elif too_small:
         reason = (
-            f"{indivisible[0]} {examples} are not divisible by {devices_of(problem.mesh.size)}; "
-            f"take a batch that is a multiple of {problem.mesh.size * request.microbatches}"
+            f"a {part} of {too_small[0]} cannot be split over {devices}; take a batch of at least "
+            f"{problem.mesh.size * request.microbatches}"
         )
     elif _can_split(problem):
         reason = "more splits are predicted to be slower, or to take more memory"

@@ -105,20 +105,26 @@ def test_times_are_those_of_a_plan_on_one_device() -> None:
 
 
 def test_extents_must_divide() -> None:
-    one = operator("x", "Placeholder", [], [7, 9])
-    other = operator("y", "Relu", [one], [7, 9])
+    one = operator("x", "Placeholder", [], [1, 7, 9])
+    other = operator("y", "Relu", [one], [1, 7, 9])
     found = checked(graph(one, other))["y"]
-    assert len(found.reasons) == 2
-    assert found.reasons[0].endswith(": extent 7 does not divide by 2")
-    assert found.reasons[1].endswith(": extent 9 does not divide by 2")
+    assert len(found.reasons) == 3
+    assert found.reasons[1].endswith(": extent 7 does not divide by 2")
+    assert found.reasons[2].endswith(": extent 9 does not divide by 2")
     (three,) = {each.pieces for each in checked(graph(one, other), devices=3).values()}
     assert three == 3
 
 
+def test_a_batch_need_not_divide() -> None:
+    one = operator("x", "Placeholder", [], [7, 9])
+    other = operator("y", "Relu", [one], [7, 9])
+    assert checked(graph(one, other))["y"].pieces == 4
+
+
 def test_an_index_says_why_it_cannot_be_split() -> None:
-    one = operator("x", "Placeholder", [], [7, 8, 8])
-    factor = operator("y", "Cholesky", [one], [7, 8, 8])
-    batch, matrix = checked(graph(one, factor))["y"].reasons
+    one = operator("x", "Placeholder", [], [1, 7, 8, 8])
+    factor = operator("y", "Cholesky", [one], [1, 7, 8, 8])
+    _, batch, matrix = checked(graph(one, factor))["y"].reasons
     assert batch.endswith(": extent 7 does not divide by 2")
     assert matrix.endswith(": read whole by opaque Cholesky")
     assert matrix.count(",") == 1  # of both its indices

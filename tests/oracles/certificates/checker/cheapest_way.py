@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -50,7 +50,7 @@ def cheapest_way(
     """Nanoseconds of the cheapest steps between two layouts.
 
     Layouts on the way have partial values only if the source or the target has, with the same
-    reducer.
+    reducer. They split a dimension into unequal shards only if the source or the target does.
 
     Args:
         mesh: the devices.
@@ -58,14 +58,19 @@ def cheapest_way(
         itemsize: bytes of one element.
         source: the first layout.
         target: the last layout.
-        price: the price of a step by the bytes of a device's shard; these are counted before a
+        price: the price of a step by the bytes of the largest shard; these are counted before a
             collective and after a local step.
 
     Raises:
         LayoutError: if no steps lead to the target.
     """
     reducers = frozenset(end.reducer for end in (source, target) if end.partial)
-    whole_bytes = prod(shape) * itemsize
+    uneven = {
+        dim
+        for end in (source, target)
+        for dim, (extent, axes) in enumerate(zip(shape, end.dims, strict=True))
+        if extent % mesh.pieces(axes)
+    }
     reached = {source: 0}
     order = itertools.count()  # a heap compares first entries; layouts have no order
     waiting = [(0, next(order), source)]
@@ -76,15 +81,26 @@ def cheapest_way(
         if time > reached[layout]:
             continue
         for step in _steps(layout, len(mesh.axes), reducers):
-            if not step.target.fits(shape, mesh):
+            if not _fits(step.target, shape, mesh, uneven):
                 continue
             priced = step.target if step.kind in ("slice", "mask") else layout
-            shards = prod(mesh.pieces(axes) for axes in priced.dims)
-            then = time + price(step.kind, step.axes, whole_bytes // shards)
+            largest = [
+                -(-extent // mesh.pieces(axes))
+                for extent, axes in zip(shape, priced.dims, strict=True)
+            ]
+            then = time + price(step.kind, step.axes, prod(largest) * itemsize)
             if then < reached.get(step.target, then + 1):
                 reached[step.target] = then
                 heapq.heappush(waiting, (then, next(order), step.target))
     raise LayoutError(f"steps lead from any layout to any other. Got none: {source} to {target}.")
+
+
+def _fits(layout: Layout, shape: Sequence[int], mesh: Mesh, uneven: Collection[int]) -> bool:
+    """Whether a layout's shards are equal, or unequal along these dimensions and not empty."""
+    return all(
+        extent % mesh.pieces(axes) == 0 or (dim in uneven and extent >= mesh.pieces(axes))
+        for dim, (extent, axes) in enumerate(zip(shape, layout.dims, strict=True))
+    )
 
 
 @lru_cache(maxsize=65536)

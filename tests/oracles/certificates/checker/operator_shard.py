@@ -105,10 +105,11 @@ def work_of(shard: OperatorShard, backward: int) -> OperatorWork:
     """The work of a device on its shard: forward, and backward for the gradients of ``backward``
     inputs."""
     operator, derivation = shard.operator, shard.derivation
-    divided = zip(derivation.indices, shard.splits, strict=True)
-    shards = shard.mesh.pieces(
-        [axis for index, axes in divided if not index.partial_inputs for axis in axes]
-    )
+    largest = whole = 1
+    for index, axes in zip(derivation.indices, shard.splits, strict=True):
+        if not index.partial_inputs and index.extent:
+            largest *= -(-index.extent // shard.mesh.pieces(axes))
+            whole *= index.extent
     known = [is_known(spec) for spec in operator.input_specs]
     shapes = tuple(s if k else () for s, k in zip(shard.inputs, known, strict=True))
     description = find(operator.type)
@@ -132,7 +133,7 @@ def work_of(shard: OperatorShard, backward: int) -> OperatorWork:
     return OperatorWork(
         family="contraction" if contracts else "elementwise",
         dtype=operator.outputs[0].dtype if operator.outputs else "float32",
-        flops=derivation.flops // shards,
+        flops=derivation.flops * largest // whole,
         bytes=moved,
         differentiated_inputs=backward,
         operator=operator.type,
@@ -178,8 +179,8 @@ def halos(shard: OperatorShard, backward: int) -> Iterator[Collective]:
 
 
 def local_shape(shape: Shape, dims: tuple[tuple[int, ...], ...], mesh: Mesh) -> Shape:
-    """The shape of a device's shard of a tensor whose dimensions are split by these axes."""
-    return tuple(extent // mesh.pieces(axes) for extent, axes in zip(shape, dims, strict=True))
+    """The shape of the largest shard of a tensor whose dimensions are split by these axes."""
+    return tuple(-(-extent // mesh.pieces(axes)) for extent, axes in zip(shape, dims, strict=True))
 
 
 def is_known(spec: TensorSpec) -> bool:
