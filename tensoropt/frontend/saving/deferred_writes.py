@@ -1,4 +1,4 @@
-"""Checkpoints of TensorFlow 2 whose values are taken now and whose files are written later.
+"""Checkpoints of TensorFlow 2 in slices, or whose values are taken now and written later.
 
 ``tf.train.Checkpoint`` reads all values, then writes a file and calls callbacks. Here the operators
 that write, and the callbacks, are noted. The values are eager tensors. TensorFlow does not change
@@ -19,48 +19,97 @@ from typing import Any
 
 import tensorflow as tf
 
+from tensoropt.frontend.saving.sliced_writes import Marks, SlicedWrite
+from tensoropt.frontend.steps.variable_values import serialized_as
 from tensoropt.tensorflow_private import functional_saver
 
 __all__ = ["deferred_writes", "is_asked_beside", "with_tensor", "without_thread", "write_later"]
 
 # The state of the process, as the hook is on TensorFlow's own class.
 _noted: list[Callable[[], Any]] | None = None  # None while checkpoints are written at once
+_sliced: SlicedWrite | None = None  # None while the first rank writes whole values
+_extra: list[tuple[str, tf.Tensor]] = []  # the tensors of `with_tensor` that are not written yet
 
 
 @contextmanager
-def deferred_writes() -> Iterator[list[Callable[[], Any]]]:
-    """A context in which `write_later` notes what it writes: functions to be called in order."""
-    global _noted
-    before, _noted = _noted, []
+def deferred_writes(
+    is_beside: bool, sliced: SlicedWrite | None
+) -> Iterator[list[Callable[[], Any]]]:
+    """A context in which `write_later` writes in slices, or notes the functions that write.
+
+    Args:
+        is_beside: whether the functions are noted, to be called in order; else they are called.
+        sliced: writes in slices; None to write whole values.
+    """
+    global _noted, _sliced
+    before = _noted, _sliced
+    noted: list[Callable[[], Any]] = []
+    _noted, _sliced = noted if is_beside else None, sliced
     try:
-        yield _noted
+        yield noted
     finally:
-        _noted = before
+        _noted, _sliced = before
 
 
 def write_later(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``Checkpoint._write``, on which the methods that save are built."""
 
     def write(self: Any, file_prefix: Any, options: Any = None) -> Any:
-        if _noted is None:
-            return original(self, file_prefix, options)
         options = options or tf.train.CheckpointOptions()
-        with _noting_operators(_noted):
-            self._saver.save(file_prefix=file_prefix, options=options)
+        is_sliced = _sliced is not None and options.experimental_sharding_callback is None
+        is_sliced = is_sliced and _write_slices(self._saver, file_prefix, options)
+        if _noted is None and not is_sliced:
+            return original(self, file_prefix, options)
+        noted: list[Callable[[], Any]] = []
+        if not is_sliced:
+            with _noting_operators(noted):
+                self._saver.save(file_prefix=file_prefix, options=options)
         path = os.fspath(file_prefix)
         for callback in options.experimental_write_callbacks or ():
             given = [path] if inspect.signature(callback).parameters else []
-            _noted.append(functools.partial(callback, *given))
+            noted.append(functools.partial(callback, *given))
+        if _noted is not None:
+            _noted.extend(noted)
+        else:
+            for function in noted:
+                function()
         return path
 
     return write
 
 
+def _write_slices(saver: Any, prefix: Any, options: Any) -> bool:
+    """Write a checkpoint in slices, if it has variables of steps and TensorFlow's saver alone
+    writes it. Return whether it did."""
+    noted: list[functools.partial[Any]] = []
+    marks = Marks()
+    with serialized_as(marks), _noting_operators(noted):
+        saver.save(file_prefix=prefix, options=options)
+    names, tensors = [], []
+    *saves, merge = noted
+    for save in saves:
+        _, of_save, specs, values = save.args
+        if any(specs) or any(each.dtype in (tf.variant, tf.resource) for each in values):
+            return False
+        names += of_save
+        tensors += values
+    has_marks = any(marks.variable(each) is not None for each in tensors)
+    if _sliced is None or not has_marks or len(merge.args[0]) != len(saves):
+        return False  # A registered saver writes files of its own.
+    for name, tensor in _extra:
+        names.append(name)
+        tensors.append(tensor)
+    _extra.clear()
+    _sliced.begin(os.fspath(prefix), names, tensors, marks)
+    return True
+
+
 @contextmanager
 def with_tensor(name: str, value: bytes) -> Iterator[None]:
     """A context in which the next checkpoint has one tensor more, a scalar of bytes."""
+    global _extra
     io_ops = functional_saver.io_ops
-    added = [(name, tf.constant(value))]
+    added = _extra = [(name, tf.constant(value))]  # The operator may run after the context.
 
     def save(prefix: Any, names: Any, specs: Any, tensors: Any, **more: Any) -> Any:
         extra, added[:] = added[:], []
@@ -72,6 +121,7 @@ def with_tensor(name: str, value: bytes) -> Iterator[None]:
         yield
     finally:
         functional_saver.io_ops = io_ops
+        _extra = []
 
 
 def is_asked_beside(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -99,7 +149,7 @@ def _plain(argument: Any) -> Any:
 
 
 @contextmanager
-def _noting_operators(noted: list[Callable[[], Any]]) -> Iterator[None]:
+def _noting_operators(noted: list[Any]) -> Iterator[None]:
     """A context in which TensorFlow's saver notes its operators that write."""
 
     def later(function: Callable[..., Any]) -> Callable[..., None]:

@@ -1,8 +1,9 @@
 """TensorFlow 2's saving functions on several ranks: the first rank writes, and all ranks agree.
 
 ``tf.train.Checkpoint``, ``tf.train.CheckpointManager`` and ``tf.saved_model.save`` are called on
-every rank. The first rank writes as TensorFlow does; the others send it the variables of parallel
-steps that it reads, and then copy its numbering of checkpoints. All ranks read the first
+every rank. All ranks write the slices of a checkpoint's variables. The first rank does the rest as
+TensorFlow does; the others send it variables of parallel steps that it reads, and then copy its
+numbering of checkpoints. All ranks read the first
 rank's checkpoint. An error on one rank is raised on all ranks. All ranks compute summaries; the
 first rank's go to the script's folder, those of the other ranks to a temporary one.
 """
@@ -16,8 +17,8 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -36,6 +37,7 @@ from tensoropt.frontend.saving.deferred_writes import (
     without_thread,
     write_later,
 )
+from tensoropt.frontend.saving.sliced_writes import SlicedWrite
 from tensoropt.frontend.session.step_draws import go_on_from, step_counters
 from tensoropt.frontend.steps.first_rank_reads import on_first_rank_alone
 from tensoropt.frontend.steps.variable_values import (
@@ -86,6 +88,7 @@ def on_first_rank(
     write: Callable[[], Any],
     variables: Iterable[Any] = (),
     keeps: bool = True,
+    answer: Callable[[Any, Sequence[Any]], Any] | None = None,
 ) -> Any:
     """Write on the first rank, while the others send it the variables that it reads.
 
@@ -95,7 +98,7 @@ def on_first_rank(
         call: the name of the call, for errors.
         write: may read the variables, assigns none of them, and returns a JSON value.
         variables: variables that ``write`` reads first; it may read all of parallel steps.
-        keeps: see `on_first_rank_alone`.
+        keeps, answer: see `on_first_rank_alone`.
 
     Raises:
         Exception: the error of ``write``, on all ranks.
@@ -112,7 +115,7 @@ def on_first_rank(
 
     def work() -> Any:
         with _inside():
-            return on_first_rank_alone(call, variables, write, keeps)
+            return on_first_rank_alone(call, variables, write, keeps, answer)
 
     return do_on_all_ranks(job.agreement, f"the end of {call}", work, *_WRITES)[0]
 
@@ -211,12 +214,15 @@ def _saved(
     given, named = without_thread(args, kwargs)
     counters = json.dumps(step_counters()).encode()
     result, error, writes = None, None, list[Callable[[], Any]]()
+    sliced = SlicedWrite(is_beside)
     try:
         with (
             with_tensor(_POSITION, counters),
-            deferred_writes() if is_beside else nullcontext(writes) as writes,
+            deferred_writes(is_beside, sliced if job.is_mpi else None) as writes,
         ):
-            result = on_first_rank(numbers.call, lambda: original(owner, *given, **named))
+            result = on_first_rank(
+                numbers.call, lambda: original(owner, *given, **named), answer=sliced.answer
+            )
     except RankMismatchError:
         raise
     except Exception as caught:
@@ -226,22 +232,29 @@ def _saved(
     if error is not None:
         raise error
     if is_beside and result is not None:
-        _write_beside(numbers, files.absolute(result), writes)
+        _write_beside(numbers, files.absolute(result), writes, sliced.later)
     elif result is not None and job.group.rank == 0:
         tell_checkpoint()
     return result
 
 
-def _write_beside(numbers: _Numbers, path: str, writes: list[Callable[[], Any]]) -> None:
-    """Let a thread of the first rank write a checkpoint. Threads of other ranks wait for it.
+def _write_beside(
+    numbers: _Numbers,
+    path: str,
+    writes: list[Callable[[], Any]],
+    write_slices: Callable[[threading.Event], None] | None,
+) -> None:
+    """Let threads write a checkpoint; those of other ranks wait for the first rank's.
 
     Args:
         numbers: see `_saved`.
         path: the name of the checkpoint.
-        writes: functions that write it; none on the other ranks.
+        writes: functions that the first rank calls to write it; none on the other ranks.
+        write_slices: writes this rank's slices before; None if there are no slices.
     """
     job = current()
     is_first = job.group.rank == 0
+    path = path if write_slices is None else f"{path}.numbers"  # Slices have the folder of `path`.
 
     def mark() -> None:
         if is_first:
@@ -249,9 +262,15 @@ def _write_beside(numbers: _Numbers, path: str, writes: list[Callable[[], Any]])
 
     def part(has_failed: threading.Event) -> Any:
         if not is_first:
+            if write_slices is not None:
+                write_slices(has_failed)
             files.wait_until_saved(path, has_failed)
             return None
         try:
+            if write_slices is not None:
+                write_slices(has_failed)
+            if has_failed.is_set():
+                return None  # Another rank raises its error.
             for write in writes:
                 write()
             writes.clear()

@@ -6,7 +6,7 @@ of it. Only the first rank's script gets the value, and only until it is discard
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -24,13 +24,20 @@ from tensoropt.frontend.steps.variable_values import (
     set_value,
 )
 
-__all__ = ["on_first_rank_alone", "saved_tensor"]
+__all__ = ["ask_all", "on_first_rank_alone", "saved_tensor"]
 
 _GROUP_BYTES = 16 << 20  # the most of the variables that are brought together
 
 
+_reads: _Reads | None = None  # on the first rank, while the other ranks wait for its reads
+
+
 def on_first_rank_alone(
-    call: str, variables: Iterable[Any], write: Callable[[], Any], keeps: bool = True
+    call: str,
+    variables: Iterable[Any],
+    write: Callable[[], Any],
+    keeps: bool = True,
+    answer: Callable[[Any, Sequence[Any]], Any] | None = None,
 ) -> Any:
     """Run a function on the first rank, which may read variables. All ranks call this.
 
@@ -40,6 +47,7 @@ def on_first_rank_alone(
         write: the function; it assigns none of the variables.
         keeps: whether a value is kept until the end of the function; else, until variables of
             another group are read. A function that stores handles to read them later needs this.
+        answer: what all ranks do when the first one calls `ask_all`.
 
     Returns:
         The function's result on the first rank; None on the other ranks.
@@ -48,18 +56,36 @@ def on_first_rank_alone(
         RankMismatchError: if some ranks do not make this call.
         Exception: the error of the function, on the first rank.
     """
-    reads = _Reads(call, variables, keeps)
+    global _reads
+    reads = _Reads(call, variables, keeps, answer)
     if current().group.rank:
         reads.serve()
         return None
     with only_read(reads.variables, reads.bring):
+        _reads = reads
         try:
             return write()
         except RankMismatchError:
             reads.are_over = True  # All ranks raise this error.
             raise
         finally:
+            _reads = None
             reads.end()
+
+
+def ask_all(question: Callable[[Sequence[Any]], Any]) -> Any:
+    """Let all ranks answer a question; the function of `on_first_rank_alone` asks.
+
+    Args:
+        question: returns the question, a JSON value, for a list of variables, which answers get.
+
+    Returns:
+        The first rank's answer; None if there is no question, or if none is expected.
+    """
+    if _reads is None:
+        return None
+    asked = question(_reads.variables)
+    return None if asked is None else _reads.ask(asked)
 
 
 def saved_tensor(captured: Captured, name: str = "") -> SavedTensor:
@@ -73,9 +99,16 @@ def saved_tensor(captured: Captured, name: str = "") -> SavedTensor:
 class _Reads:
     """The reads of the first rank, with variables in groups that are brought together."""
 
-    def __init__(self, call: str, variables: Iterable[Any], keeps: bool) -> None:
+    def __init__(
+        self,
+        call: str,
+        variables: Iterable[Any],
+        keeps: bool,
+        answer: Callable[[Any, Sequence[Any]], Any] | None,
+    ) -> None:
         self._call = f"a read of the first rank in {call}"
         self._keeps = keeps
+        self._answer = answer
         self.are_over = False
         self.variables = list({id(variable): variable for variable in variables}.values())
         whole = [each for each in self.variables if not _is_sliced(each)]
@@ -88,8 +121,25 @@ class _Reads:
 
     def serve(self) -> None:
         """Send slices, on a rank other than the first, until the first rank has ended."""
-        while (number := self._told(None)) is not None:
-            self._get(number)
+        failed: Exception | None = None
+        while (asked := self._told(None)) is not None:
+            try:
+                self._answered(asked)
+            except RankMismatchError:
+                raise  # All ranks raise this error.
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def ask(self, question: Any) -> Any:
+        """Let all ranks answer a question of the first rank."""
+        return self._answered(self._told(question))
+
+    def _answered(self, asked: Any) -> Any:
+        if isinstance(asked, int):
+            return self._get(asked)
+        return None if self._answer is None else self._answer(asked, self.variables)
 
     def bring(self, variable: Any) -> None:
         """Set the first rank's variable to its newest value, with the others of its group."""
@@ -98,8 +148,7 @@ class _Reads:
             return
         if not self._keeps:
             self._discard()
-        self._told(number)
-        values = self._get(number)
+        values = self.ask(number)
         self._present.add(number)
         for each in self._groups[number]:
             newest = newest_of(each)
@@ -112,9 +161,8 @@ class _Reads:
         if not self.are_over:
             self._told(None)
 
-    def _told(self, number: int | None) -> int | None:
-        told: int | None = current().agreement.gather(self._call, number)[0]
-        return told
+    def _told(self, question: Any) -> Any:
+        return current().agreement.gather(self._call, question)[0]
 
     def _get(self, number: int) -> dict[str, Any]:
         entries = [newest for each in self._groups[number] if (newest := newest_of(each))]

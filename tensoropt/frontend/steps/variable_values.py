@@ -21,6 +21,7 @@ import tensorflow as tf
 from tensoropt.frontend.job.job import at_shutdown, current
 from tensoropt.frontend.steps.step_graph import Captured, StepGraph
 from tensoropt.frontend.steps.traced_step import TracedStep
+from tensoropt.tensorflow_private import trackable
 
 __all__ = [
     "VariableValues",
@@ -29,6 +30,7 @@ __all__ = [
     "newest_of",
     "only_captured",
     "only_read",
+    "serialized_as",
     "set_value",
     "shared_variables",
     "steps_have_run",
@@ -198,6 +200,22 @@ def only_read(
 
 
 @contextmanager
+def serialized_as(mark: Callable[[Any], tf.Tensor | None]) -> Iterator[None]:
+    """A context in which TensorFlow's savers get marks in place of variables' values.
+
+    Args:
+        mark: returns the mark of a variable whose newest value only a step's graph has; None for
+            its value.
+    """
+    global _mark
+    before, _mark = _mark, mark
+    try:
+        yield
+    finally:
+        _mark = before
+
+
+@contextmanager
 def only_captured() -> Iterator[None]:
     """A context for making graphs, in which variables are captured and not read."""
     global _captures
@@ -216,6 +234,7 @@ _numbers = itertools.count()
 _variables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _captures = False
 _read_by: Callable[[Any], None] | None = None  # see `only_read`
+_mark: Callable[[Any], tf.Tensor | None] | None = None  # see `serialized_as`
 _steps_have_run = False
 _read_since: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
 """Number of variables that have been read one by one since a step's graph ran."""
@@ -282,9 +301,24 @@ def _watched(variable: Any, run: Runs) -> _State:
         # TensorFlow's compiled code reads `_handle`; other code reads `handle`, which uses it.
         variable.__dict__[_REAL_HANDLE] = variable.__dict__.pop("_handle")
         if kind not in _classes:
-            _classes[kind] = type(kind.__name__, (kind,), {"_handle": property(_handle)})
+            changed = {"_handle": property(_handle), "_serialize_to_tensors": _serialized(kind)}
+            _classes[kind] = type(kind.__name__, (kind,), changed)
         variable.__class__ = _classes[kind]
     return _state_of(variable)
+
+
+def _serialized(kind: type) -> Callable[[Any], dict[str, Any]]:
+    """Return the method by which TensorFlow's savers ask a watched variable for its value."""
+
+    def serialize_to_tensors(variable: Any) -> dict[str, Any]:
+        if _mark is not None and newest_of(variable) is not None:
+            mark = _mark(variable)
+            if mark is not None:
+                return {trackable.VARIABLE_VALUE_KEY: mark}
+        tensors: dict[str, Any] = kind._serialize_to_tensors(variable)  # type: ignore[attr-defined]
+        return tensors
+
+    return serialize_to_tensors
 
 
 def _handle(variable: Any) -> Any:
