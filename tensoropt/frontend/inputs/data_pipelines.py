@@ -28,6 +28,7 @@ from tensoropt.frontend.inputs.iterator_positions import (
     keep_shuffles_below_batches,
 )
 from tensoropt.frontend.inputs.iterator_shares import Drawn, IteratorShares, RowsOf
+from tensoropt.frontend.inputs.shares.random_maps import draw_in_order
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.graph.from_tensorflow import (
@@ -51,13 +52,19 @@ class Pipelines:
         script: the script's graph.
         seed: the job's seed, for unseeded shuffles and random operators.
         config: the configuration of the session that runs them.
+        in_order: whether parallel maps draw random numbers in the same order in all processes.
     """
 
     def __init__(
-        self, script: tf.Graph, seed: int, config: tf.compat.v1.ConfigProto | None = None
+        self,
+        script: tf.Graph,
+        seed: int,
+        config: tf.compat.v1.ConfigProto | None = None,
+        in_order: bool = False,
     ) -> None:
         self._script = weakref.ref(script)  # the graph keeps this alive
         self._seed = seed
+        self._in_order = in_order
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         self._needed: dict[tuple[str, ...], _Needed] = {}
@@ -184,8 +191,12 @@ class Pipelines:
         definition.node.extend(node for node in whole.node if node.name in new)
         _seed(definition.node, self._seed)
         keep_shuffles_below_batches(definition.node, in_function=False)
+        if self._in_order:
+            draw_in_order(script, definition.node, in_function=False)
         for function in definition.library.function:
             _seed(function.node_def, self._seed)
+            if self._in_order:
+                draw_in_order(script, function.node_def, in_function=True)
             keep_shuffles_below_batches(function.node_def, in_function=True)
         for node in definition.node:
             node.device = ""
@@ -229,7 +240,8 @@ def pipelines_of(script: tf.Graph) -> Pipelines:
     """The pipelines of a graph in this job."""
     job = current()
     if script not in _known or _known[script][0] is not job:
-        _known[script] = (job, Pipelines(script, job.seed, session_config(job)))
+        in_order = job.group.size > 1
+        _known[script] = (job, Pipelines(script, job.seed, session_config(job), in_order))
     return _known[script][1]
 
 

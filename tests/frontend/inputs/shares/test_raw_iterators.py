@@ -152,3 +152,23 @@ def test_a_position_is_that_of_any_number_of_ranks(saves: int | None, tmp_path: 
                 if isinstance(component, Share):
                     component, expected = component.value, expected[slice(*table)]
                 np.testing.assert_array_equal(component, expected)
+
+
+@pytest.mark.parametrize("kind", ["one shot", "initializable"])
+def test_parallel_maps_draw_alike_in_all_processes(kind: str) -> None:
+    orders = []
+    for _ in range(3):
+        with plain.Graph().as_default() as graph:
+            data = tf.data.Dataset.range(200)
+            data = data.map(lambda n: plain.random.uniform([], seed=3), num_parallel_calls=8)
+            make = plain.data.make_one_shot_iterator
+            iterator = (make if kind == "one shot" else plain.data.make_initializable_iterator)(
+                data.batch(200)
+            )
+            root = iterator.get_next().op.name
+            pipelines = Pipelines(graph, 0, in_order=True)
+            if kind == "initializable":
+                pipelines.draw([iterator.initializer.name], [], {})
+            orders += pipelines.draw([root], [], {}).values()
+    assert all((order == orders[0]).all() for order in orders)
+    assert len(set(orders[0].tolist())) == 200
