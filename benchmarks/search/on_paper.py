@@ -135,8 +135,9 @@ def draw(lines: Sequence[Line], path: Path) -> None:
     _label(rates, "samples/s (dotted: perfect; circle: scaling ends)")
     _label(costs, f"cost of 1M samples, at {_HOUR_COST} a device-hour")
     _label(seconds, "CPU seconds of planning")
-    seconds.set_yscale("linear")
-    seconds.set_ylim(bottom=0)
+    for panel in (costs, seconds):
+        panel.set_yscale("linear")
+        panel.set_ylim(bottom=0)
     rates.legend(fontsize=8)
     figure.savefig(path)
 
