@@ -108,7 +108,8 @@ def on_first_rank(
         return write()
     job = current()
     job.agreement.check(call)  # another rank may still read a file that the first one changes
-    variables = [*variables, *shared_variables()]
+    all_variables = [*variables, *shared_variables()]
+    variables = {id(variable): variable for variable in all_variables}.values()
     if not job.is_mpi:
         with only_read(variables):
             return write()

@@ -43,7 +43,7 @@ def on_first_rank_alone(
 
     Args:
         call: the name of the call, for errors.
-        variables: the variables that the function may read, in the order in which it probably does.
+        variables: the variables that the function may read, each once, in its probable order.
         write: the function; it assigns none of the variables.
         keeps: whether a value is kept until the end of the function; else, until variables of
             another group are read. A function that stores handles to read them later needs this.
@@ -110,7 +110,7 @@ class _Reads:
         self._keeps = keeps
         self._answer = answer
         self.are_over = False
-        self.variables = list({id(variable): variable for variable in variables}.values())
+        self.variables = list(variables)
         whole = [each for each in self.variables if not _is_sliced(each)]
         bring_up_to_date(whole)
         self._groups = _grouped([each for each in self.variables if newest_of(each) is not None])
