@@ -70,3 +70,40 @@ def test_static_shapes_composite_tensors_and_epochs_equal_plain_tensorflow(
 def test_in_graph_mode_there_are_no_eager_steps() -> None:
     with pytest.raises(StateError, match="Got parallelize in graph mode"):
         tensoropt.parallelize(lambda: None)
+
+
+def test_first_values_are_freed_in_the_script_as_the_ranks_get_their_shards(
+    python: Callable[..., Any],
+) -> None:
+    program = """
+import tensorflow as tf, tensoropt
+from tensoropt.frontend.steps import variable_values
+tensoropt.init(devices=2)
+variable_values._GROUP_BYTES = 1
+weights = [tf.Variable(tf.eye(8) * (n + 1.0)) for n in range(3)]
+def step(x, weights=weights):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(x @ weights[0] @ weights[1] @ weights[2])
+    for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+        weight.assign_sub(gradient)
+    return loss
+def size(variable):
+    held = variable.__dict__
+    handle = held["_tensoropt_handle" if "_tensoropt_handle" in held else "_handle"]
+    return tf.size(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)).numpy()
+whole = []
+parallel = tensoropt.parallelize(step, pipeline=False)
+passes = parallel._values._run
+def counted(*args, **kwargs):
+    whole.append([size(variable) for variable in weights].count(64))
+    return passes(*args, **kwargs)
+parallel._values._run = counted
+copies = [tf.Variable(weight) for weight in weights]
+x = tf.random.stateless_uniform([4, 8], [1, 2])
+losses = [(parallel(x), step(x, copies)) for _ in range(2)]
+assert whole == [3, 2, 1], whole
+for pair in [*losses, *zip(weights, copies)]:
+    tf.debugging.assert_near(*pair)
+"""
+    finished = python("-c", program)
+    assert finished.returncode == 0, finished.stderr

@@ -36,6 +36,8 @@ __all__ = [
     "steps_have_run",
 ]
 
+_GROUP_BYTES = 64 << 20  # the most of the variables that are passed on at once
+
 Runs = Callable[..., dict[str, Any]]
 """The type of `run_named`: runs tensors and operators of a graph with fed values, all by name, on
 all ranks."""
@@ -81,11 +83,21 @@ class VariableValues:
         if not missing:
             return
         bring_up_to_date(captured.variable for captured in missing)
-        feeds = {captured.given: _value(captured.variable) for captured in missing}
-        assigned = [captured.assign for captured in missing]
-        self._run(step.graph, [], assigned, feeds, call=_called("assigns", missing))
-        for captured in missing:
-            _state_of(captured.variable).known.add(step.graph)
+        for group in _grouped(missing):
+            feeds = {captured.given: _value(captured.variable) for captured in group}
+            assigned = [captured.assign for captured in group]
+            self._run(step.graph, [], assigned, feeds, call=_called("assigns", group))
+            feeds.clear()
+            for captured in group:
+                self._passed_on(step, captured)
+
+    def _passed_on(self, step: TracedStep, captured: Captured) -> None:
+        """Note that a step's graph has a value. Free the script's value if the step changes it."""
+        state = _state_of(captured.variable)
+        state.known.add(step.graph)
+        if captured.is_written:
+            state.newest = step.home, captured
+            _poison(captured.variable)
 
     def changed(self, step: TracedStep) -> None:
         """Note that a step has run: its graph now has the newest values of the variables it writes.
@@ -224,6 +236,21 @@ def only_captured() -> Iterator[None]:
         yield
     finally:
         _captures = before
+
+
+def _grouped(passed: Sequence[Captured]) -> list[list[Captured]]:
+    """Divide variables, in order, into groups whose whole values are passed on at once."""
+    groups: list[list[Captured]] = []
+    group_bytes = 0
+    for captured in passed:
+        variable = captured.variable
+        variable_bytes = (variable.shape.num_elements() or 0) * variable.dtype.size
+        if not groups or group_bytes + variable_bytes > _GROUP_BYTES:
+            groups.append([])
+            group_bytes = 0
+        groups[-1].append(captured)
+        group_bytes += variable_bytes
+    return groups
 
 
 # The state of the process: the script's variables are watched through their classes, and one value
