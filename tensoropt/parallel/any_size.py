@@ -131,6 +131,8 @@ def _has_equal_pieces(operator: Operator, strategy: Strategy) -> bool:
     shapes = (*derivation.input_shapes, *derivation.output_shapes)
     if not any(splits) or not any(-1 in shape for shape in shapes):
         return True
+    if strategy.is_uneven(operator.name):
+        return False
     pieces = [strategy.mesh.pieces(axes) for axes in splits]
     if operator.gradient is not None:  # has the pieces of the tensor that it is the gradient of
         return True

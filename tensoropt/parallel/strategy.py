@@ -10,7 +10,6 @@ from tensoropt.graph.operator import GRADIENT, Graph, Operator, TensorName
 from tensoropt.graph.per_graph import per_graph
 from tensoropt.parallel.configuration import (
     Configuration,
-    divisible,
     fitted,
     input_slot,
     output_slot,
@@ -181,11 +180,11 @@ class Strategy:
 
     def is_uneven(self, name: str) -> bool:
         """Whether an operator's configuration splits an index into pieces of different extents."""
-        limits = divisible(self.derivations[name])
+        indices = self.derivations[name].indices
         splits = self.configurations[name].splits
         return any(
-            axes and limit % self.mesh.pieces(axes)
-            for limit, axes in zip(limits, splits, strict=True)
+            axes and index.extent % self.mesh.pieces(axes)
+            for index, axes in zip(indices, splits, strict=True)
         )
 
     @property

@@ -72,7 +72,8 @@ def plans_at(plan_steps: PlanSteps, sizes: Mapping[Shape, Shape], mesh: Mesh) ->
             return plan_steps(shape, dtype, source, target)
         known = sizes.get(tuple(shape), ())
         # An extent that depends on values is open even if all fed sizes are known.
-        if -1 in known or not (source.fits(known, mesh) and target.fits(known, mesh)):
+        is_even = known and not (source.uneven_dims(known, mesh) or target.uneven_dims(known, mesh))
+        if -1 in known or not is_even:
             dims = zip(shape, source.dims, target.dims, strict=True)
             known = tuple(
                 mesh.pieces(tuple({*before, *after})) if extent < 0 else extent
