@@ -21,8 +21,8 @@ def solve(problem: GraphProblem) -> Frontier:
     (section 2.2).
 
     The batch is the dimension that loaders split, in every tensor (`named_dimensions`). An operator
-    without it, as an optimizer's update, is computed on every device. A batch that does not divide
-    by all devices is split over as many as possible.
+    without it, as an optimizer's update, is computed on every device. A batch of
+    fewer examples than devices is split over as many as possible.
     """
     names = named_dimensions(problem)
     batches = _batches(problem, names)
