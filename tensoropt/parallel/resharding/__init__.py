@@ -9,6 +9,7 @@ from tensoropt.parallel.resharding.planner import (
     Price,
     plan_reshard,
     step_bytes,
+    steps_of_shape,
 )
 from tensoropt.parallel.resharding.step import (
     COLLECTIVE_KINDS,
@@ -32,6 +33,7 @@ __all__ = [
     "shape_after",
     "step_bytes",
     "step_traffic",
+    "steps_of_shape",
 ]
 
 Step: TypeAlias = ReshardStep | Exchange

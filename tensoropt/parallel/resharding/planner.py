@@ -33,6 +33,7 @@ __all__ = [
     "price_layouts",
     "priced_graph",
     "step_bytes",
+    "steps_of_shape",
 ]
 
 Price = Callable[[str, tuple[int, ...], int], int]
@@ -83,13 +84,19 @@ def plan_reshard(
     on_cheapest = np.flatnonzero(times[graph.source] + graph.weight == times[graph.target])
     path = _first_of_shortest(graph.source[on_cheapest], graph.target[on_cheapest], start, goal)
     steps = [graph.space.step(int(graph.edge[on_cheapest[position]])) for position in path]
-    return tuple(_of_shape(step, tuple(shape), mesh) if uneven else step for step in steps)
+    return steps_of_shape(steps, shape, mesh) if uneven else tuple(steps)
 
 
-def _of_shape(step: ReshardStep, shape: tuple[int, ...], mesh: Mesh) -> ReshardStep:
-    """Return the step with the shape if the pieces of the tensor differ."""
-    differs = step.source.uneven_dims(shape, mesh) or step.target.uneven_dims(shape, mesh)
-    return replace(step, shape=shape) if differs else step
+def steps_of_shape(
+    steps: Sequence[ReshardStep], shape: Sequence[int], mesh: Mesh
+) -> tuple[ReshardStep, ...]:
+    """Return steps, each with the tensor's shape if the pieces differ before or after the step."""
+
+    def differs(step: ReshardStep) -> bool:
+        ends = step.source, step.target
+        return any(layout.uneven_dims(shape, mesh) for layout in ends)
+
+    return tuple(replace(s, shape=tuple(shape)) if differs(s) else s for s in steps)
 
 
 def step_bytes(step: ReshardStep, mesh: Mesh, shape: Sequence[int], itemsize: int) -> int:

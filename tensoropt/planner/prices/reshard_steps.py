@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import Price, ReshardStep, plan_reshard
+from tensoropt.parallel.resharding import Price, ReshardStep, plan_reshard, steps_of_shape
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.planner.meshes import cluster_on
@@ -36,7 +36,9 @@ class ReshardSteps:
         self._mesh = mesh
         self._price = price
         self._steps: dict[Ends, tuple[ReshardStep, ...]] = {
-            (known.shape, known.itemsize, known.source, known.target): known.steps
+            (known.shape, known.itemsize, known.source, known.target): steps_of_shape(
+                known.steps, known.shape, mesh
+            )
             for known in recorded
         }
 
