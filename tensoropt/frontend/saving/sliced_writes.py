@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tensoropt.execution.checkpoints import files as files
 from tensoropt.execution.checkpoints.checkpoint import SLICED_TYPES
+from tensoropt.frontend.saving.first_rank_reads import ask_all, saved_tensor
 from tensoropt.frontend.session.session import executor_of
-from tensoropt.frontend.steps.first_rank_reads import ask_all, saved_tensor
 from tensoropt.frontend.steps.step_graph import StepGraph
 from tensoropt.frontend.steps.variable_values import newest_of
 

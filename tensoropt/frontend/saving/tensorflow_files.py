@@ -37,9 +37,9 @@ from tensoropt.frontend.saving.deferred_writes import (
     without_thread,
     write_later,
 )
+from tensoropt.frontend.saving.first_rank_reads import on_first_rank_alone
 from tensoropt.frontend.saving.sliced_writes import SlicedWrite
 from tensoropt.frontend.session.step_draws import go_on_from, step_counters
-from tensoropt.frontend.steps.first_rank_reads import on_first_rank_alone
 from tensoropt.frontend.steps.variable_values import (
     bring_up_to_date,
     only_read,
