@@ -123,8 +123,10 @@ def test_plan_profiles_a_script_over_devices_and_limits(
     own = ["plan", str(script), "--devices", "4", "--cluster", "2x8-v100", "--profiling"]
     limits = ["--memory-limits", "4KiB,8GiB", "--device-hour-cost", "2.5"]
     assert main([*own, "--parallelism", "2,1", *limits, "--", "8"]) == 0
-    said, header, _, *rows = capsys.readouterr().out.splitlines()
+    said, header, _, *rows, end = capsys.readouterr().out.splitlines()
     assert said == "devices 4 arguments ['8']"
+    assert end.startswith("with 8,192.00 MiB")
+    assert "scaling ends at 1 device" in end
     assert "limit (MiB)" in header
     assert "cost of 1M samples" in header
     assert [row.split()[:2] for row in rows] == [

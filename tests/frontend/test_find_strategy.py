@@ -130,9 +130,9 @@ def test_profiling_has_a_point_per_parallelism(
     profile = tf.find_strategy("profiling", batch_size=48)
     assert [point.devices for point in profile] == [1, 2, 4, 6]
     lines = capsys.readouterr().out.splitlines()
-    header = ["devices", "time", "(ms)", "speedup", "memory", "(MiB)", "samples/s", "predicted"]
-    assert lines[0].split() == header
-    assert [line.split()[0] for line in lines[2:]] == ["1", "2", "4", "6"]
+    header = ["devices", "time", "(ms)", "speedup", "memory", "(MiB)", "samples/s"]
+    assert lines[0].split() == [*header, "network", "plan", "predicted"]
+    assert [line.split()[0] for line in lines[2:6]] == ["1", "2", "4", "6"]
     for point in profile:
         tf.shutdown()
         tf.init(devices=point.devices)
