@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tensoropt.execution.checkpoints.groups import groups_within
 from tensoropt.execution.edges.whole_variables import read_shards
 from tensoropt.execution.world.variables import VariableStore
 
@@ -79,26 +80,29 @@ class Slice(NamedTuple):
     rows: int
 
     @property
+    def is_rowless(self) -> bool:
+        """Whether there are no rows to cut, because the variable is a scalar or empty."""
+        return not self.extents or 0 in self.tensor.extents
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the slice."""
-        if not self.extents or 0 in self.tensor.extents:
-            return self.tensor.extents
-        return (self.rows, *self.extents[1:])
+        return self.tensor.extents if self.is_rowless else (self.rows, *self.extents[1:])
 
     @property
     def region(self) -> tuple[slice, ...]:
         """The region of the variable that the slice is."""
-        if not self.extents or 0 in self.tensor.extents:
+        if self.is_rowless:
             return (slice(None),) * len(self.extents)
-        begin = (self.begin[0] + self.first, *self.begin[1:])
-        return tuple(slice(at, at + n) for at, n in zip(begin, self.shape, strict=True))
+        return tuple(slice(at, at + n) for at, n in zip(self._start, self.shape, strict=True))
 
     @property
     def spec(self) -> str:
-        if not self.extents or 0 in self.tensor.extents:
-            return ""
-        begin = (self.begin[0] + self.first, *self.begin[1:])
-        return self.tensor.spec(begin, (self.rows, *self.extents[1:]))
+        return "" if self.is_rowless else self.tensor.spec(self._start, self.shape)
+
+    @property
+    def _start(self) -> tuple[int, ...]:
+        return (self.begin[0] + self.first, *self.begin[1:])
 
     def halves(self) -> list[Slice]:
         half = self.rows // 2
@@ -190,16 +194,9 @@ def parts_of(slices: Sequence[Slice], has_values: bool, present: int) -> list[Pa
 
 def batches_of(slices: Sequence[Slice]) -> list[list[Slice]]:
     """Divide slices, in order, into batches that are in memory at once."""
-    batches: list[list[Slice]] = []
-    batch_bytes = 0
-    for cut in slices:
-        cut_bytes = cut.tensor.itemsize * cut.rows * prod(cut.extents[1:])
-        if not batches or batch_bytes + cut_bytes > _SLICE_BYTES:
-            batches.append([])
-            batch_bytes = 0
-        batches[-1].append(cut)
-        batch_bytes += cut_bytes
-    return batches
+    return groups_within(
+        _SLICE_BYTES, slices, lambda cut: cut.tensor.itemsize * cut.rows * prod(cut.extents[1:])
+    )
 
 
 def groups_of(saved: Sequence[SavedTensor]) -> list[list[SavedTensor]]:
@@ -207,13 +204,4 @@ def groups_of(saved: Sequence[SavedTensor]) -> list[list[SavedTensor]]:
 
     Each rank may have to read a tensor whole, for example one that plain TensorFlow wrote.
     """
-    groups: list[list[SavedTensor]] = []
-    group_bytes = 0
-    for tensor in saved:
-        tensor_bytes = prod(tensor.shape) * tensor.itemsize
-        if not groups or group_bytes + tensor_bytes > _SLICE_BYTES:
-            groups.append([])
-            group_bytes = 0
-        groups[-1].append(tensor)
-        group_bytes += tensor_bytes
-    return groups
+    return groups_within(_SLICE_BYTES, saved, lambda each: prod(each.shape) * each.itemsize)

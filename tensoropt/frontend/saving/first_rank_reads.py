@@ -6,12 +6,14 @@ of it. Only the first rank's script gets the value, and only until it is discard
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
 
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.checkpoints.checkpoint import SLICED_TYPES
+from tensoropt.execution.checkpoints.groups import groups_within
 from tensoropt.execution.checkpoints.slices import SavedTensor
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.session.session import executor_of
@@ -183,15 +185,18 @@ def _is_sliced(variable: Any) -> bool:
 
 def _grouped(variables: Iterable[Any]) -> list[list[Any]]:
     """Divide variables, in order, into groups of one graph that are brought together."""
-    groups: list[list[Any]] = []
-    group_bytes, graph = 0, None
-    for variable in variables:
+
+    def home(variable: Any) -> int:
         newest = newest_of(variable)
         assert newest is not None
-        variable_bytes = prod(variable.shape) * variable.dtype.size
-        if newest[0] is not graph or group_bytes + variable_bytes > _GROUP_BYTES:
-            groups.append([])
-            group_bytes, graph = 0, newest[0]
-        groups[-1].append(variable)
-        group_bytes += variable_bytes
-    return groups
+        return id(newest[0])
+
+    return [
+        group
+        for _, of_graph in itertools.groupby(variables, home)
+        for group in groups_within(_GROUP_BYTES, of_graph, _bytes)
+    ]
+
+
+def _bytes(variable: Any) -> int:
+    return int(prod(variable.shape) * variable.dtype.size)

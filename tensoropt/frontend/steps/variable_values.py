@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tensoropt.execution.checkpoints.groups import groups_within
 from tensoropt.frontend.job.job import at_shutdown, current
 from tensoropt.frontend.steps.step_graph import Captured, StepGraph
 from tensoropt.frontend.steps.traced_step import TracedStep
@@ -83,7 +84,7 @@ class VariableValues:
         if not missing:
             return
         bring_up_to_date(captured.variable for captured in missing)
-        for group in _grouped(missing):
+        for group in groups_within(_GROUP_BYTES, missing, _whole_bytes):
             feeds = {captured.given: _value(captured.variable) for captured in group}
             assigned = [captured.assign for captured in group]
             self._run(step.graph, [], assigned, feeds, call=_called("assigns", group))
@@ -238,19 +239,10 @@ def only_captured() -> Iterator[None]:
         _captures = before
 
 
-def _grouped(passed: Sequence[Captured]) -> list[list[Captured]]:
-    """Divide variables, in order, into groups whose whole values are passed on at once."""
-    groups: list[list[Captured]] = []
-    group_bytes = 0
-    for captured in passed:
-        variable = captured.variable
-        variable_bytes = (variable.shape.num_elements() or 0) * variable.dtype.size
-        if not groups or group_bytes + variable_bytes > _GROUP_BYTES:
-            groups.append([])
-            group_bytes = 0
-        groups[-1].append(captured)
-        group_bytes += variable_bytes
-    return groups
+def _whole_bytes(captured: Captured) -> int:
+    """The bytes of a variable's whole value; 0 for an unknown shape."""
+    variable = captured.variable
+    return int((variable.shape.num_elements() or 0) * variable.dtype.size)
 
 
 # The state of the process: the script's variables are watched through their classes, and one value
