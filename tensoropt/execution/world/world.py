@@ -224,7 +224,7 @@ class World:
         first = shards[0]
         shape, itemsize = shape_and_itemsize(first)
         record = f"{label}: {first.dtype.name}{self._recorded(shape)} " + " ".join(map(str, steps))
-        watch = self._watch(*shape_and_itemsize(first), steps)
+        watch = self._watch(shape, itemsize, steps)
         if any(isinstance(step, ReshardStep) and step.shape for step in steps):
             return self._resharded_unevenly(shards, steps, record, watch, rounds)
         communicates = not all(step.is_local for step in steps)
