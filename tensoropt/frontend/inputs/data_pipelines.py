@@ -25,10 +25,12 @@ from tensoropt.frontend.inputs.iterator_positions import (
     ITERATORS,
     Positions,
     digest_of,
-    keep_shuffles_below_batches,
 )
 from tensoropt.frontend.inputs.iterator_shares import Drawn, IteratorShares, RowsOf
-from tensoropt.frontend.inputs.shares.random_maps import draw_in_order
+from tensoropt.frontend.inputs.shares.pipeline_rewrites import (
+    draw_in_order,
+    keep_shuffles_below_batches,
+)
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.graph.from_tensorflow import (
@@ -147,18 +149,18 @@ class Pipelines:
         if fresh:
             self._session.run([self._copied[name] for name in fresh])
             self._initialised.update(fresh)
-        iterators = {
-            name: (self._copied[name], digest_of(script, name))
-            for name in sorted({op.inputs[0].op.name for op in pipelines if _draws(op)})
-        }
+        drawn = {op.inputs[0].op.name for op in pipelines if _draws(op)}
         started = {
             op.inputs[1].op.name
             for op in pipelines
             if op.type == "MakeIterator" and op.inputs[1].op.type in ITERATORS
         }
-        one_shot = {n for n, (copied, _) in iterators.items() if copied.type == "OneShotIterator"}
-        for name in sorted(one_shot | started):
-            self._shares.add(script, name, self._copied[name], digest_of(script, name))
+        copies = {
+            name: (self._copied[name], digest_of(script, name)) for name in sorted(drawn | started)
+        }
+        for name, (copied, digest) in copies.items():
+            if name in started or copied.type == "OneShotIterator":
+                self._shares.add(script, name, copied, digest)
         return _Needed(
             tensors={
                 fed_operator(tensor): self._copied[operation.name].outputs[tensor.value_index]
@@ -168,7 +170,7 @@ class Pipelines:
                 if fed_operator(tensor) not in fed
             },
             starts=tuple(self._copied[op.name] for op in pipelines if op.type not in ELEMENT_TYPES),
-            iterators=iterators,
+            iterators={name: copies[name] for name in sorted(drawn)},
             drawn=tuple(
                 Drawn(op.name, op.inputs[0].op.name, tuple(map(fed_operator, op.outputs)))
                 for op in pipelines

@@ -6,7 +6,7 @@ is restored before the first draw, because a script starts its iterators after i
 A shuffle's state includes the seeds of the epochs to come. A batch drops its input as soon as it
 has read all of it: if the last batch of an epoch is a partial one, TensorFlow saves no state of the
 shuffle below from that batch to the next, and a restored iterator shuffles the epochs to come in
-another order. `keep_shuffles_below_batches` takes operators that keep their input.
+another order. `pipeline_rewrites` takes operators that keep their input.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tensoropt.graph.from_tensorflow import called_functions, function_closure, references
 
-__all__ = ["GETS_NEXT", "ITERATORS", "Positions", "digest_of", "keep_shuffles_below_batches"]
+__all__ = ["GETS_NEXT", "ITERATORS", "Positions", "digest_of"]
 
 GETS_NEXT = frozenset({"IteratorGetNext", "IteratorGetNextSync"})
 """Types of operators that draw an element."""
@@ -166,24 +165,6 @@ def _without_numbers(nodes: Iterable[Any]) -> bytes:
             reference.name = _NUMBER.sub("", reference.name)
         definitions.append(definition.SerializeToString(deterministic=True))
     return b"".join(sorted(definitions))
-
-
-def keep_shuffles_below_batches(nodes: Any, in_function: bool) -> None:
-    """Make batches by an operator that saves the state of its input to the end.
-
-    Args:
-        nodes: the node definitions of a graph or of a function, changed in place.
-        in_function: whether it is a function, whose nodes name their inputs in another way.
-    """
-    for node in list(nodes):
-        if node.op != "BatchDatasetV2":
-            continue
-        calls = nodes.add(name=f"{node.name}/calls", op="Const")
-        calls.attr["dtype"].type = tf.int64.as_datatype_enum
-        calls.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.int64(1)))
-        node.op = "ParallelBatchDataset"
-        node.attr["deterministic"].s = b"true"
-        node.input.insert(2, f"{calls.name}:output:0" if in_function else calls.name)
 
 
 def _reshuffles(graph: tf.Graph, iterator: tf.Operation) -> bool:
