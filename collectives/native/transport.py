@@ -18,8 +18,9 @@ import tensorflow as tf
 from collectives.buffers import Bytes, dimension
 from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group, job_facts
-from collectives.native.build import library, operators
+from collectives.native.build import library
 from collectives.native.network import open_network
+from collectives.native.transport_library import AFTER, BEFORE, SOURCES, loaded
 from collectives.native.window import BYPASS_BELOW, chunk_bytes, shared_memory
 from collectives.operations.calls import Watch
 from collectives.operations.kinds.allgather import Allgather
@@ -37,14 +38,6 @@ SWITCH = "COLLECTIVES_NATIVE"
 """Environment variable: 0 for collectives in Python; 1 or unset for collectives in C++ where they
 are available."""
 
-_SOURCES = [
-    Path(__file__).parent / name
-    for name in (
-        *("operator.cc", "board.h", "communication.h", "direct.h", "dtypes.h"),
-        *("connections.h", "network.h", "started.h"),
-        *("copy.h", "reduce.h", "transfer.h", "window.h"),
-    )
-]
 _SPIN_SECONDS = 1e-4
 """Time that a waiting rank spins before it sleeps: twice the time of waking a thread in a
 virtual machine. Ranks that share cores do not spin, because the rank waited for needs the core."""
@@ -55,8 +48,6 @@ _DTYPES = frozenset(
     {tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128, tf.bool}
     | {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64}
 )
-_BEFORE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int)
-_AFTER = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_double] * 3)
 
 
 class NativeTransport:
@@ -81,7 +72,7 @@ class NativeTransport:
         processes: Sequence[int],
         network: int | None = None,
     ) -> None:
-        self._operators, self._library = _loaded(path)
+        self._operators, self._library = loaded(path)
         local = [r for r, host in zip(group.ranks, group.hosts, strict=True) if host == group.host]
         self._places = {rank: place for place, rank in enumerate(local)}
         self._network = network
@@ -102,7 +93,7 @@ class NativeTransport:
             LEAST_READ,
             BYPASS_BELOW,
         )
-        self._calls = _BEFORE(self._before), _AFTER(self._after)  # C keeps no reference
+        self._calls = BEFORE(self._before), AFTER(self._after)  # C keeps no reference
         watchdog().add(self._running)
         if network is not None:
             watchdog().add(self._running_in_network)
@@ -191,7 +182,7 @@ class NativeTransport:
 
     def watch(self, is_on: bool) -> None:
         """See `TensorTransport.watch`."""
-        before, after = self._calls if is_on else (_BEFORE(), _AFTER())
+        before, after = self._calls if is_on else (BEFORE(), AFTER())
         self._library.collectives_observe(before, after)
 
     def prepared(
@@ -349,8 +340,8 @@ def _agreed(group: Group) -> NativeTransport | None:
     switch = os.environ.get(SWITCH, "")
     if switch in ("", "1"):
         try:
-            path = library("collectives", _SOURCES)
-            _loaded(path)
+            path = library("collectives", SOURCES)
+            loaded(path)
         except NativeError as error:
             problem = str(error)
     said = group.allgather_object([switch, problem])
@@ -366,7 +357,7 @@ def _agreed(group: Group) -> NativeTransport | None:
     memory, ranks = None, group.local_size()
     if not problem:
         assert path is not None, "each rank has a library or a problem"
-        functions = _loaded(path)[1]
+        functions = loaded(path)[1]
         board_at = functions.collectives_window_bytes(ranks, chunk_bytes(ranks))
         size = board_at + functions.collectives_board_bytes(ranks)
         memory, problem, file = shared_memory(group, size, size)
@@ -424,7 +415,7 @@ def _processes(group: Group, path: Path) -> list[int]:
     A container, or the system's settings, may forbid it. Only if a rank may not read as things are,
     its machine's ranks ask for the permission. Every member calls.
     """
-    functions = _loaded(path)[1]
+    functions = loaded(path)[1]
     processes, is_allowed = _readable(group, functions)
     if not is_allowed:
         if not processes:
@@ -449,55 +440,3 @@ def _readable(group: Group, functions: ctypes.CDLL) -> tuple[list[int], bool]:
         answer for answer, host in zip(answers, group.hosts, strict=True) if host == group.host
     )
     return [process for process, _, _ in local] if here else [], all(answers)
-
-
-@functools.cache
-def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
-    """The operator's Python function, and the library's functions.
-
-    Raises:
-        NativeError: if it cannot be loaded.
-    """
-    made = operators(path)
-    tf.no_gradient("CollectivesMove")
-    tf.no_gradient("CollectivesAllreduce")
-    tf.no_gradient("CollectivesWait")
-    found = ctypes.CDLL(str(path))
-    found.collectives_open.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_double),
-        *(ctypes.c_bool, ctypes.POINTER(ctypes.c_int), ctypes.c_int64, ctypes.c_double),
-    ]
-    found.collectives_reads.argtypes = [
-        *(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
-    ]
-    found.collectives_reads.restype = ctypes.c_bool
-    found.collectives_window_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
-    found.collectives_window_bytes.restype = ctypes.c_int64
-    found.collectives_board_bytes.argtypes = [ctypes.c_int]
-    found.collectives_board_bytes.restype = ctypes.c_int64
-    found.collectives_board_open.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_double)
-    ]
-    found.collectives_board_open.restype = ctypes.c_void_p
-    found.collectives_board_gather.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
-    ]
-    found.collectives_board_gather.restype = ctypes.c_bool
-    found.collectives_seconds.restype = ctypes.c_double
-    found.collectives_running.restype = ctypes.c_int64
-    found.collectives_network_running.restype = ctypes.c_int64
-    found.collectives_addresses.argtypes = [ctypes.c_char_p, ctypes.c_int64]
-    found.collectives_addresses.restype = None
-    found.collectives_observe.argtypes = [_BEFORE, _AFTER]
-    found.collectives_run.restype = ctypes.c_double
-    found.collectives_run.argtypes = [
-        *(ctypes.c_int, ctypes.c_int, ctypes.c_char_p),
-        ctypes.POINTER(ctypes.c_int),
-        *[ctypes.c_int] * 2,
-        *[ctypes.c_int64] * 2,
-        *[ctypes.c_int] * 2,
-        ctypes.POINTER(ctypes.c_int64),
-        *[ctypes.c_int64] * 2,
-        *[ctypes.c_void_p] * 2,
-    ]
-    return made, found

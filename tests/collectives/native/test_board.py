@@ -10,12 +10,13 @@ import numpy as np
 
 from collectives.native import transport
 from collectives.native.build import library
+from collectives.native.transport_library import SOURCES, loaded
 
 RANKS, ROUNDS, LIMIT_SECONDS = 4, 300, 60.0
 
 
 def test_each_rank_gets_the_messages_of_all_ranks_in_each_round() -> None:
-    functions = transport._loaded(library("collectives", transport._SOURCES))[1]
+    functions = loaded(library("collectives", SOURCES))[1]
     memory = mmap.mmap(-1, 64 + functions.collectives_board_bytes(RANKS))
     sizes = np.random.default_rng(1).integers(1, 257, ROUNDS)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from collectives.errors import NativeError
 from collectives.native.build import library
 from collectives.native.network import published_addresses
-from collectives.native.transport import _SOURCES, _loaded
+from collectives.native.transport_library import SOURCES, loaded
 
 LINES = "lo 127.0.0.1\neth0 192.0.2.2\neth1 10.1.2.3\neth0 fd00::2\n"
 
@@ -37,7 +37,7 @@ def test_an_interface_without_addresses_is_an_error(wanted: str) -> None:
 
 
 def test_the_end_of_a_connection_names_rank_and_host() -> None:
-    operators, functions = _loaded(library("collectives", _SOURCES))
+    operators, functions = loaded(library("collectives", SOURCES))
     ours, theirs = socket.socketpair()
     theirs.close()
     files = (ctypes.c_int * 2)(-1, ours.detach())

@@ -1,0 +1,77 @@
+"""The library of collectives in C++: its sources, its operators, and its functions' types."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from collectives.native.build import operators
+
+__all__ = ["AFTER", "BEFORE", "SOURCES", "loaded"]
+
+SOURCES = [
+    Path(__file__).parent / name
+    for name in (
+        *("operator.cc", "board.h", "communication.h", "direct.h", "dtypes.h"),
+        *("connections.h", "network.h", "started.h"),
+        *("copy.h", "reduce.h", "transfer.h", "window.h"),
+    )
+]
+BEFORE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int)
+AFTER = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_double] * 3)
+
+
+@functools.cache
+def loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
+    """The operator's Python function, and the library's functions.
+
+    Raises:
+        NativeError: if it cannot be loaded.
+    """
+    made = operators(path)
+    tf.no_gradient("CollectivesMove")
+    tf.no_gradient("CollectivesAllreduce")
+    tf.no_gradient("CollectivesWait")
+    found = ctypes.CDLL(str(path))
+    found.collectives_open.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_double),
+        *(ctypes.c_bool, ctypes.POINTER(ctypes.c_int), ctypes.c_int64, ctypes.c_double),
+    ]
+    found.collectives_reads.argtypes = [
+        *(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
+    ]
+    found.collectives_reads.restype = ctypes.c_bool
+    found.collectives_window_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
+    found.collectives_window_bytes.restype = ctypes.c_int64
+    found.collectives_board_bytes.argtypes = [ctypes.c_int]
+    found.collectives_board_bytes.restype = ctypes.c_int64
+    found.collectives_board_open.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_double)
+    ]
+    found.collectives_board_open.restype = ctypes.c_void_p
+    found.collectives_board_gather.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+    ]
+    found.collectives_board_gather.restype = ctypes.c_bool
+    found.collectives_seconds.restype = ctypes.c_double
+    found.collectives_running.restype = ctypes.c_int64
+    found.collectives_network_running.restype = ctypes.c_int64
+    found.collectives_addresses.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    found.collectives_addresses.restype = None
+    found.collectives_observe.argtypes = [BEFORE, AFTER]
+    found.collectives_run.restype = ctypes.c_double
+    found.collectives_run.argtypes = [
+        *(ctypes.c_int, ctypes.c_int, ctypes.c_char_p),
+        ctypes.POINTER(ctypes.c_int),
+        *[ctypes.c_int] * 2,
+        *[ctypes.c_int64] * 2,
+        *[ctypes.c_int] * 2,
+        ctypes.POINTER(ctypes.c_int64),
+        *[ctypes.c_int64] * 2,
+        *[ctypes.c_void_p] * 2,
+    ]
+    return made, found
