@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.launcher import mpirun
 from benchmarks.speed.models import BATCHES, MODELS, training_step
+from tensoropt.elastic.launcher import mpirun
 from tensoropt.errors import PlanError
 from tensoropt.json_files import read_json
 from tensoropt.report.text_table import table

@@ -23,7 +23,7 @@ from typing import IO
 import pytest
 from hypothesis import HealthCheck, settings
 
-from benchmarks.launcher import mpirun as mpirun_path
+from tensoropt.elastic.launcher import mpirun as mpirun_path
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.tensor_spec import TensorSpec
 from tests.machines import why_not

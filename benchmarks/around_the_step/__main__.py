@@ -21,22 +21,18 @@ import argparse
 import importlib.util
 import itertools
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks.around_the_step.ways import WAYS
 from benchmarks.around_the_step.workloads import WORKLOADS
-from benchmarks.launcher import mpirun
+from benchmarks.launcher import figures_of_ranks
 from tensoropt.report.text_table import table
 
 __all__ = ["arguments", "summary"]
 
-LIMIT_SECONDS = 900.0
 
 Figures = dict[str, float]
 Ranks = list[dict[str, Figures]]
@@ -88,24 +84,13 @@ def _median(jobs: Sequence[Ranks], phase: str) -> float:
 
 def _job(model: str, way: str, ranks: int, examples: int, plans: str) -> Ranks:
     """The figures of one job."""
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment["TENSOROPT_PLANS"] = plans
-    launcher = [] if way == "keras" else [mpirun(), "-np", str(ranks)]
-    with tempfile.TemporaryDirectory() as folder:
-        program = [sys.executable, "-m", "benchmarks.around_the_step.one_fit", model, way, folder]
-        program += ["--ranks", str(ranks), "--examples", str(examples)]
-        ended = subprocess.run(
-            [*launcher, *program],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=LIMIT_SECONDS,
-        )
-        if ended.returncode:
-            raise RuntimeError(f"a job ends well. Got {ended.returncode}:\n{ended.stderr}")
-        files = Path(folder).glob("rank-*.json")
-        return [json.loads(path.read_text()) for path in sorted(files)]
+    more = ["--ranks", str(ranks), "--examples", str(examples)]
+    return figures_of_ranks(
+        "benchmarks.around_the_step.one_fit",
+        lambda folder: [model, way, folder, *more],
+        None if way == "keras" else ranks,
+        plans,
+    )
 
 
 def _parts(jobs: dict[str, list[Ranks]]) -> str:

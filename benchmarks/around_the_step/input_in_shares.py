@@ -14,10 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,13 +25,12 @@ import keras
 import tensorflow as tf
 
 from benchmarks.around_the_step.ways import set_threads, way_of
-from benchmarks.launcher import mpirun
+from benchmarks.launcher import figures_of_ranks
 
 __all__ = ["expensive", "repetitions"]
 
 BATCH, WIDTH = 64, 64
 EPOCHS = 3
-LIMIT_SECONDS = 600.0
 WAYS = ("ours", "horovod")
 
 
@@ -130,22 +126,12 @@ class _Epochs(keras.callbacks.Callback):  # type: ignore[misc]
 
 def _job(way: str, options: argparse.Namespace, count: int, plans: str) -> list[Any]:
     """The figures of the ranks of one job."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = [sys.executable, "-m", "benchmarks.around_the_step.input_in_shares"]
-        program += ["--rank-of", way, "--repetitions", str(count), "--folder", folder]
-        program += ["--ranks", str(options.ranks), "--examples", str(options.examples)]
-        environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        ended = subprocess.run(
-            [mpirun(), "-np", str(options.ranks), *program],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env={**environment, "TENSOROPT_PLANS": plans},
-            timeout=LIMIT_SECONDS,
-        )
-        if ended.returncode:
-            raise RuntimeError(f"a job ends well. Got {ended.returncode}:\n{ended.stderr}")
-        return [json.loads(path.read_text()) for path in sorted(Path(folder).glob("rank-*.json"))]
+    given = ["--rank-of", way, "--repetitions", str(count)]
+    given += ["--ranks", str(options.ranks), "--examples", str(options.examples)]
+    module = "benchmarks.around_the_step.input_in_shares"
+    return figures_of_ranks(
+        module, lambda folder: [*given, "--folder", folder], options.ranks, plans
+    )
 
 
 def _summary(turns: list[list[Any]]) -> dict[str, Any]:

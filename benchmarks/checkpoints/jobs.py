@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.launcher import mpirun
+from tensoropt.elastic.launcher import mpirun
 
 __all__ = ["Job", "say"]
 

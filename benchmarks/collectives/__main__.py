@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.collectives.measure import KINDS, SIZES, Times
-from benchmarks.launcher import mpirun
+from tensoropt.elastic.launcher import mpirun
 from tensoropt.report.text_table import table
 
 __all__: list[str] = []

@@ -20,8 +20,8 @@ import numpy as np
 
 import tensoropt as tf
 from benchmarks.composition.options import combined
-from benchmarks.launcher import mpirun
 from benchmarks.speed.measure import Way, medians
+from tensoropt.elastic.launcher import mpirun
 from tensoropt.errors import InfeasibleError
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current

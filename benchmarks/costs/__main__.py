@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from benchmarks.launcher import mpirun
+from tensoropt.elastic.launcher import mpirun
 from tensoropt.report.text_table import table
 
 MODELS = {"rnn": 15, "wide_resnet": 5, "transformer": 10}

@@ -16,23 +16,19 @@ import argparse
 import itertools
 import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.launcher import mpirun
+from benchmarks.launcher import figures_of_ranks
 from tensoropt.report.text_table import table
 
 __all__ = ["arguments", "compared"]
 
 MODELS = ("resnet", "tables", "transformer", "lstm")
 CALLS = ("evaluate", "predict")
-LIMIT_SECONDS = 900.0
 TOLERANCE = 1e-4  # of results, relative
 TITLES = ("ranks", "model", "call", "ratio", "batch", "plain batch", "fixed", "plain fixed")
 
@@ -97,23 +93,9 @@ def _are_equal(result: Any, truth: Any) -> bool:
 
 def _job(model: str, ranks: int, plans: str) -> Job:
     """The figures of one job: plain Keras in one process, ours on several ranks."""
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment["TENSOROPT_PLANS"] = plans
-    launcher = [] if ranks == 1 else [mpirun(), "-np", str(ranks)]
-    with tempfile.TemporaryDirectory() as folder:
-        program = [sys.executable, "-m", "benchmarks.forward.one_job", model]
-        ended = subprocess.run(
-            [*launcher, *program, "plain" if ranks == 1 else "ours", folder],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=LIMIT_SECONDS,
-        )
-        if ended.returncode:
-            raise RuntimeError(f"a job ends well. Got {ended.returncode}:\n{ended.stderr}")
-        files = Path(folder).glob("rank-*.json")
-        return [json.loads(path.read_text()) for path in sorted(files)]
+    way, launched = ("plain", None) if ranks == 1 else ("ours", ranks)
+    module = "benchmarks.forward.one_job"
+    return figures_of_ranks(module, lambda folder: [model, way, folder], launched, plans)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import tensoropt as tf
-from benchmarks.launcher import mpirun
 from benchmarks.pipeline import trained
 from benchmarks.pipeline.trained import MODELS
+from tensoropt.elastic.launcher import mpirun
 from tensoropt.errors import InfeasibleError
 
 __all__: list[str] = []

@@ -17,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.launcher import mpirun
 from benchmarks.speed.models import MODELS
+from tensoropt.elastic.launcher import mpirun
 from tensoropt.report.text_table import table
 
 __all__: list[str] = []

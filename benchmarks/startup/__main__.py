@@ -20,8 +20,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.launcher import mpirun
 from benchmarks.startup.models import MODELS
+from tensoropt.elastic.launcher import mpirun
 from tensoropt.report.text_table import table
 
 __all__: list[str] = []

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 import tensoropt as tf
-from benchmarks.launcher import mpirun
 from reproduction.unity.elements import MESH, SENT, elements_model, least_elements
 from reproduction.unity.fused import fuse_activations
+from tensoropt.elastic.launcher import mpirun
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.graph.from_tensorflow import import_graph

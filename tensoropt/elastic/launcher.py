@@ -18,7 +18,7 @@ from tensoropt.elastic.control_lines import CONTROL_LINE
 from tensoropt.elastic.hosts import Host
 from tensoropt.errors import OptionError
 
-__all__ = ["Launcher", "MPIRun", "Run"]
+__all__ = ["Launcher", "MPIRun", "Run", "mpirun"]
 
 _PROBE_SECONDS = 20.0  # a login takes seconds; a machine that is off answers never
 _TERMINATION_SECONDS = 2.0
@@ -70,7 +70,7 @@ class MPIRun:
     ) -> None:
         self._command = tuple(command)
         self._write = write
-        self._mpirun = _mpirun()
+        self._mpirun = mpirun()
         version = subprocess.run([self._mpirun, "--version"], capture_output=True, text=True)
         self._is_open_mpi = "open-mpi" in version.stdout.lower().replace(" ", "-")
 
@@ -213,7 +213,7 @@ def _pass_on(stream: TextIO, content: bytes) -> None:
     stream.flush()
 
 
-def _mpirun() -> str:
+def mpirun() -> str:
     """The path of ``mpirun``: beside the interpreter, otherwise on PATH.
 
     Raises:
@@ -223,7 +223,7 @@ def _mpirun() -> str:
     path = str(beside) if beside.exists() else shutil.which("mpirun")
     if path is None:
         raise OptionError(
-            "`tensoropt run` starts ranks by mpirun. Got none beside the interpreter and none on "
-            "PATH. Install it with: pip install 'tensoropt[mpi]'"
+            "ranks are started by mpirun. Got none beside the interpreter and none on PATH. "
+            "Install it with: pip install 'tensoropt[mpi]'"
         )
     return path

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.launcher import mpirun
+from tensoropt.elastic.launcher import mpirun
 from tests.machines.jobs import Job
 from tests.machines.links import Link
 from tests.machines.processes import Process, below, enter, processes_of

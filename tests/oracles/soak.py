@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.launcher import mpirun
+from tensoropt.elastic.launcher import mpirun
 
 __all__ = ["main"]
 

@@ -26,8 +26,8 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.launcher import mpirun
 from tensoropt.cost.cluster import load_cluster
+from tensoropt.elastic.launcher import mpirun
 from tensoropt.frontend.job.job import current, shutdown
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.plan import Plan

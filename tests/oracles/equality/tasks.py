@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.launcher import mpirun
+from tensoropt.elastic.launcher import mpirun
 
 __all__ = ["ROOT", "Done", "Line", "Task", "done", "kept_lines", "left_of"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.launcher import mpirun
+from tensoropt.elastic.launcher import mpirun
 
 __all__ = ["Ended", "run_job"]
 
