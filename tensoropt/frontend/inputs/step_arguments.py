@@ -66,9 +66,7 @@ class Arguments(NamedTuple):
         flat = [Held(leaf) if _is_variable(leaf) else leaf for leaf in tf.nest.flatten(structure)]
         kinds, forms = list[Any](), list[Form]()
         for value in flat:
-            if isinstance(
-                value, (np.ndarray, Share, np.generic, tf.Tensor)
-            ):  # the quick ones first
+            if isinstance(value, (np.ndarray, Share, np.generic, tf.Tensor)):  # quick ones first
                 shape = value.shape
                 form: Form = shape if isinstance(shape, tuple) else tuple(shape.as_list())
                 kinds.append((tf.as_dtype(value.dtype), len(form)))

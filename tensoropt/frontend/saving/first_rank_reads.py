@@ -26,7 +26,7 @@ from tensoropt.frontend.steps.variable_values import (
     set_value,
 )
 
-__all__ = ["ask_all", "on_first_rank_alone", "saved_tensor"]
+__all__ = ["ask_all", "is_sliced", "on_first_rank_alone", "saved_tensor"]
 
 _GROUP_BYTES = 16 << 20  # the most of the variables that are brought together
 
@@ -113,7 +113,7 @@ class _Reads:
         self._answer = answer
         self.are_over = False
         self.variables = list(variables)
-        whole = [each for each in self.variables if not _is_sliced(each)]
+        whole = [each for each in self.variables if not is_sliced(each)]
         bring_up_to_date(whole)
         self._groups = _grouped([each for each in self.variables if newest_of(each) is not None])
         self._number_of = {
@@ -179,7 +179,8 @@ class _Reads:
         self._present.clear()
 
 
-def _is_sliced(variable: Any) -> bool:
+def is_sliced(variable: Any) -> bool:
+    """Whether slices of a variable can be sent and written; else it is read whole."""
     return variable.dtype.name in SLICED_TYPES and variable.shape.is_fully_defined()
 
 

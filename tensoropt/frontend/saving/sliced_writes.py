@@ -15,8 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.execution.checkpoints import files as files
-from tensoropt.execution.checkpoints.checkpoint import SLICED_TYPES
-from tensoropt.frontend.saving.first_rank_reads import ask_all, saved_tensor
+from tensoropt.frontend.saving.first_rank_reads import ask_all, is_sliced, saved_tensor
 from tensoropt.frontend.session.session import executor_of
 from tensoropt.frontend.steps.step_graph import StepGraph
 from tensoropt.frontend.steps.variable_values import newest_of
@@ -34,8 +33,7 @@ class Marks:
     def __call__(self, variable: Any) -> tf.Tensor | None:
         """Return a mark for a variable; None if its value is needed."""
         newest = newest_of(variable)
-        is_sliced = variable.dtype.name in SLICED_TYPES and variable.shape.is_fully_defined()
-        if newest is None or not is_sliced or self._home not in (None, newest[0]):
+        if newest is None or not is_sliced(variable) or self._home not in (None, newest[0]):
             return None
         self._home = newest[0]
         mark = tf.constant("tensoropt")
