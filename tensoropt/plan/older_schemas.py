@@ -8,7 +8,7 @@ from tensoropt.plan.ways import way
 
 __all__ = ["SCHEMA", "in_current_schema"]
 
-SCHEMA = 13
+SCHEMA = 14
 
 _FIELDS: dict[int, dict[str, Any]] = {
     2: {
@@ -28,6 +28,7 @@ _FIELDS: dict[int, dict[str, Any]] = {
     11: {"fewer_devices": []},
     12: {"peak_is_estimated": False, "frontier_ways": [], "looked_at": ""},
     13: {"compression": None},
+    14: {"details": None},
 }
 """The fields that each schema added, with their values in older plans."""
 

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 from tensoropt.converters import Natural, one_of
 from tensoropt.parallel.configuration import KEPT
 from tensoropt.tdl import types_with
 
-__all__ = ["NAMES_ONLY", "OperatorPlan"]
+__all__ = ["NAMES_ONLY", "Dimension", "OperatorPlan", "Variable"]
 
 NAMES_ONLY = types_with(role="names")
 """Types of operators that only name or group other operators' outputs."""
+
+Variable = Literal["", "weights", "slots"]
+"""The use of a variable: "weights" if it is trained, "slots" for an optimizer's and for all others;
+empty for an operator that is no variable."""
+
+
+class Dimension(NamedTuple):
+    """One index of an operator's iteration space.
+
+    Attributes:
+        name: its name for people, such as "batch", "columns" or "dimension 2".
+        extent: the number of its values.
+    """
+
+    name: str
+    extent: Natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +47,12 @@ class OperatorPlan:
         memory_bytes: predicted memory per device.
         kept: the copies of its outputs that are kept for the backward pass, one of
             `tensoropt.parallel.configuration.KEPT`.
+        dimensions: the indices of its iteration space. This field and those below are empty in
+            plans older than schema 14.
+        reads: names of the operators that it reads; for a gradient, of the tensor by which it is.
+        shape: whole shape of its first output.
+        variable: its use, if it is a variable.
+        unsplittable: the reason why it cannot be split at all; empty if it can.
     """
 
     name: str
@@ -42,6 +64,11 @@ class OperatorPlan:
     time_nanoseconds: Natural
     memory_bytes: Natural
     kept: Annotated[str, one_of(KEPT)] = "both"
+    dimensions: tuple[Dimension, ...] = ()
+    reads: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    variable: Variable = ""
+    unsplittable: str = ""
 
     @property
     def is_split(self) -> bool:

@@ -29,6 +29,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import compared_with
+from tensoropt.plan.details import Details
 from tensoropt.plan.older_schemas import SCHEMA, in_current_schema
 from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.peak_margin import ESTIMATE, SUM
@@ -51,6 +52,7 @@ _FILE_REMEDY = (
 )
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
 _MAY_LACK = MAY_LACK | {"kept", "recompute"}
+_MAY_LACK |= {"dimensions", "reads", "shape", "variable", "unsplittable"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class Plan:
         fewer_devices: (devices, nanoseconds) for 1, 2, 4, ... devices: the predicted time of one
             step by data parallelism as it is executed, None if it does not fit the memory. Empty
             in plans older than schema 11, and on one device.
+        details: facts for people: moves of tensors, what holds memory; None in plans older than
+            schema 14.
     """
 
     option: str
@@ -154,6 +158,7 @@ class Plan:
     frontier_peaks: tuple[tuple[Natural, Natural], ...] = ()
     fewer_devices: tuple[tuple[Natural, Natural | None], ...] = ()
     peak_is_estimated: bool = False
+    details: Details | None = None
 
     @property
     def mesh(self) -> Mesh:

@@ -10,6 +10,7 @@ from math import inf, prod
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import SAME_TIME
+from tensoropt.plan.details import Details
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.infeasible import infeasible
@@ -17,6 +18,7 @@ from tensoropt.planner.market import Market
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.optional_space import first_line
+from tensoropt.planner.plans.details import other_strategies
 from tensoropt.planner.plans.fallbacks import left_out
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.plans.stage_peaks import failed_in_dry_run
@@ -350,9 +352,12 @@ def _executable(market: Market, offer: Offer, option: str) -> Plan:
 def _with_market(plan: Plan, market: Market) -> Plan:
     """Return a plan with the frontier of the market, and with the times on fewer devices."""
     offers, request = market.offers, market.request
+    whole = offers[0]
+    problem = whole.problem if isinstance(whole, Strategies) else None
+    if problem is not None:
+        others = other_strategies(problem)
+        plan = replace(plan, details=replace(plan.details or Details(), others=others))
     if not plan.fewer_devices:
-        whole = offers[0]
-        problem = whole.problem if isinstance(whole, Strategies) else None
         failures: list[str] = []
         times = fewer_devices(request, problem, failures)
         plan = replace(plan, fewer_devices=times, notes=(*plan.notes, *failures))

@@ -188,7 +188,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 13
+    assert json.loads(text)["schema"] == 14
     assert Plan.load(file) == a_plan()
 
 

@@ -16,7 +16,8 @@ from tensoropt.plan import Plan
 from tensoropt.planner.choose import choose
 from tensoropt.planner.offers.strategies import Choice, Strategies
 from tensoropt.planner.prices.fewer_devices import fewer_devices
-from tensoropt.planner.prices.step_time import StepTime, step_time
+from tensoropt.planner.prices.step_parts import StepTime
+from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches import frontier_search
 from tensoropt.problem.edges.tensor_reuse import Space

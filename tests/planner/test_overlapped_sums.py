@@ -15,7 +15,8 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.operator_time import OperatorTime
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.prices.overlapped_sums import OverlappedSums
-from tensoropt.planner.prices.step_time import StepTime, step_time
+from tensoropt.planner.prices.step_parts import StepTime
+from tensoropt.planner.prices.step_time import step_time
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.search.baselines import data_parallel

@@ -36,7 +36,7 @@ class ForwardEvents:
 
     Attributes:
         timeline: the events and buffers.
-        resident: bytes of variables, constants and placeholders.
+        resident: bytes of each variable, constant and placeholder, by name.
         done: names of the operators that have run.
     """
 
@@ -48,7 +48,7 @@ class ForwardEvents:
         self._made: set[Buffer] = set()
         self._windows: dict[str, LocalWindows | None] = {}
         self.timeline = Timeline()
-        self.resident = 0
+        self.resident: dict[str, int] = {}
         self.done: set[str] = set()
 
     def run(self, operator: Operator) -> None:
@@ -59,10 +59,11 @@ class ForwardEvents:
             for number, spec in enumerate(operator.outputs)
         )
         if operator.is_variable:
-            self.resident += self.local(operator.value_spec(0), self.slot(operator, 0).forward)
+            size = self.local(operator.value_spec(0), self.slot(operator, 0).forward)
+            self.resident[operator.name] = size
             return
         if operator.is_placeholder or operator.is_constant:
-            self.resident += sum(size for _, size in outputs)
+            self.resident[operator.name] = sum(size for _, size in outputs)
             return
         read = tuple(self.input(operator, number) for number in range(len(operator.inputs)))
         if operator.type in VIEWS:

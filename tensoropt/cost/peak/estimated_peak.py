@@ -22,7 +22,7 @@ from tensoropt.graph.per_graph import per_graph
 from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.strategy import Strategy
 
-__all__ = ["Peak", "PlanSteps", "peak_memory"]
+__all__ = ["Peak", "PlanSteps", "followed_step", "peak_memory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,19 @@ def peak_memory(
         buckets: size of the buckets of gradients. All gradients of a bucket are in memory until it
             is sent.
     """
+    forward = followed_step(strategy, reads, plan_steps, buckets)
+    resident = sum(forward.resident.values())
+    peak, where = forward.timeline.peak()
+    return Peak(resident + peak, resident, where)
+
+
+def followed_step(
+    strategy: Strategy,
+    reads: BackwardReads,
+    plan_steps: PlanSteps | None = None,
+    buckets: BucketSizes = BUCKET_SIZES,
+) -> ForwardEvents:
+    """Return the events of a step, with what stays in memory. Arguments as of `peak_memory`."""
     forward = ForwardEvents(strategy, plan_steps)
     updates = _Updates(strategy.graph, forward)
     called: set[int] = set()
@@ -68,8 +81,7 @@ def peak_memory(
             BackwardEvents(
                 strategy, reads, forward, tag.call, buckets.full_bytes, updates.gradient_complete
             ).run()
-    peak, where = forward.timeline.peak()
-    return Peak(forward.resident + peak, forward.resident, where)
+    return forward
 
 
 class _Updates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 __all__ = ["Buffer", "Event", "Timeline"]
@@ -55,15 +56,17 @@ class Timeline:
             buffer = self.shares[buffer]
         return self.parts[buffer] if buffer in self.parts else alive.get(buffer, 0)
 
-    def peak(self) -> tuple[int, str]:
-        """Return the largest number of bytes in use at once, and the event where it is reached."""
+    def states(self) -> Iterator[tuple[Event, dict[Buffer, int], int]]:
+        """Yield each event, the buffers in memory while it runs with their bytes, and all bytes.
+
+        The bytes include the event's temporary ones. The buffers are valid until the next event.
+        """
         last: dict[Buffer, int] = {}
         for number, event in enumerate(self.events):
             for buffer in (*event.reads, *(made for made, _ in event.makes)):
                 last[self.root(buffer)] = number
         alive: dict[Buffer, int] = {}
-        total = largest = 0
-        where = ""
+        total = 0
         for number, event in enumerate(self.events):
             read = {self.root(buffer): buffer for buffer in event.reads}
             dying = [b for b in read if last[b] == number and b in alive]
@@ -77,9 +80,15 @@ class Timeline:
                         total -= memory
                 alive[self.root(buffer)] = memory
                 total += memory
-            if total + event.temporary > largest:
-                largest, where = total + event.temporary, event.label
+            yield event, alive, total + event.temporary
             made = [self.root(buffer) for buffer, _ in event.makes]
             for buffer in (*dying, *(b for b in made if last[b] == number)):
                 total -= alive.pop(buffer, 0)
+
+    def peak(self) -> tuple[int, str]:
+        """Return the largest number of bytes in use at once, and the event where it is reached."""
+        largest, where = 0, ""
+        for event, _, total in self.states():
+            if total > largest:
+                largest, where = total, event.label
         return largest, where

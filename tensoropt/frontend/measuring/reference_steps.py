@@ -39,7 +39,8 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan import Plan
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.reshard_steps import step_planner
-from tensoropt.planner.prices.step_time import StepTime, step_time
+from tensoropt.planner.prices.step_parts import StepTime
+from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.problem.annotated_graph import AnnotatedGraph

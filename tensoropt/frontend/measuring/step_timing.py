@@ -16,7 +16,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
 from tensoropt.execution.world.mpi_world import Call, MPIWorld
 from tensoropt.parallel.resharding import StepTraffic
-from tensoropt.planner.prices.step_time import StepTime
+from tensoropt.planner.prices.step_parts import StepTime
 
 __all__ = ["TimedStep", "median_step", "timed_step"]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.operator_plan import OperatorPlan
+from tensoropt.plan.operator_plan import Dimension, OperatorPlan, Variable
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.notes import batch_norm_notes, extrapolations, notes_of, unsplit_notes
+from tensoropt.planner.plans.details import details_of, uses_of_variables
+from tensoropt.planner.plans.dimension_names import dimension_names
 from tensoropt.planner.prices.peak import PredictedPeak, predicted_peak
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
@@ -19,6 +22,9 @@ from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.tdl import Derivation
 
 __all__ = ["operator_plan", "plan_for"]
+
+_OF_SHARES = "partial sums"
+"""Name of the indices that `Derivation.on_shares` adds."""
 
 
 def plan_for(
@@ -50,7 +56,7 @@ def plan_for(
     planned = request.strategy(problem, strategy)
     peak = predicted_peak(request, problem, strategy) if peak is None else peak
     executed = step_time(planned, cost, peak.steps, request.reads, request.repeats)
-    operators = _operator_plans(problem, strategy)
+    operators = _operator_plans(request, problem, strategy)
     return Plan(
         option=option,
         devices=problem.mesh.size,
@@ -87,10 +93,13 @@ def plan_for(
         rewrites=request.rewrites,
         frontier_peaks=peaks,
         fewer_devices=fewer_devices,
+        details=details_of(request, planned, peak.steps, executed),
     )
 
 
-def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[OperatorPlan, ...]:
+def _operator_plans(
+    request: Request, problem: GraphProblem, strategy: Sequence[int]
+) -> tuple[OperatorPlan, ...]:
     """Return the operators of a strategy, each with its own time and memory."""
     number_of = {
         name: number
@@ -98,6 +107,8 @@ def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[Ope
         for name in group.members
     }
     chosen = problem.configurations(strategy)
+    names = dimension_names(problem.graph, request.batch_placeholders)
+    uses = uses_of_variables(problem.graph)
     plans = []
     for operator in problem.graph:
         if operator.name not in chosen:
@@ -111,6 +122,8 @@ def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[Ope
                 problem.mesh,
                 int(costs.time[number]),
                 int(costs.memory[number]),
+                names[operator.name],
+                uses[operator.name],
             )
         )
     return tuple(plans)
@@ -123,6 +136,8 @@ def operator_plan(
     mesh: Mesh,
     time: int,
     memory: int,
+    names: Sequence[str],
+    use: Variable,
 ) -> OperatorPlan:
     """Return an operator of a plan.
 
@@ -133,6 +148,8 @@ def operator_plan(
         mesh: the devices.
         time: its nanoseconds in a step.
         memory: its bytes on a device.
+        names: the names of its indices.
+        use: its use, if it is a variable.
     """
     device_mesh, inputs, output = _maps_of(derivation, configuration, mesh)
     return OperatorPlan(
@@ -145,7 +162,32 @@ def operator_plan(
         time_nanoseconds=time,
         memory_bytes=memory,
         kept=configuration.kept,
+        dimensions=tuple(
+            Dimension(name, index.extent)
+            for name, index in zip(
+                chain(names, repeat(_OF_SHARES)), derivation.indices, strict=False
+            )
+        ),
+        reads=_reads(operator),
+        shape=operator.value_spec(0).shape if operator.outputs else (),
+        variable=use,
+        unsplittable=_reason(derivation),
     )
+
+
+def _reads(operator: Operator) -> tuple[str, ...]:
+    """Return the names of the operators that an operator reads."""
+    if operator.gradient is not None:
+        return (operator.gradient.x.operator,)
+    return tuple(dict.fromkeys(tensor.operator for tensor in operator.inputs))
+
+
+def _reason(derivation: Derivation) -> str:
+    """Return the reason why an operator cannot be split; empty if it can."""
+    if derivation.splittable:
+        return ""
+    reasons = [index.reason for index in derivation.indices if index.reason]
+    return "; ".join(dict.fromkeys(reasons)) or "it has no dimension to divide"
 
 
 def _maps_of(

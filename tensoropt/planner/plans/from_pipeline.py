@@ -13,6 +13,8 @@ from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.planner.notes import staged_batch_norm_notes
+from tensoropt.planner.plans.details import uses_of_variables
+from tensoropt.planner.plans.dimension_names import dimension_names
 from tensoropt.planner.plans.from_frontier import operator_plan
 from tensoropt.planner.plans.stage_peaks import with_peaks
 from tensoropt.planner.request import Request
@@ -49,7 +51,7 @@ def plan_for_pipeline(
     devices, start = request.devices, search.step_nanoseconds
     cost = request.cost_model(devices)
     meshes = [_mesh_of(search, pipeline, stage) for stage in pipeline.stages]
-    operators = list(_operators(search, pipeline, search.stage_of(pipeline), meshes))
+    operators = list(_operators(request, search, pipeline, search.stage_of(pipeline), meshes))
     plan = Plan(
         option=option,
         devices=devices,
@@ -135,6 +137,7 @@ def _on_all_machines(configuration: Configuration, index: int | None, across: in
 
 
 def _operators(
+    request: Request,
     search: PipelineSearch,
     pipeline: Pipeline,
     stage_of: Mapping[str, int],
@@ -154,7 +157,9 @@ def _operators(
     configurations = [
         configurations_of(costs.annotated.choices, chosen.tolist()) for costs, chosen in strategies
     ]
-    for operator in graph_of_one(search.cut(count)):
+    graph = graph_of_one(search.cut(count))
+    names, uses = dimension_names(graph, request.batch_placeholders), uses_of_variables(graph)
+    for operator in graph:
         stage, like = stage_of[operator.name], search.profile.sample.stands_for(operator.name)
         if stage == SHARED or operator.is_constant:
             continue
@@ -184,5 +189,7 @@ def _operators(
                 mesh,
                 time=count * (forward + backward + again) + late,
                 memory=fixed + held * saved,
+                names=names[operator.name],
+                use=uses[operator.name],
             ),
         )

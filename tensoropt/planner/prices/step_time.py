@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,12 @@ from tensoropt.parallel.buckets import (
 )
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.remade import remade
-from tensoropt.parallel.resharding import LOCAL_KINDS, ReshardStep, StepTraffic, step_traffic
+from tensoropt.parallel.resharding import ReshardStep, StepTraffic, step_traffic
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.prices.overlapped_sums import OverlappedSums
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.step_parts import Reason, StepTime
 from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
 from tensoropt.problem.operators.inner_steps import InnerStep, inner_steps
@@ -37,43 +39,9 @@ from tensoropt.problem.operators.joined_products import MATRIX, joined_product, 
 from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["StepTime", "step_time"]
+__all__ = ["step_time"]
 
 PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]
-
-
-@dataclass(slots=True)
-class StepTime:
-    """The time of a step on one device, in nanoseconds.
-
-    Attributes:
-        operators: the forward pass, the backward pass, and the recomputation of outputs that are
-            not kept.
-        sums: adding up the gradients of tensors with several readers.
-        copies: the local steps of reshardings, which are operators of their own.
-        network: collectives, from the arrival of the last device.
-        handling: the processor's time for collectives that run beside computation.
-        hidden: the part of ``network`` beside which the device computes.
-        calls: the number of calls of collectives. All collectives of a resharding are one call.
-        coordination: calling all collectives, and waiting for the other devices.
-        start: the fixed time of every step.
-    """
-
-    operators: int = 0
-    sums: int = 0
-    copies: int = 0
-    network: int = 0
-    handling: int = 0
-    hidden: int = 0
-    calls: int = 0
-    coordination: int = 0
-    start: int = 0
-
-    @property
-    def total(self) -> int:
-        """The whole step."""
-        computing = self.operators + self.sums + self.copies + self.handling
-        return computing + self.network - self.hidden + self.coordination + self.start
 
 
 def step_time(
@@ -130,6 +98,7 @@ class _WeightSum:
         target: the layout of the gradient at the weight.
         size: the bytes of the gradient on one device before the sum.
         reader: the operator that makes the gradient.
+        variable: the weight.
     """
 
     shape: tuple[int, ...]
@@ -138,6 +107,7 @@ class _WeightSum:
     target: Layout
     size: int
     reader: str
+    variable: str
 
 
 class _Step:
@@ -159,9 +129,9 @@ class _Step:
         self._sparse = frozenset().union(*sparse_tensors(self._graph).values())
         self._plan = plan
         self._readers: dict[TensorName, Counter[Slot]] = {}
-        self._edges: set[tuple[TensorName, Slot, bool]] = set()
+        self._edges: dict[tuple[TensorName, Slot, bool], list[str]] = {}  # with readers
         self._weights: list[_WeightSum] = []
-        self._statistics: dict[Sums, list[int]] = {}  # bytes
+        self._statistics: dict[Sums, list[tuple[str, int]]] = {}  # tensors and bytes
         self._joined: set[str] = set()
         self._joined_gradients: Counter[tuple[TensorName, Slot]] = Counter()
         self._overlapped = OverlappedSums()
@@ -183,7 +153,7 @@ class _Step:
         self.time.operators += runs * time.total
         self._overlapped.compute(operator.name, time, runs, bool(operator.mutates))
         for step in inner_steps(operator, derivation, configuration, strategy.mesh, backward):
-            self._move_inside(step, runs * step.times)
+            self._move_inside(step, runs * step.times, Reason("inside", [operator.name]))
 
     def _join_products(self) -> None:
         """Add the joined gradients of matrices that several products share.
@@ -228,11 +198,12 @@ class _Step:
             runs = self._runs(name)
             self.time.operators += runs * self._cost.operator_nanoseconds(work).forward
             for step in inner_steps(operator, derivation, configuration, strategy.mesh, 0):
-                self._move_inside(step, runs * step.forward)
+                self._move_inside(step, runs * step.forward, Reason("again", [name]))
         for tensor, source, target in again.moved:
             spec = self._graph[tensor.operator].value_spec(tensor.index)
             shape, runs = known_shape(spec.shape), self._runs(tensor.operator)
-            self._reshard(shape, spec.dtype, spec.itemsize, source, target, runs)
+            reason = Reason("again", [tensor.operator])
+            self._reshard(shape, spec.dtype, spec.itemsize, source, target, reason, runs)
 
     def read(self, operator: Operator) -> None:
         """Add the resharding of an operator's inputs, and of their gradients."""
@@ -247,27 +218,47 @@ class _Step:
             target = self._strategy.input_slot(operator, number)
             if carries:
                 self._readers.setdefault(tensor, Counter())[target] += 1
-            if spec.dtype == "resource" or (tensor, target, carries) in self._edges:
+            if spec.dtype == "resource":
                 continue
-            self._edges.add((tensor, target, carries))
+            readers = self._edges.setdefault((tensor, target, carries), [])
+            readers.append(operator.name)
+            if len(readers) > 1:
+                continue
             shape = known_shape(spec.shape)
             forward = source.forward, target.forward
             runs = self._runs(tensor.operator, operator.name)
             if carries or not self._is_averaged_with_others(tensor, spec, *forward):
-                self._reshard(shape, spec.dtype, spec.itemsize, *forward, runs)
-            if not carries:
-                continue
-            slices = looked_up(operator, number, self._sparse)
-            back = target.gradient, source.gradient
-            if slices is not None:
-                ends = [target.gradient], [source.gradient]
-                slices_times(shape, spec.itemsize, slices, *ends, self._moved)
-            elif -1 not in spec.shape and path_to_variable(self._strategy, tensor):
-                size = back[0].local_elements(shape, self._strategy.mesh) * spec.itemsize
-                self._weights.append(_WeightSum(shape, spec, *back, size, operator.name))
-                self._accumulate(operator, back[0], shape, spec.dtype)
-            else:
-                self._reshard(shape, spec.dtype, spec.itemsize, *back, runs)
+                moved = Reason("forward", [tensor.operator], readers)
+                self._reshard(shape, spec.dtype, spec.itemsize, *forward, moved, runs)
+            if carries:
+                self._send_back(operator, number, (target.gradient, source.gradient), readers)
+
+    def _send_back(
+        self, operator: Operator, number: int, back: tuple[Layout, Layout], readers: list[str]
+    ) -> None:
+        """Add the resharding of the gradient by an input.
+
+        Args:
+            operator: a reader of the tensor.
+            number: number of its input.
+            back: layouts of the gradient at the reader and at the producer.
+            readers: all readers of the same copy.
+        """
+        tensor, spec = operator.inputs[number], operator.input_specs[number]
+        shape = known_shape(spec.shape)
+        slices = looked_up(operator, number, self._sparse)
+        if slices is not None:
+            moved = partial(self._moved, Reason("gradient sum", [tensor.operator]))
+            slices_times(shape, spec.itemsize, slices, back[:1], back[1:], moved)
+        elif -1 not in spec.shape and (path := path_to_variable(self._strategy, tensor)):
+            size = back[0].local_elements(shape, self._strategy.mesh) * spec.itemsize
+            variable = path[-1].operator
+            self._weights.append(_WeightSum(shape, spec, *back, size, operator.name, variable))
+            self._accumulate(operator, back[0], shape, spec.dtype)
+        else:
+            runs = self._runs(tensor.operator, operator.name)
+            gradient = Reason("backward", [tensor.operator], readers)
+            self._reshard(shape, spec.dtype, spec.itemsize, *back, gradient, runs)
 
     def _accumulate(
         self, reader: Operator, layout: Layout, shape: tuple[int, ...], dtype: str
@@ -289,13 +280,14 @@ class _Step:
         if sums is None:
             return False
         size = source.local_elements(spec.shape, self._strategy.mesh) * spec.itemsize
-        self._statistics.setdefault(sums, []).append(size)
+        self._statistics.setdefault(sums, []).append((tensor.operator, size))
         return True
 
     def average_statistics(self) -> None:
         """Add the averages of all layers' statistics; those over the same axes are one vector."""
-        for sums, sizes in self._statistics.items():
-            self._reduce(sums, sizes)
+        for sums, of_tensors in self._statistics.items():
+            tensors, sizes = zip(*of_tensors, strict=True)
+            self._reduce(sums, sizes, Reason("statistics", tensors))
 
     def reduce_buckets(self) -> None:
         """Add the sums of weights' gradients, in buckets; the last layers come first."""
@@ -312,13 +304,11 @@ class _Step:
     def _reduce_bucket(self, bucket: Iterable[tuple[Sums | None, list[_WeightSum]]]) -> None:
         for sums, gradients in bucket:
             if sums is not None:
-                readers = [weight.reader for weight in gradients]
-                self._reduce(sums, [weight.size for weight in gradients], readers)
+                self._reduce(sums, [weight.size for weight in gradients], _sum_of(gradients))
                 continue
             for weight in gradients:
                 dtype, ends = weight.spec.dtype, (weight.source, weight.target)
-                itemsize, readers = weight.spec.itemsize, [weight.reader]
-                self._reshard(weight.shape, dtype, itemsize, *ends, readers=readers)
+                self._reshard(weight.shape, dtype, weight.spec.itemsize, *ends, _sum_of([weight]))
 
     def _is_joined(self, sums: Sums) -> bool:
         """Whether one operator sums several tensors in place."""
@@ -327,14 +317,14 @@ class _Step:
             for axes in sums[1]
         )
 
-    def _reduce(self, sums: Sums, bucket: Sequence[int], readers: Sequence[str] = ()) -> None:
+    def _reduce(self, sums: Sums, bucket: Sequence[int], reason: Reason) -> None:
         """Add the sum of several tensors as one vector, given their bytes.
 
         Where no operator takes several tensors, they are copied into the vector and out of it.
         """
         size = sum(bucket)
         traffic = step_traffic(vector_steps(sums), self._strategy.mesh, (size,), 1)
-        self._move(traffic, readers=readers)
+        self._move(traffic, reason)
         if len(bucket) > 1 and not self._is_joined(sums):
             self.time.copies += 2 * self._cost.collective_nanoseconds("slice", (), size)
 
@@ -377,53 +367,39 @@ class _Step:
         itemsize: int,
         source: Layout,
         target: Layout,
+        reason: Reason,
         runs: int = 1,
-        readers: Sequence[str] = (),
     ) -> None:
         mesh = self._strategy.mesh
         steps = self._plan(shape, dtype.removesuffix("_ref"), source, target)
-        traffic = step_traffic(steps, mesh, source.local_shape(shape, mesh), itemsize)
-        self._move(traffic, runs, readers)
+        self._move(
+            step_traffic(steps, mesh, source.local_shape(shape, mesh), itemsize), reason, runs
+        )
 
-    def _move(
-        self, steps: Iterable[StepTraffic], times: int = 1, readers: Sequence[str] = ()
-    ) -> None:
-        """Add a resharding that is made ``times`` times; its collectives are one call.
+    def _move(self, steps: Iterable[StepTraffic], reason: Reason, times: int = 1) -> None:
+        """Add a resharding that is made ``times`` times. Sums of weights' gradients may hide behind
+        computation."""
+        hides = reason.purpose == "gradient sum" and bool(reason.readers)
+        self.time.move(self._cost, steps, reason, times, self._overlapped if hides else None)
 
-        Args:
-            steps: its steps.
-            times: how often it is made.
-            readers: the operators whose gradients it sums, if it does.
-        """
-        local = network = beside = 0
-        for kind, axes, bytes_, runs in steps:
-            if kind in LOCAL_KINDS:
-                local += self._cost.collective_nanoseconds(kind, axes, bytes_)
-            else:
-                seconds = self._cost.network_seconds(kind, axes, bytes_, runs)
-                network += max(1, round(seconds * 1e9))
-            if readers:
-                overlapped = self._cost.beside_computation(kind, axes, bytes_)
-                beside += round(overlapped.seconds * 1e9)
-                self.time.handling += round(overlapped.processor_seconds * 1e9)
-        if beside:
-            self._overlapped.add(readers, beside)
-        self.time.copies += times * local
-        self.time.network += times * network
-        self.time.calls += times * (network > 0)
-
-    def _move_inside(self, step: InnerStep, times: int) -> None:
+    def _move_inside(self, step: InnerStep, times: int, reason: Reason) -> None:
         """Add a step inside an operator, which is made ``times`` times."""
-        traffic = StepTraffic(step.kind, step.axes, step.bytes, "")
-        self._move([traffic], times)
+        self._move([StepTraffic(step.kind, step.axes, step.bytes, "")], reason, times)
 
     def _moved(
         self,
+        reason: Reason,
         shape: tuple[int, ...],
         itemsize: int,
         sources: Sequence[Layout],
         targets: Sequence[Layout],
     ) -> npt.NDArray[np.int64]:
         dtype = f"float{8 * itemsize}" if itemsize > 1 else "int8"
-        self._reshard(shape, dtype, itemsize, sources[0], targets[0])
+        self._reshard(shape, dtype, itemsize, sources[0], targets[0], reason)
         return np.zeros((1, 1), np.int64)
+
+
+def _sum_of(gradients: Sequence[_WeightSum]) -> Reason:
+    """Return the reason of a sum of weights' gradients."""
+    variables = [weight.variable for weight in gradients]
+    return Reason("gradient sum", variables, [weight.reader for weight in gradients])

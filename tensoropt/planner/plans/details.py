@@ -1,0 +1,76 @@
+"""The facts of a plan for people: see `tensoropt.plan.details`."""
+
+from __future__ import annotations
+
+from tensoropt.cost.peak.estimated_peak import followed_step
+from tensoropt.cost.peak.held_memory import HeldMemory, Holder, held_memory
+from tensoropt.graph.coarsen import leaders
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.details import Details, OtherStrategy, TimePart
+from tensoropt.plan.operator_plan import Variable
+from tensoropt.planner.prices.estimates import can_be_estimated
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.step_parts import StepTime
+from tensoropt.planner.request import Request
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.baselines import data_parallel, whole
+
+__all__ = ["details_of", "other_strategies", "uses_of_variables"]
+
+
+def details_of(
+    request: Request, strategy: Strategy, steps: ReshardSteps, executed: StepTime
+) -> Details:
+    """Return the details of a strategy.
+
+    Args:
+        request: the step.
+        strategy: the strategy.
+        steps: its planned reshardings.
+        executed: its predicted step.
+    """
+    memory = _memory(request, strategy, steps) if can_be_estimated(request) else None
+    parts = (
+        ("operators", executed.operators),
+        ("sums of gradients of shared tensors", executed.sums),
+        ("local copies", executed.copies),
+        ("collectives", executed.network),
+        ("handling of collectives beside computation", executed.handling),
+        ("collectives hidden behind computation", -executed.hidden),
+        ("calls of collectives", executed.coordination),
+        ("start of the step", executed.start),
+    )
+    return Details(executed.moves, memory, tuple(TimePart(*part) for part in parts if part[1]))
+
+
+def _memory(request: Request, strategy: Strategy, steps: ReshardSteps) -> HeldMemory:
+    uses: dict[str, Holder] = {}
+    for name, use in uses_of_variables(strategy.graph).items():
+        uses[name] = use or "input"
+    return held_memory(followed_step(strategy, request.reads, steps), uses)
+
+
+def uses_of_variables(graph: Graph) -> dict[str, Variable]:
+    """Return the use of each variable, and an empty text for all other operators."""
+    leader = leaders(graph)
+    trained = {leader[each.gradient.x.operator] for each in graph if each.gradient is not None}
+    return {
+        operator.name: ""
+        if not operator.is_variable
+        else "weights"
+        if operator.name in trained
+        else "slots"
+        for operator in graph
+    }
+
+
+def other_strategies(problem: GraphProblem) -> tuple[OtherStrategy, ...]:
+    """Return the simple strategies to compare a plan with, whether or not they fit the memory."""
+    return tuple(
+        OtherStrategy(name, int(frontier.memory[0]), int(frontier.time[0]))
+        for name, frontier in (
+            ("data parallelism", data_parallel.solve(problem)),
+            ("every device computes all", whole.solve(problem)),
+        )
+    )

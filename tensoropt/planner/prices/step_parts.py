@@ -1,0 +1,111 @@
+"""The parts of a step's time, and the moves of tensors that add to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.parallel.resharding import LOCAL_KINDS, StepTraffic
+from tensoropt.plan.details.move import Move, MoveStep, Purpose
+from tensoropt.planner.prices.overlapped_sums import OverlappedSums
+
+__all__ = ["Reason", "StepTime"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """The tensors of a move and their readers, see `tensoropt.plan.details.Move`.
+
+    Attributes:
+        readers: may grow while the step is followed.
+    """
+
+    purpose: Purpose
+    tensors: Sequence[str]
+    readers: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class StepTime:
+    """The time of a step on one device, in nanoseconds.
+
+    Attributes:
+        operators: the forward pass, the backward pass, and the recomputation of outputs that are
+            not kept.
+        sums: adding up the gradients of tensors with several readers.
+        copies: the local steps of reshardings, which are operators of their own.
+        network: collectives, from the arrival of the last device.
+        handling: the processor's time for collectives that run beside computation.
+        hidden: the part of ``network`` beside which the device computes.
+        calls: the number of calls of collectives. All collectives of a resharding are one call.
+        coordination: calling all collectives, and waiting for the other devices.
+        start: the fixed time of every step.
+    """
+
+    operators: int = 0
+    sums: int = 0
+    copies: int = 0
+    network: int = 0
+    handling: int = 0
+    hidden: int = 0
+    calls: int = 0
+    coordination: int = 0
+    start: int = 0
+    _moved: list[tuple[Reason, tuple[MoveStep, ...], int, int]] = field(
+        default_factory=list, compare=False, repr=False
+    )
+
+    @property
+    def total(self) -> int:
+        """The whole step."""
+        computing = self.operators + self.sums + self.copies + self.handling
+        return computing + self.network - self.hidden + self.coordination + self.start
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """The moves, in the order in which they were added. Their network times add up to
+        ``network``."""
+        return tuple(
+            Move(reason.purpose, tuple(reason.tensors), tuple(reason.readers), steps, times, time)
+            for reason, steps, times, time in self._moved
+        )
+
+    def move(
+        self,
+        cost: ClusterCostModel,
+        steps: Iterable[StepTraffic],
+        reason: Reason,
+        times: int = 1,
+        overlapped: OverlappedSums | None = None,
+    ) -> None:
+        """Add a resharding; its collectives are one call.
+
+        Args:
+            cost: prices its steps.
+            steps: its steps.
+            reason: the tensors that it moves.
+            times: how often it is made.
+            overlapped: collects the sums of gradients that hide behind computation; None for
+                another move.
+        """
+        local = network = beside = 0
+        recorded = []
+        for kind, axes, bytes_, runs in steps:
+            recorded.append(MoveStep(kind, axes, bytes_))
+            if kind in LOCAL_KINDS:
+                local += cost.collective_nanoseconds(kind, axes, bytes_)
+            else:
+                seconds = cost.network_seconds(kind, axes, bytes_, runs)
+                network += max(1, round(seconds * 1e9))
+            if overlapped is not None:
+                part = cost.beside_computation(kind, axes, bytes_)
+                beside += round(part.seconds * 1e9)
+                self.handling += round(part.processor_seconds * 1e9)
+        if overlapped is not None and beside:
+            overlapped.add(reason.readers, beside)
+        self.copies += times * local
+        self.network += times * network
+        self.calls += times * (network > 0)
+        if times * network:
+            self._moved.append((reason, tuple(recorded), times, times * network))

@@ -1,0 +1,8 @@
+"""Plans as people read them: by layer, in words, with communication, memory and the frontier."""
+
+from __future__ import annotations
+
+from tensoropt.view.build import view_of
+from tensoropt.view.data import PlanView
+
+__all__ = ["PlanView", "view_of"]

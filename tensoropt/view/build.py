@@ -1,0 +1,101 @@
+"""The view of a plan: the one entry of this package."""
+
+from __future__ import annotations
+
+from tensoropt.plan.comparison import Comparison
+from tensoropt.plan.operator_plan import NAMES_ONLY
+from tensoropt.plan.plan import Plan
+from tensoropt.view.communication import communication_of
+from tensoropt.view.data import Measured, PlanView, StageView, Summary, TimePart
+from tensoropt.view.devices import devices_of_plan
+from tensoropt.view.layers import Row, rows_of, with_communication
+from tensoropt.view.memory import memory_of
+from tensoropt.view.points import points_of
+
+__all__ = ["view_of"]
+
+
+def view_of(plan: Plan, measured: Comparison | None = None) -> PlanView:
+    """The view of a plan.
+
+    Args:
+        plan: a plan of any schema. Facts that an older plan lacks are empty.
+        measured: the measured costs of its steps; by default those of its validation, if any.
+    """
+    rows = rows_of(plan)
+    communication = communication_of(plan, rows)
+    return PlanView(
+        summary=_summary(plan),
+        layers=with_communication(plan, rows, communication),
+        communication=communication,
+        memory=memory_of(plan, rows),
+        frontier=points_of(plan),
+        stages=_stages(plan, rows),
+        schedule=(),
+        measured=_measured(plan, measured),
+        notes=plan.notes,
+    )
+
+
+def _summary(plan: Plan) -> Summary:
+    computing = [operator for operator in plan.operators if operator.type not in NAMES_ONLY]
+    return Summary(
+        sentence=str(plan),
+        option=plan.option,
+        algorithm=plan.algorithm,
+        way=plan.way,
+        cluster=plan.cluster.name,
+        devices=plan.devices,
+        levels=devices_of_plan(plan).levels,
+        operators=len(computing),
+        split_operators=sum(operator.is_split for operator in computing),
+        step_nanoseconds=plan.predicted_nanoseconds,
+        network_nanoseconds=round(plan.predicted_network_seconds * 1e9),
+        time=tuple(TimePart(*part) for part in (plan.details.time if plan.details else ())),
+        memory_bytes=plan.memory_bytes,
+        peak_bytes=plan.peak_bytes,
+        peak_is_estimated=plan.peak_is_estimated,
+        memory_limit_bytes=plan.memory_limit_bytes,
+        microbatches=plan.microbatches,
+        schedule=plan.schedule,
+        copies=plan.copies,
+        compared=plan.compared,
+    )
+
+
+def _stages(plan: Plan, rows: list[Row]) -> tuple[StageView, ...]:
+    step = max(plan.predicted_nanoseconds, 1)
+    return tuple(
+        StageView(
+            devices=plan.devices_of_stage(number),
+            layers=tuple(row.name for row in rows if row.stage == number),
+            forward_nanoseconds=stage.forward_nanoseconds,
+            backward_nanoseconds=stage.backward_nanoseconds,
+            once_nanoseconds=stage.once_nanoseconds,
+            waits=max(0.0, 1 - stage.busy_nanoseconds(plan.microbatches) / step),
+            memory_bytes=stage.memory_bytes,
+            peak_bytes=stage.peak_bytes,
+            recompute=stage.recompute,
+        )
+        for number, stage in enumerate(plan.stages)
+    )
+
+
+def _measured(plan: Plan, measured: Comparison | None) -> tuple[Measured, ...]:
+    if measured is not None:
+        return tuple(Measured(q.name, q.unit, q.predicted, q.measured) for q in measured.quantities)
+    if plan.validation is None:
+        return ()
+    trial = plan.validation.trials[plan.validation.adopted]
+    if trial.measured_seconds is None:
+        return ()
+    peak = trial.measured_peak_bytes
+    return (
+        Measured("step time", "ms", trial.time_nanoseconds / 1e6, trial.measured_seconds * 1e3),
+        Measured(
+            "peak memory",
+            "MiB",
+            None if plan.peak_bytes is None else plan.peak_bytes / 2**20,
+            None if peak is None else peak / 2**20,
+        ),
+    )

@@ -1,0 +1,124 @@
+"""The division of a layer's work over devices, as data and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from tensoropt.plan.operator_plan import OperatorPlan
+from tensoropt.view.data import Replicated, Split
+from tensoropt.view.devices import Devices
+
+__all__ = ["in_words", "merged", "replicated_of", "splits_of"]
+
+_NOTABLE = 0.25
+"""The least share of a layer's time for a dimension that only some of its operators divide."""
+_REPEATED = 0.5
+"""The least share of a layer's time that devices repeat for the words to say so."""
+_NOT_WORTH = "dividing it further is predicted to cost more than it saves"
+_HELD = "every reader on these devices uses all of it; dividing it would add communication"
+
+
+def splits_of(operators: Sequence[OperatorPlan], devices: Devices) -> tuple[Split, ...]:
+    """The division of some operators, the slowest links first.
+
+    Along each mesh axis the dimension counts that most of the operators' time divides; or two,
+    in the order of the operators, if another one has a notable share. Axes of one level with the
+    same dimension are one entry, and so are all axes if they have the same dimension.
+    """
+    axes_of: dict[tuple[str, int], list[int]] = {}
+    for axis, level in enumerate(devices.level_of):
+        axes_of.setdefault((_dimension(operators, axis), level), []).append(axis)
+    dimensions = {dimension for dimension, _ in axes_of}
+    if len(dimensions) == 1 and devices.axes:
+        (dimension,), all_axes = dimensions, range(len(devices.axes))
+        return (Split(dimension, devices.count, devices.over(all_axes), 0),)
+    return tuple(
+        Split(dimension, devices.pieces(axes), devices.of_level(level), level)
+        for (dimension, level), axes in axes_of.items()
+    )
+
+
+def _dimension(operators: Iterable[OperatorPlan], axis: int) -> str:
+    """The dimension, or two, that operators divide along an axis; empty if they divide none."""
+    time = Counter[str]()
+    for operator in operators:
+        time[_along(operator, axis)] += max(operator.time_nanoseconds, 1)
+    total = time.total()
+    if time[""] >= _REPEATED * total:
+        return ""
+    del time[""]
+    most = [name for name, share in time.most_common(2) if share >= _NOTABLE * total]
+    return " then ".join(name for name in time if name in most)
+
+
+def _along(operator: OperatorPlan, axis: int) -> str:
+    """The name of the dimension that an operator divides along an axis; empty if none."""
+    for number, axes in enumerate(operator.splits):
+        if axis in axes:
+            named = number < len(operator.dimensions)
+            return operator.dimensions[number].name if named else f"dimension {number + 1}"
+    return ""
+
+
+def in_words(splits: Sequence[Split], devices: Devices) -> str:
+    """A division in one line."""
+    if devices.count == 1:
+        return "on one device"
+    if all(not split.dimension for split in splits):
+        return f"the whole on each of {devices.count} devices"
+    words = []
+    for _, group in groupby(splits, lambda split: split.level):
+        of_level = list(group)
+        divided = [split for split in of_level if split.dimension]
+        if not divided:
+            words.append(f"the same on {of_level[0].over}")
+        elif len(of_level) == 1:
+            words.append(f"{divided[0].dimension} over {divided[0].over}")
+        else:
+            parts = [f"{split.dimension} in {split.pieces} parts" for split in divided]
+            words.append(f"{' and '.join(parts)} over {divided[0].over}")
+    return ", ".join(words)
+
+
+def replicated_of(operators: Sequence[OperatorPlan], devices: Devices) -> tuple[Replicated, ...]:
+    """The work that devices repeat, and the weights that several devices hold."""
+    found = []
+    for operator in operators:
+        used = devices.pieces([axis for axes in operator.splits for axis in axes])
+        copies = devices.count // used
+        if copies == 1:
+            continue
+        name = (operator.name,)
+        if operator.variable == "weights":
+            size = operator.memory_bytes
+            found.append(Replicated("weights", name, copies, _HELD, 0, size))
+        elif operator.time_nanoseconds and not operator.variable:
+            time, why = operator.time_nanoseconds, operator.unsplittable or _too_small(operator)
+            found.append(Replicated("work", name, copies, why, time, 0))
+    return merged(found)
+
+
+def _too_small(operator: OperatorPlan) -> str:
+    largest = max((each.extent for each in operator.dimensions), default=0)
+    return "it has one element" if largest == 1 else _NOT_WORTH
+
+
+def merged(found: Iterable[Replicated]) -> tuple[Replicated, ...]:
+    """Entries of the same kind and reason as one, the largest first."""
+    groups: dict[tuple[str, int, str], list[Replicated]] = {}
+    for each in found:
+        groups.setdefault((each.what, each.copies, each.why), []).append(each)
+    rows = [
+        Replicated(
+            group[0].what,
+            tuple(name for each in group for name in each.operators),
+            group[0].copies,
+            group[0].why,
+            sum(each.nanoseconds for each in group),
+            sum(each.bytes for each in group),
+        )
+        for group in groups.values()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.nanoseconds, -row.bytes)))

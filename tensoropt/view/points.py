@@ -1,0 +1,37 @@
+"""The points of memory and time around a plan: its frontier, and other strategies."""
+
+from __future__ import annotations
+
+from tensoropt.plan.plan import Plan
+from tensoropt.view.data import PointKind, PointView
+
+__all__ = ["points_of"]
+
+_DATA_PARALLELISM = "data parallelism"
+
+
+def points_of(plan: Plan) -> tuple[PointView, ...]:
+    """The points, the least memory first. The plan is one, even if it is not on the frontier."""
+    peaks, limit = dict(plan.frontier_peaks), plan.memory_limit_bytes
+    if plan.peak_bytes is not None:
+        peaks[plan.memory_bytes] = plan.peak_bytes
+    ways = plan.frontier_ways or ("",) * len(plan.frontier)
+    chosen = plan.memory_bytes, plan.time_nanoseconds
+
+    def fits(memory: int) -> bool:
+        most = None if limit is None else limit * plan.cluster.safety_factor
+        return limit is None or (memory <= limit and peaks.get(memory, 0) <= (most or 0))
+
+    points = [
+        PointView("frontier", way, number, *point, peaks.get(point[0]), fits(point[0]))
+        for number, (point, way) in enumerate(zip(plan.frontier, ways, strict=True))
+        if point != chosen
+    ]
+    number = plan.frontier.index(chosen) if chosen in plan.frontier else None
+    points.append(
+        PointView("plan", plan.way, number, *chosen, peaks.get(chosen[0]), fits(chosen[0]))
+    )
+    for name, memory, time in plan.details.others if plan.details else ():
+        kind: PointKind = "data parallelism" if name == _DATA_PARALLELISM else "other algorithm"
+        points.append(PointView(kind, name, None, memory, time, None, fits(memory)))
+    return tuple(sorted(points, key=lambda point: (point.memory_bytes, point.nanoseconds)))

@@ -1,0 +1,94 @@
+"""The view of a plan: every number in it is the plan's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tensoropt.plan import Plan
+from tensoropt.view import PlanView, view_of
+from tests.plan.small_plans import a_plan, staged_plan
+from tests.view.small_steps import DEVICES, LAYERS, WIDTH, planned, planned_in_stages
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return planned()
+
+
+def test_a_view_is_json_and_comes_back(plan: Plan) -> None:
+    for some in (plan, planned_in_stages(), a_plan(), staged_plan()):
+        view = view_of(some)
+        assert PlanView.from_json(json.loads(json.dumps(view.to_json()))) == view
+        assert Plan.from_json(json.loads(json.dumps(some.to_json()))) == some
+
+
+def test_like_layers_are_one_row_with_the_sum_of_their_operators(plan: Plan) -> None:
+    view = view_of(plan)
+    dense = [row for row in view.layers if row.name.startswith("model/dense")]
+    assert sum(row.count for row in dense) == LAYERS
+    for row in dense:
+        assert view.layer(row.names[-1]) == row
+        assert "MatMul" in row.types
+        assert any(name.startswith("Momentum/update_") for name in row.operators)
+        assert any("gradient" in name for name in row.operators)
+    shown = {name for row in view.layers for name in row.operators}
+    time = {operator.name: operator.time_nanoseconds for operator in plan.operators}
+    assert sum(row.operators_nanoseconds for row in view.layers) == sum(time[n] for n in shown)
+    assert sum(time.values()) == sum(time[n] for n in shown)
+
+
+def test_a_division_names_its_dimensions_and_devices(plan: Plan) -> None:
+    view = view_of(plan)
+    names = {each.name for operator in plan.operators for each in operator.dimensions}
+    assert {"batch", "columns", "rows", "vocabulary", "classes"} <= names
+    assert [(level.name, level.count) for level in view.summary.levels] == [
+        ("machine", 2),
+        ("device", 2),
+    ]
+    for row in view.layers:
+        assert all(DEVICES % split.pieces == 0 for split in row.splits)
+        assert row.words
+
+
+def test_communication_adds_up_to_the_network_time_of_the_step(plan: Plan) -> None:
+    view = view_of(plan)
+    assert view.communication
+    assert sum(each.nanoseconds for each in view.communication) == plan.network_nanoseconds
+    assert sum(row.network_nanoseconds for row in view.layers) == plan.network_nanoseconds
+    assert sum(part.nanoseconds for part in view.summary.time) == plan.predicted_nanoseconds
+    for each in view.communication:
+        assert each.group * each.groups == DEVICES
+        assert view.layer(each.source)
+
+
+def test_memory_adds_up_to_the_peak(plan: Plan) -> None:
+    memory = view_of(plan).memory
+    assert plan.peak_is_estimated
+    assert memory.peak_bytes == plan.peak_bytes == sum(share.bytes for share in memory.peak)
+    assert max(sum(each.bytes) for each in memory.step) == plan.peak_bytes
+    held = {share.holder: share.bytes for share in memory.peak}
+    assert held["weights"] >= LAYERS * WIDTH * WIDTH * 4 // DEVICES
+    assert held["slots"] == held["weights"]  # Momentum has one for each weight
+
+
+def test_the_plan_and_data_parallelism_are_points_beside_the_frontier(plan: Plan) -> None:
+    points = view_of(plan).frontier
+    (chosen,) = [point for point in points if point.kind == "plan"]
+    assert (chosen.memory_bytes, chosen.nanoseconds) == (plan.memory_bytes, plan.time_nanoseconds)
+    (parallel,) = [point for point in points if point.kind == "data parallelism"]
+    assert any(
+        memory <= parallel.memory_bytes and time <= parallel.nanoseconds
+        for memory, time in plan.frontier
+    )
+    on_frontier = [point for point in points if point.number is not None]
+    assert sorted((p.memory_bytes, p.nanoseconds) for p in on_frontier) == sorted(plan.frontier)
+
+
+def test_a_plan_of_an_older_schema_has_a_view_without_communication() -> None:
+    view = view_of(a_plan())
+    assert not view.communication
+    assert not view.memory.step
+    assert [row.operators for row in view.layers] == [("one",), ("two",)]
+    assert view.memory.peak_bytes == a_plan().memory_bytes
