@@ -46,9 +46,14 @@ class Sequence:
     The context may be entered again and continues the same order. In nested sequences only the
     innermost one takes collectives. Outside of all sequences collectives are not chained. In eager
     mode a collective runs when it is called, so nothing is chained or recorded.
+
+    Attributes:
+        shards_differ: whether a tensor's shards may have different shapes. Ranks compare their
+            records, so no record then names a shape, and no rank decides by a shape.
     """
 
     def __init__(self) -> None:
+        self.shards_differ = False
         self._records: list[str] = []
         self._tail: tuple[tf.Operation, ...] = ()
         self._started: tuple[tf.Operation, ...] = ()  # the last start of a collective
@@ -151,6 +156,7 @@ class Sequence:
         forked._overtaking, forked._held = self._overtaking, self._held
         forked._in_turn, forked._beside = list(self._in_turn), list(self._beside)
         forked._started, forked._waits = self._started, self._waits
+        forked.shards_differ = self.shards_differ
         return forked
 
     def hold(self, operations: Iterable[tf.Operation]) -> None:

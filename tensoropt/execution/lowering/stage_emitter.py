@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from collectives.sequence import active_sequence
 from tensoropt.execution import rules
 from tensoropt.execution.edges.checks import Checks
 from tensoropt.execution.edges.edge import PlanSteps
@@ -87,8 +88,8 @@ class StageEmitter:
         self._world = world
         self._variables = emission.variables
         self._seed = emission.options.seed
-        if strategy.has_uneven_pieces:
-            world.expect_uneven_pieces()
+        if strategy.has_uneven_pieces and (sequence := active_sequence()) is not None:
+            sequence.shards_differ = True
         self._target = emission.target
         self._emitted = ShardTable(graph, world, self._target)
         self._plan_steps = plan_steps = plans_at(plan_steps, sizes, world.mesh)

@@ -25,6 +25,7 @@ from collectives.operations.calls import (
 )
 from collectives.operations.hierarchy import Grid, LevelCall, in_hierarchy
 from collectives.operations.local import Select
+from collectives.sequence import active_sequence
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.hierarchy import large_ones
 from tensoropt.execution.world.guard import Guard
@@ -78,15 +79,6 @@ class World:
         self._goes_in_hierarchy: GoesInHierarchy = large_ones
         self._members = tuple(members)
         self._spans_machines = any(len(set(member.hosts)) > 1 for member in members)
-        self._has_uneven_pieces = False
-
-    def expect_uneven_pieces(self) -> None:
-        """Note that pieces of a tensor may differ in the programs that are emitted from now on.
-
-        Ranks compare the records of their collectives, so records then name no shapes. And no
-        collective goes within and across machines, since that depends on the shape.
-        """
-        self._has_uneven_pieces = True
 
     @property
     def is_stateful(self) -> bool:
@@ -212,7 +204,7 @@ class World:
         dtype = tensors[0][0].dtype
         total = sum(prod(shards[0].shape.as_list()) for shards in tensors)
         watch = self._watch((total,), dtype.size, (step,))
-        record = f"{label}: {dtype.name}{self._recorded((total,))} {step}"
+        record = f"{label}: {dtype.name}{_recorded((total,), (step,))} {step}"
         call = CollectiveCall(collective(step, rounds), self.groups(step.axes))
         is_started = self._transport.starts(call.groups[0])
         move = self._transport.move_joined
@@ -223,9 +215,10 @@ class World:
     ) -> list[tf.Tensor]:
         first = shards[0]
         shape, itemsize = shape_and_itemsize(first)
-        record = f"{label}: {first.dtype.name}{self._recorded(shape)} " + " ".join(map(str, steps))
+        named = [_recorded(shape, steps), *map(str, steps)]
+        record = f"{label}: {first.dtype.name}" + " ".join(named)
         watch = self._watch(shape, itemsize, steps)
-        if any(isinstance(step, ReshardStep) and step.shape for step in steps):
+        if any(map(_is_uneven, steps)):
             return self._resharded_unevenly(shards, steps, record, watch, rounds)
         communicates = not all(step.is_local for step in steps)
         calls: list[OperationCall] = []
@@ -235,9 +228,7 @@ class World:
             calls += [self._call(step, rounds)] if parts is None else [part.call for part in parts]
             if communicates:
                 shape = shape_after(step, self.mesh, shape)
-                if self._has_uneven_pieces:
-                    shapes = [shape_after(step, self.mesh, each) for each in shapes]
-        shapes = shapes if self._has_uneven_pieces else []
+                shapes = [shape_after(step, self.mesh, each) for each in shapes]
         return on_tensors(shards, calls, shape, record, watch, self._transport, shapes)
 
     def _resharded_unevenly(
@@ -287,10 +278,6 @@ class World:
             step = replace(step, shape=())
         return shape_after(step, self.mesh, shape)
 
-    def _recorded(self, shape: Sequence[int | None]) -> str:
-        """Return a shape in the words that all ranks use."""
-        return "[]" if self._has_uneven_pieces else str(list(shape))
-
     def _in_parts(
         self, shards: Sequence[tf.Tensor], step: Step, parts: Sequence[LevelCall], label: str
     ) -> list[tf.Tensor]:
@@ -309,7 +296,7 @@ class World:
         """The parts of a collective within machines and across them; None where it goes in one."""
         if not self._spans_machines or step.is_local or isinstance(step, Exchange) or None in shape:
             return None
-        if self._has_uneven_pieces:
+        if _shards_differ((step,)):
             return None
         if self._transport is None and step.kind == "allgather":
             return None  # NumPy would go through the whole result once more to put it in order
@@ -370,6 +357,22 @@ def shape_and_itemsize(shard: tf.Tensor) -> tuple[tuple[Any, ...], int]:
 def bytes_of(shape: Sequence[int | None], itemsize: int) -> int:
     """The bytes of a tensor; 0 for a shape that is partly unknown."""
     return itemsize * prod(extent or 0 for extent in shape)
+
+
+def _is_uneven(step: Step) -> bool:
+    """Whether the shards of the tensor differ before or after a step."""
+    return isinstance(step, ReshardStep) and bool(step.shape)
+
+
+def _shards_differ(steps: Sequence[Step]) -> bool:
+    """Whether the shapes of shards may differ between ranks where some steps begin."""
+    sequence = active_sequence()
+    return any(map(_is_uneven, steps)) or (sequence is not None and sequence.shards_differ)
+
+
+def _recorded(shape: Sequence[int | None], steps: Sequence[Step]) -> str:
+    """Return the shape of a shard before some steps in the words that all ranks use."""
+    return "[]" if _shards_differ(steps) else str(list(shape))
 
 
 class SingleProcessWorld(World):

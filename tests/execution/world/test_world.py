@@ -1,4 +1,5 @@
-"""Ranks get the values that the first rank feeds: the number of messages, and no value is lost."""
+"""Ranks get the values that the first rank feeds: the number of messages, and no value is lost.
+And collectives whose shards differ between ranks belong to one program."""
 
 from __future__ import annotations
 
@@ -7,11 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from collectives import Group
+from collectives.sequence import Sequence
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.execution.world.mpi_world import MPIWorld
+from tensoropt.execution.world.world import World
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import ReshardStep
 
 
 class Wire:
@@ -79,3 +85,25 @@ def test_strings_travel_in_another_one(
     found, messages = shared(first, other)
     assert messages == 2
     assert [value.tolist() for value in found] == [[[b"a", b"bc"]], 3, b""]
+
+
+def test_a_program_of_equal_shards_after_another_one_goes_in_hierarchy() -> None:
+    everyone = InProcessTransport.all_of(4, ("first", "first", "second", "second"))
+    world = World(Mesh.of(4), [Group(each) for each in everyone])
+    sizes: list[int] = []
+
+    def asked(kind: str, axes: tuple[int, ...], bytes_: int) -> bool:
+        sizes.append(bytes_)
+        return True
+
+    world._goes_in_hierarchy = asked
+    sums = ReshardStep("allreduce", (0, 1), Layout(((),), (0, 1)), Layout(((),)), reducer="sum")
+    shapes = []
+    for differ in (True, False):
+        with tf.Graph().as_default(), Sequence() as sequence:
+            sequence.shards_differ = differ
+            world.reshard([tf.ones([6])] * 4, [sums], "sums")
+        with sequence.fork() as forked:
+            assert forked.shards_differ == differ
+        shapes.append("[6]" in sequence.records[0])
+    assert (shapes, sizes) == ([False, True], [24])
