@@ -6,7 +6,7 @@ import tensoropt as tf
 from benchmarks.search.zoo.parts import cross_entropy, layer_normalised, linear, tokens
 from examples.models.parts import Tensor, variable
 
-__all__ = ["experts", "mixer"]
+__all__ = ["experts", "mixer", "mixture"]
 
 
 def mixer(layers: int) -> None:
@@ -38,7 +38,7 @@ def experts(layers: int) -> None:
     for number in range(layers):
         with tf.variable_scope(f"layer{number + 1}"):
             values += _self_attention(layer_normalised(values, "first"), heads)
-            values += _mixture(layer_normalised(values, "second"), count, hidden)
+            values += mixture(layer_normalised(values, "second"), count, hidden)
     values = layer_normalised(values, "last")
     scores = tf.einsum("btd,dv->btv", values, variable("scores", [width, vocabulary], tf.float32))
     tf.train.AdamOptimizer(1e-3).minimize(cross_entropy(scores, targets))
@@ -63,7 +63,7 @@ def _self_attention(values: Tensor, heads: int) -> Tensor:
     return tf.einsum("bthk,hkd->btd", mixed, variable("output", [heads, size, width], values.dtype))
 
 
-def _mixture(values: Tensor, count: int, hidden: int) -> Tensor:
+def mixture(values: Tensor, count: int, hidden: int) -> Tensor:
     width, dtype = int(values.shape[-1]), values.dtype
     gate = tf.einsum("btd,de->bte", values, variable("gate", [width, count], dtype))
     inner = tf.einsum("btd,edf->btef", values, variable("widen", [count, width, hidden], dtype))

@@ -1,0 +1,182 @@
+"""``python -m benchmarks.search.uneven``: plans with and without uneven splits.
+
+Each step is searched twice in one process: with the offers of uneven splits, and without them. A
+decoder has a vocabulary of 50,257 words, which no number of devices divides; a perceptron has
+layers of width 509; a mixture has three experts. The frontier's fastest point and its point of
+least memory are printed. ``--measure`` trains the perceptron on 255 examples under both fastest
+plans in turns, under mpirun. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import tensoropt as tf
+from benchmarks.launcher import figures_of_ranks
+from benchmarks.search.zoo import attention, mixing
+from benchmarks.search.zoo.measuring import request_of_script
+from benchmarks.search.zoo.parts import cross_entropy, layer_normalised, linear, tokens
+from examples.models.parts import variable
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.parallel.choices import choices
+from tensoropt.planner.kernels import load_kernels
+from tensoropt.planner.searches.frontier_search import search_frontier
+
+__all__ = ["main"]
+
+WIDTH, CLASSES, BATCH, ODD_BATCH, RANKS = 509, 10, 256, 255, 4
+_STEPS, _WARM_UP, _ROUNDS = 10, 3, 5
+WAYS = ("even", "uneven")
+_AT_ONCE: dict[str, Any] = {"microbatches": 1, "pipeline": False, "rewrite": False}
+"""Options of `find_strategy` that allow only the batch at once, without stages."""
+
+
+def perceptron(layers: int) -> tf.Operation:
+    """A perceptron whose widths are a prime number."""
+    values = tf.placeholder(tf.float32, [None, WIDTH], name="values")
+    labels = tf.placeholder(tf.int32, [None], name="labels")
+    hidden = values
+    for number in range(layers):
+        hidden = tf.nn.relu(linear(hidden, WIDTH, f"layer{number + 1}"))
+    loss = cross_entropy(linear(hidden, CLASSES, "scores"), labels)
+    return tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
+
+
+def three_experts(layers: int) -> None:
+    """A mixture of three experts, see `benchmarks.search.zoo.mixing.experts`."""
+    length, width, hidden, vocabulary = 128, 512, 2048, 1000
+    read, targets = tokens("tokens", length), tokens("targets", length)
+    values = tf.gather(variable("words", [vocabulary, width], tf.float32), read)
+    for number in range(layers):
+        with tf.variable_scope(f"layer{number + 1}"):
+            values += mixing.mixture(layer_normalised(values, "first"), 3, hidden)
+    scores = tf.einsum("btd,dv->btv", values, variable("scores", [width, vocabulary], tf.float32))
+    tf.train.AdamOptimizer(1e-3).minimize(cross_entropy(scores, targets))
+
+
+STEPS: dict[str, tuple[Callable[[int], object], int, tuple[int, ...]]] = {
+    "perceptron": (perceptron, BATCH, (8,)),
+    "experts": (three_experts, 64, (8,)),
+    "decoder": (attention.decoder, 64, (8, 16)),
+}
+"""For each name a function of the number of layers, the batch, and the numbers of devices."""
+
+
+@contextmanager
+def offers(way: str) -> Iterator[None]:
+    """Let searches have no uneven splits, or those that they are offered."""
+    if way == "uneven":
+        yield
+        return
+    with patch.object(choices, "unequal_extents", lambda *_: frozenset()):
+        yield
+
+
+def searched(name: str, layers: int, devices: int, cluster: str, way: str) -> dict[str, Any]:
+    """Return the ends of a step's frontier: megabytes of a device, and milliseconds."""
+    build, batch, _ = STEPS[name]
+    loaded = load_cluster(cluster)
+    request = request_of_script(partial(build, layers), batch, loaded, devices)
+    begun = time.process_time()
+    with offers(way):
+        _, frontier = search_frontier(request, devices)
+    spent = time.process_time() - begun
+    memory, milliseconds = frontier.memory / 1e6, frontier.time / 1e6
+    fastest, smallest = int(frontier.time.argmin()), int(frontier.memory.argmin())
+    return {
+        "fastest_ms": round(float(milliseconds[fastest]), 3),
+        "fastest_mb": round(float(memory[fastest]), 1),
+        "smallest_mb": round(float(memory[smallest]), 1),
+        "smallest_ms": round(float(milliseconds[smallest]), 3),
+        "points": len(frontier),
+        "within": frontier.within,
+        "cpu_seconds": round(spent, 1),
+    }
+
+
+def main() -> None:
+    """Search, or measure, and end with the JSON line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search.uneven")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(STEPS)}")
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--devices", type=int, nargs="+", help="in place of each step's own")
+    parser.add_argument("--cluster", default="2x8-v100")
+    parser.add_argument("--measure", action="store_true", help="the perceptron, under mpirun")
+    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run is not None:
+        _train(options.run, options.layers)
+        return
+    if options.measure:
+        arguments = ("--layers", str(options.layers))
+        module = "benchmarks.search.uneven"  # without kept plans: both ways have one request
+        ranks = figures_of_ranks(module, lambda to: [*arguments, "--run", to], RANKS, "none")
+        print(json.dumps({"ranks": RANKS, **ranks[0]}))
+        return
+    load_kernels()
+    found: dict[str, dict[str, Any]] = {}
+    for name in options.names or STEPS:
+        for devices in options.devices or STEPS[name][2]:
+            for way in WAYS:
+                line = searched(name, options.layers, devices, options.cluster, way)
+                found[f"{name}, {devices} devices, {way}"] = line
+                print(f"{name}, {devices} devices, {way}: {line}")
+                sys.stdout.flush()
+    print(json.dumps(found))
+
+
+def _train(folder: Path, layers: int) -> None:
+    """On every rank: train the perceptron under both plans in turns; write the median times."""
+    from tensoropt.execution.lowering.draws import Draws
+    from tensoropt.frontend.job.job import current
+    from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
+
+    tf.init(allow_copies=True)
+    job, draws, random = current(), Draws(), np.random.default_rng(0)
+    fed = {
+        "values": random.normal(size=(ODD_BATCH, WIDTH)).astype(np.float32),
+        "labels": random.integers(CLASSES, size=ODD_BATCH).astype(np.int32),
+    }
+    found: dict[str, dict[str, float]] = {}
+    steps: dict[str, Callable[[], object]] = {}
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    for way in WAYS:
+        with tf.Graph().as_default() as graph, offers(way):
+            train = perceptron(layers).name
+            plan = tf.find_strategy(batch_size=ODD_BATCH, **_AT_ONCE)
+        world, _, agreement = ranks_of(job, plan)
+        assert world is not None, "a plan takes all ranks"
+        executor = plan_executor(job, graph, plan, world, agreement)
+        steps[way] = partial(executor.run, [], [train], fed, draws)
+        found[way] = {
+            "predicted_ms": round(1e3 * plan.predicted_step_seconds, 3),
+            "memory_mb": round(plan.memory_bytes / 1e6, 2),
+        }
+    for _ in range(_ROUNDS):
+        for way, step in steps.items():
+            for number in range(_WARM_UP + _STEPS):
+                job.group.barrier()
+                begun = time.perf_counter()
+                step()
+                if number >= _WARM_UP:
+                    times[way].append(1e3 * (time.perf_counter() - begun))
+    for way in WAYS:
+        found[way]["measured_ms"] = round(median(times[way]), 3)
+    if job.group.rank == 0:
+        (folder / "rank-0.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
