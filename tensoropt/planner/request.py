@@ -15,8 +15,9 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.buckets import Compression
+from tensoropt.parallel.choices.unequal import extents_in_proportion
 from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.mesh import Mesh, Shares
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.meshes import cluster_on, meshes_of
@@ -31,6 +32,8 @@ if TYPE_CHECKING:  # the import takes time, which a start without a search shoul
     from tensoropt.problem.from_graph import GraphProblem
 
 __all__ = ["Budget", "DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
+
+_SPEED = 1000  # of the fastest device, in whole numbers
 
 DryRunPeak = Callable[
     [Mesh, Mapping[str, Configuration], PlanSteps, int, Sequence[Rewrite]], Peak | str
@@ -127,6 +130,7 @@ class Request:
         budget: the price of devices, and the deadline.
         results: the results of searches that do not depend on the memory limit, for requests that
             differ in their memory limit alone; None if each request searches anew.
+        in_proportion: whether pieces are in proportion to the speeds of devices.
     """
 
     graph: Graph
@@ -159,6 +163,7 @@ class Request:
     script_digest: str = ""
     budget: Budget = Budget()
     results: dict[Hashable, Any] | None = field(default=None, repr=False)
+    in_proportion: bool = False
 
     @property
     def graph_digest(self) -> str:
@@ -226,7 +231,21 @@ class Request:
         Raises:
             LayoutError: if the cluster cannot give a job this number of devices.
         """
-        return meshes_of(self.graph, self.cluster_at(devices), devices)
+        meshes = meshes_of(self.graph, self.cluster_at(devices), devices)
+        return meshes if not self.in_proportion else self._with_shares(meshes, devices)
+
+    def _with_shares(self, meshes: Sequence[Refinement], devices: int) -> tuple[Refinement, ...]:
+        """Return meshes that cut the batch and variables in proportion to the devices' speeds."""
+        speeds = self.cluster_at(devices).speeds(devices)
+        if len(set(speeds)) == 1:
+            return tuple(meshes)
+        whole = tuple(round(_SPEED * speed / max(speeds)) for speed in speeds)
+        extents = extents_in_proportion(self.graph, devices, self.batch_placeholders)
+        examples = self.examples
+        if examples is not None and examples // self.microbatches > 1:
+            extents |= {examples // self.microbatches}
+        shares = Shares(tuple(max(1, speed) for speed in whole), tuple(sorted(extents)))
+        return tuple(replace(each, mesh=replace(each.mesh, shares=shares)) for each in meshes)
 
     def cost_model(self, devices: int, mesh: Mesh | None = None) -> ClusterCostModel:
         """Return the cost model for a number of devices, with measured times if there is a profile.
@@ -240,6 +259,8 @@ class Request:
         """
         mesh = self.meshes(devices)[-1].mesh if mesh is None else mesh
         cluster = cluster_on(self.cluster_at(devices), mesh)
+        if mesh.size < devices:  # a stage, on devices that are not known yet
+            cluster = cluster.of_slowest(devices)
         profile = self.profile_at(devices)
         if profile is None:
             return ClusterCostModel(cluster, mesh, self.memory_model)
@@ -286,4 +307,4 @@ class Request:
     def limit_bytes(self, devices: int) -> int:
         """Return the memory limit of one device."""
         limit = self.memory_limit_bytes
-        return self.cluster_at(devices).device.memory_bytes if limit is None else limit
+        return self.cluster_at(devices).memory_bytes(devices) if limit is None else limit

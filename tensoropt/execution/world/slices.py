@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensoropt.errors import LayoutError
 from tensoropt.execution.world.world import World
 from tensoropt.parallel.any_size import SizeError
-from tensoropt.parallel.layout import Layout, piece_bounds
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.sparse import slice_layouts, travels_sparse
@@ -199,8 +199,7 @@ def _spread_out(
 
 def rows_on(mesh: Mesh, rank: int, axes: Sequence[int], rows: int) -> tuple[int, int]:
     """The first of ``rows`` rows that a rank has, where ``axes`` split them, and their end."""
-    position = mesh.coordinates(rank)
-    return piece_bounds(rows, [mesh.axes[axis] for axis in axes], [position[a] for a in axes])
+    return mesh.bounds(rows, axes, rank)
 
 
 def rows_of_own(

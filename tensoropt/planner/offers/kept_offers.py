@@ -46,6 +46,7 @@ class _Step:
     rewrites: tuple[Rewrite, ...]
     space: Space
     microbatches: Positive
+    in_proportion: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def kept_offer(offer: Offer, numbers: Sequence[int]) -> KeptOffer:
         numbers: the numbers of the points, ascending.
     """
     request = offer.request
-    step = _Step(request.rewrites, request.space, request.microbatches)
+    step = _Step(request.rewrites, request.space, request.microbatches, request.in_proportion)
     if isinstance(offer, Strategies):
         return _StrategiesOffer(step, _strategies(offer, numbers))
     assert isinstance(offer, Pipelines), "there are two classes of offers"
@@ -163,7 +164,7 @@ def _step(request: Request, step: _Step) -> Request:
     if step.rewrites:
         graph = rewritten(request.graph, step.rewrites, request.roots)
         request = request.of_rewritten(step.rewrites, graph)
-    request = replace(request, space=step.space)
+    request = replace(request, space=step.space, in_proportion=step.in_proportion)
     count = step.microbatches
     return request if count == request.microbatches else request.in_microbatches(count)
 

@@ -94,6 +94,7 @@ def plan_for(
         frontier_peaks=peaks,
         fewer_devices=fewer_devices,
         details=details_of(request, planned, peak.steps, executed),
+        shares=problem.mesh.shares,
     )
 
 

@@ -1,0 +1,26 @@
+"""The space of steps whose pieces are in proportion to the speeds of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tensoropt.planner.offers.offer import Offer
+from tensoropt.planner.offers.strategies import Strategies
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.findings import Findings
+
+__all__ = ["NAME", "offers"]
+
+NAME = "shares in proportion"
+
+
+def offers(request: Request, findings: Findings) -> Iterator[Offer]:
+    """Yield the frontier with pieces in proportion, if the devices differ in speed.
+
+    It has no stages: these are priced with the slowest device's speed.
+    """
+    speeds = request.cluster_at(request.devices).speeds(request.devices)
+    if len(set(speeds)) == 1 or request.in_proportion or not findings.has_time(NAME):
+        return
+    yield Strategies.of(replace(request, in_proportion=True, pipeline=None))
