@@ -85,7 +85,7 @@ class Market:
         for offer in self.offers:
             name = f"rewritten, {offer.kind}" if offer.request.rewrites else offer.kind
             name += " with less kept" * offer.request.keeps_less
-            name += " in proportion" * offer.request.in_proportion
+            name += " in proportion" * (offer.request.shares is not None)
             counts[name] = counts.get(name, 0) + 1
         searched = [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
         skipped = [f"{name} ({_shortened(why)})" for name, why in self.findings.skipped.items()]

@@ -130,7 +130,7 @@ class Request:
         budget: the price of devices, and the deadline.
         results: the results of searches that do not depend on the memory limit, for requests that
             differ in their memory limit alone; None if each request searches anew.
-        in_proportion: whether pieces are in proportion to the speeds of devices.
+        shares: the speeds to which pieces are in proportion on ``devices``; None if they are even.
     """
 
     graph: Graph
@@ -163,7 +163,7 @@ class Request:
     script_digest: str = ""
     budget: Budget = Budget()
     results: dict[Hashable, Any] | None = field(default=None, repr=False)
-    in_proportion: bool = False
+    shares: Shares | None = None
 
     @property
     def graph_digest(self) -> str:
@@ -216,7 +216,11 @@ class Request:
         """
         cut = cut_along_batch(self.graph, self.batch_placeholders, microbatches)
         cut.check()
-        return replace(self, cut=cut)
+        shares, examples = self.shares, (self.examples or 0) // microbatches
+        if shares is not None and examples > 1:
+            extents = tuple(sorted({*shares.extents, examples}))
+            shares = replace(shares, extents=extents)
+        return replace(self, cut=cut, shares=shares)
 
     def worth_seconds(self, step_nanoseconds: int, gain: float) -> float:
         """Return the seconds that the job wins if its steps become shorter by the share ``gain``.
@@ -232,20 +236,18 @@ class Request:
             LayoutError: if the cluster cannot give a job this number of devices.
         """
         meshes = meshes_of(self.graph, self.cluster_at(devices), devices)
-        return meshes if not self.in_proportion else self._with_shares(meshes, devices)
+        if self.shares is None or len(self.shares.speeds) != devices:
+            return meshes
+        return tuple(replace(each, mesh=replace(each.mesh, shares=self.shares)) for each in meshes)
 
-    def _with_shares(self, meshes: Sequence[Refinement], devices: int) -> tuple[Refinement, ...]:
-        """Return meshes that cut the batch and variables in proportion to the devices' speeds."""
-        speeds = self.cluster_at(devices).speeds(devices)
+    def in_proportion(self) -> Request | None:
+        """Return the request for pieces in proportion to speeds; None if no device is slower."""
+        speeds = self.cluster_at(self.devices).speeds(self.devices)
         if len(set(speeds)) == 1:
-            return tuple(meshes)
-        whole = tuple(round(_SPEED * speed / max(speeds)) for speed in speeds)
-        extents = extents_in_proportion(self.graph, devices, self.batch_placeholders)
-        examples = self.examples
-        if examples is not None and examples // self.microbatches > 1:
-            extents |= {examples // self.microbatches}
-        shares = Shares(tuple(max(1, speed) for speed in whole), tuple(sorted(extents)))
-        return tuple(replace(each, mesh=replace(each.mesh, shares=shares)) for each in meshes)
+            return None
+        whole = tuple(max(1, round(_SPEED * speed / max(speeds))) for speed in speeds)
+        extents = extents_in_proportion(self.graph, self.devices, self.batch_placeholders)
+        return replace(self, shares=Shares(whole, tuple(sorted(extents))))
 
     def cost_model(self, devices: int, mesh: Mesh | None = None) -> ClusterCostModel:
         """Return the cost model for a number of devices, with measured times if there is a profile.

@@ -229,7 +229,7 @@ class Strategies(Offer):
             request.substitutions,
             request.microbatches,
             keeps_less=request.keeps_less,
-            in_proportion=request.in_proportion,
+            in_proportion=request.shares is not None,
         )
 
     @cached_property

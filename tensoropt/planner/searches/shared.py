@@ -28,7 +28,7 @@ def search_once(
     results = request.results
     if results is None:
         return search()
-    transformed = request.rewrites, request.microbatches, request.space, request.in_proportion
+    transformed = request.rewrites, request.microbatches, request.space, request.shares
     key = name, devices, request.algorithm, *transformed
     if key not in results:
         results[key] = search()

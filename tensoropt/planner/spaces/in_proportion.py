@@ -20,7 +20,6 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
 
     It has no stages: these are priced with the slowest device's speed.
     """
-    speeds = request.cluster_at(request.devices).speeds(request.devices)
-    if len(set(speeds)) == 1 or request.in_proportion or not findings.has_time(NAME):
-        return
-    yield Strategies.of(replace(request, in_proportion=True, pipeline=None))
+    shared = request.in_proportion()
+    if shared is not None and findings.has_time(NAME):
+        yield Strategies.of(replace(shared, pipeline=None))

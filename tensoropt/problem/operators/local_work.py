@@ -30,6 +30,7 @@ __all__ = [
     "local_work",
     "operator_work",
     "rows_bytes",
+    "work_of_rank",
 ]
 
 
@@ -109,11 +110,23 @@ def _work_of_last(
 ) -> OperatorWork:
     """Return the work of the device that computes the longest, by its share and its speed."""
     assert mesh.shares is not None, "the pieces are in proportion to speeds"
-    shares = [share_of(derivation, configuration, mesh, rank) for rank in mesh]
     speeds = mesh.shares.speeds
-    rank = max(mesh, key=lambda each: shares[each] / speeds[each])
+    times = [share_of(derivation, configuration, mesh, n) / speeds[n] for n in mesh]
+    last = times.index(max(times))
+    return work_of_rank(operator, derivation, configuration, mesh, differentiated_inputs, last)
+
+
+def work_of_rank(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    differentiated_inputs: int,
+    rank: int,
+) -> WorkOfRank:
+    """Return the work of one device for an operator that takes time."""
     local = LocalShapes.of(derivation, configuration, mesh, rank)
-    flops = int(derivation.flops * shares[rank])
+    flops = int(derivation.flops * share_of(derivation, configuration, mesh, rank))
     work = local_work(operator, derivation, local, flops, differentiated_inputs)
     return WorkOfRank(*(getattr(work, name) for name in OperatorWork.__slots__), rank)
 
