@@ -21,7 +21,7 @@ _ORDER = 1024  # of the matrix
 _ELEMENTS = 1 << 22  # of an array, which a cache for one core does not hold
 _ARRAYS = 4
 _LEAST_RUNS, _SECONDS = 3, 0.2  # of each measurement
-_ROUND_SECONDS = 0.15  # of each round of `measure_paces`
+_ROUND_SECONDS = 0.1  # of each round of `measure_paces`
 
 _Timed = Callable[[Callable[[], object]], float]
 
