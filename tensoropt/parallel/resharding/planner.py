@@ -206,9 +206,13 @@ def price_layouts(
         groups.setdefault(kind, []).append(dim)
     alike = tuple(tuple(dims) for dims in groups.values())
     if uneven:
-        pieces = np.where(_counts_target(space)[edge], target, source)
-        bytes_ = largest[pieces].prod(axis=1) * itemsize
-        weight = _priced_edges(space, classes, bytes_, price)
+        is_local = _counts_target(space)[edge]
+        bytes_ = largest[np.where(is_local, target, source)].prod(axis=1) * itemsize
+        copied = np.zeros_like(bytes_)
+        if mesh.shares is not None:
+            ends = largest[source], largest[target]
+            bytes_, copied = _filled_bytes(space, edge, mesh, shape, ends, bytes_, is_local)
+        weight = _priced_edges(space, classes, bytes_, copied, price)
         none = np.zeros(0, np.int64)
         return PricedGraph(space, fits, none, edge, source, target, weight, alike)
     whole = prod(shape) * itemsize
@@ -240,6 +244,40 @@ def _shared_pieces(
     return np.array(fits, bool), np.array(largest, np.int64)
 
 
+def _filled_bytes(
+    space: LayoutSpace,
+    edge: Int64Array,
+    mesh: Mesh,
+    shape: tuple[int, ...],
+    ends: tuple[Int64Array, Int64Array],
+    bytes_: Int64Array,
+    is_local: BoolArray,
+) -> tuple[Int64Array, Int64Array]:
+    """Return the bytes that steps move, and those that they copy to fill up pieces.
+
+    Pieces in proportion to speeds are filled up to the largest before a collective, and the copies
+    are left out afterwards (`tensoropt.execution.world.uneven_pieces`).
+
+    Args:
+        ends: the largest pieces before and after each edge, as [e, dimensions].
+        bytes_: the bytes of the largest piece before a step, or after a local step.
+        is_local: whether each edge is local.
+    """
+    shared = np.array([*map(mesh.is_shared, shape), False], bool)  # the last is for NO_DIM
+    sizes = np.array([mesh.pieces(axes) for _, axes, _ in space.classes], np.int64)
+    group = sizes[space.cost_class[edge]]
+    cut_dim, joined_dim = space.to_dim[edge], space.from_dim[edge]
+    cut, joined = (shared[dims] & ~is_local for dims in (cut_dim, joined_dim))
+    before, after = ends
+    each = np.arange(edge.size)
+    parts = bytes_ * after[each, cut_dim] * group // np.maximum(before[each, cut_dim], 1)
+    moved = np.where(cut, parts, bytes_)
+    whole = np.maximum(before.prod(axis=1), 1)
+    result = bytes_ * after.prod(axis=1) // whole
+    copied = np.where(cut, moved, 0) + np.where(joined, bytes_, 0)
+    return moved, copied + np.where(cut | joined, result, 0)
+
+
 def _counts_target(space: LayoutSpace) -> BoolArray:
     """Return whether each edge is priced by the pieces after it (it is local), as bool[E]."""
     is_local = np.array([kind in LOCAL_KINDS for kind, _, _ in space.classes], dtype=bool)
@@ -248,14 +286,21 @@ def _counts_target(space: LayoutSpace) -> BoolArray:
 
 
 def _priced_edges(
-    space: LayoutSpace, classes: Int64Array, bytes_: Int64Array, price: Price
+    space: LayoutSpace,
+    classes: Int64Array,
+    bytes_: Int64Array,
+    copied: Int64Array,
+    price: Price,
 ) -> Int64Array:
-    """Return the nanoseconds of edges, given the class and the bytes of each."""
-    pairs, of_edge = np.unique(np.stack([classes, bytes_], axis=1), axis=0, return_inverse=True)
+    """Return the nanoseconds of edges, given the class of each, and the bytes it moves and
+    copies."""
+    rows = np.stack([classes, bytes_, copied], axis=1)
+    kinds, of_edge = np.unique(rows, axis=0, return_inverse=True)
     prices = []
-    for cost_class, size in pairs.tolist():
+    for cost_class, size, copy in kinds.tolist():
         kind, group, _ = space.classes[cost_class]
-        prices.append(_checked(price(kind, group, size), kind, group))
+        copying = price("slice", group, copy) if copy else 0
+        prices.append(_checked(price(kind, group, size) + copying, kind, group))
     weights: Int64Array = np.array(prices, np.int64)[of_edge.ravel()]
     return weights
 
