@@ -128,7 +128,7 @@ def work_of_rank(
     local = LocalShapes.of(derivation, configuration, mesh, rank)
     flops = int(derivation.flops * share_of(derivation, configuration, mesh, rank))
     work = local_work(operator, derivation, local, flops, differentiated_inputs)
-    return WorkOfRank(*(getattr(work, name) for name in OperatorWork.__slots__), rank)
+    return WorkOfRank(**{name: getattr(work, name) for name in OperatorWork.__slots__}, rank=rank)
 
 
 def computes(operator: Operator) -> bool:

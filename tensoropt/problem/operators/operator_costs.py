@@ -159,7 +159,7 @@ class OperatorCosts:
             is_split_by_rule = np.array([*has_rule, False])
             pieces = index_pieces(assigned, len(has_rule), self._mesh)[:, :-1]
             pieces[:, list(shares)] = 1  # a split into shares of a sum divides no work
-            rows = pieces
+            rows: Int8Array | Int64Array = pieces
             if self._mesh.shares is not None:  # a device's pieces depend on the axes
                 rows = assigned
             elif any(has_rule):
