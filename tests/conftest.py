@@ -42,6 +42,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ["TENSOROPT_PROFILE"] = "none"
 # Nor are the plans that the user's own runs have kept, and tests keep none there.
 os.environ["TENSOROPT_PLANS"] = "none"
+# Nor does the load of the machine's cores change plans.
+os.environ["TENSOROPT_RANK_SPEEDS"] = "equal"
 
 # Ranks share the machine's cores: a thread pool as wide as the machine in each would swamp it.
 RANK_ENV = dict.fromkeys(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,16 +13,16 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt, Le, Len
 from pydantic import AfterValidator
 
-from tensoropt.converters import Number, Pairs, Positive, Text, from_values, to_values
+from tensoropt.converters import Natural, Number, Pairs, Positive, Text, from_values, to_values
 from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.errors import LayoutError, OptionError, PlanError
 from tensoropt.json_files import parse_json, read_json
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["MAY_LACK", "Cluster", "Device", "Level", "cluster_names", "load_cluster"]
+__all__ = ["MAY_LACK", "Cluster", "Device", "Kind", "Level", "cluster_names", "load_cluster"]
 
 MAY_LACK = frozenset(
-    {"device_hour_cost", "measured", "overlaps_traffic", "processor_bytes_per_second"}
+    {"device_hour_cost", "kinds", "measured", "overlaps_traffic", "processor_bytes_per_second"}
     | {"step_overhead_seconds"}
 )
 """Names that a cluster file may lack."""
@@ -106,6 +107,23 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """Devices that differ from the others of their cluster.
+
+    Attributes:
+        name: their name.
+        devices: their numbers in the whole cluster, counted machine by machine from 0.
+        speed: how fast they compute, relative to `Cluster.device`.
+        memory_bytes: their memory; None if it is that of `Cluster.device`.
+    """
+
+    name: Text
+    devices: Annotated[tuple[Natural, ...], Len(1)]
+    speed: Annotated[Number, Ge(1e-3), Le(1e3)]
+    memory_bytes: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """The devices and links that a plan is made for.
 
@@ -114,7 +132,7 @@ class Cluster:
         description: a description with the simplifications it makes.
         sources: the sources of its figures.
         levels: the levels of links, the outermost first.
-        device: the device, the same everywhere.
+        device: the device; all devices are such, except those of ``kinds``.
         safety_factor: plans use at most the device's memory divided by this factor.
         collective_overhead_seconds: time to start one collective, independent of its size.
         step_overhead_seconds: time of one training step besides operators and collectives: starting
@@ -122,10 +140,12 @@ class Cluster:
         measured: measured times of collectives. They take precedence over the links.
         device_hour_cost: cost of one device for an hour, in a currency of the user's choice; None
             if unknown.
+        kinds: the devices that differ.
         schema: version of its file.
 
     Raises:
-        PlanError: if it has too many devices to number.
+        PlanError: if it has too many devices to number, or a device of ``kinds`` is in two of them
+            or not in the cluster.
     """
 
     name: Text
@@ -138,6 +158,7 @@ class Cluster:
     step_overhead_seconds: _Seconds = 0.0
     measured: tuple[BandwidthTable, ...] = ()
     device_hour_cost: Annotated[Number, Gt(0), Le(1e12)] | None = None
+    kinds: tuple[Kind, ...] = ()
     schema: Annotated[int, Ge(1), Le(1)] = 1
 
     def __post_init__(self) -> None:
@@ -145,6 +166,13 @@ class Cluster:
             raise PlanError(
                 f"a cluster has at most {_MOST_DEVICES:,} devices. Got {self.devices:,}; take "
                 "fewer groups of a level."
+            )
+        numbers = sorted(number for kind in self.kinds for number in kind.devices)
+        last = (self.devices or _MOST_DEVICES) - 1
+        if len(set(numbers)) < len(numbers) or numbers[-1:] > [last]:
+            raise PlanError(
+                f"a device is of one kind, and has a number from 0 to {last}. Got devices "
+                f"{numbers} of kinds; list each device once."
             )
 
     @property
@@ -235,6 +263,8 @@ class Cluster:
     def to_json(self) -> dict[str, Any]:
         """The cluster as JSON values of its file."""
         values: dict[str, Any] = {"schema": self.schema, **to_values(self)}
+        if not self.kinds:
+            del values["kinds"]
         if self.device_hour_cost is None:
             del values["device_hour_cost"]
         for level in values["levels"]:
@@ -270,6 +300,38 @@ class Cluster:
             LayoutError: if the devices do not spread evenly, or are more than the cluster has.
         """
         return Mesh.of(devices, self.level_counts(devices))
+
+    def kinds_of(self, devices: int) -> tuple[Kind | None, ...]:
+        """Return the kind of each device of a job; None for `device`.
+
+        Raises:
+            LayoutError: if the devices do not spread evenly, or are more than the cluster has.
+        """
+        if not self.kinds:
+            return (None,) * devices
+        of_number = {number: kind for kind in self.kinds for number in kind.devices}
+        used = self.level_counts(devices)
+        limits = [level.count or count for level, count in zip(self.levels, used, strict=True)]
+        places = itertools.product(*map(range, used))
+        return tuple(of_number.get(_number(place, limits)) for place in places)
+
+    def speeds(self, devices: int) -> tuple[float, ...]:
+        """Return the speed of each device of a job, relative to `device`; see `kinds_of`."""
+        return tuple(1.0 if kind is None else kind.speed for kind in self.kinds_of(devices))
+
+    def memory_bytes(self, devices: int) -> int:
+        """Return the memory of the device of a job that has the least; see `kinds_of`."""
+        own = [kind.memory_bytes if kind else None for kind in set(self.kinds_of(devices))]
+        return min(self.device.memory_bytes if bytes_ is None else bytes_ for bytes_ in own)
+
+    def of_slowest(self, devices: int) -> Cluster:
+        """Return the cluster in which all devices are as slow, and have as little memory, as the
+        least of a job's."""
+        if not self.kinds:
+            return self
+        everyone = tuple(range(self.devices or devices))
+        slowest = Kind("slowest", everyone, min(self.speeds(devices)), self.memory_bytes(devices))
+        return replace(self, kinds=(slowest,))
 
     def _spread(self, devices: int) -> tuple[int, ...] | None:
         """Return `level_counts`, None if the devices do not spread evenly."""
@@ -315,6 +377,14 @@ def _even_counts(limits: tuple[int | None, ...], devices: int) -> tuple[int, ...
             if outer is not None:
                 return (*outer, devices // groups)
     return None
+
+
+def _number(place: Sequence[int], counts: Sequence[int]) -> int:
+    """Return the number of a device of a cluster, by its place at each level."""
+    number = 0
+    for position, count in zip(place, counts, strict=True):
+        number = number * count + position
+    return number
 
 
 def _rate(rates: _Rates, key: str) -> float:

@@ -12,22 +12,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import gcd, inf
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le, Len
 
 from tensoropt.converters import Natural, Positive, Text, one_of
-from tensoropt.cost.cluster import Cluster, Device, Level
+from tensoropt.cost.cluster import Cluster, Device, Kind, Level
 from tensoropt.cost.collective_time import COLLECTIVES, Span, collective_seconds
 from tensoropt.errors import PlanError
 from tensoropt.json_files import read_json, write_json
 from tensoropt.signed_files import FileKind
 
-__all__ = ["LinkSetting", "LinkTime", "MeasuredLevel", "MeasuredLinks", "MeasuredPace", "on_links"]
+__all__ = [
+    "LinkSetting",
+    "LinkTime",
+    "MeasuredLevel",
+    "MeasuredLinks",
+    "MeasuredPace",
+    "at_paces",
+    "kinds_of_paces",
+    "on_links",
+]
 
 _REMEDY = "Remove the file: the links are then measured again."
 _FILES = FileKind(2, "measured links", _REMEDY)
@@ -38,6 +48,8 @@ _LEAST_SHARE = 0.05
 _LEAST_LATENCY_SECONDS, _MOST_LATENCY_SECONDS = 1e-7, 1e6
 _MOST_BANDWIDTH = 1e15  # bytes per second, of links too fast to be timed
 _MOST_RANKS = 2**20
+_UNLIKE = 1.25
+"""Ranks are of different kinds if one is faster than the other by more than this factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +248,46 @@ def on_links(cluster: Cluster, links: MeasuredLinks) -> Cluster:
     )
     description = f"{cluster.description} Links measured between {hosts}."
     return replace(cluster, levels=(across, within), description=description)
+
+
+def kinds_of_paces(paces: Sequence[MeasuredPace]) -> list[tuple[tuple[int, ...], float]]:
+    """Return the ranks of each kind and their mean arithmetic rate, the fastest kind first.
+
+    A kind reaches from its fastest rank to those that are slower by a factor of 1.25 at most.
+    """
+    flops = [pace.flops_per_second for pace in paces]
+    kinds: list[list[int]] = []
+    for rank in sorted(range(len(flops)), key=lambda each: -flops[each]):
+        if kinds and flops[kinds[-1][0]] <= _UNLIKE * flops[rank]:
+            kinds[-1].append(rank)
+        else:
+            kinds.append([rank])
+    return [(tuple(sorted(ranks)), mean(flops[rank] for rank in ranks)) for ranks in kinds]
+
+
+def at_paces(cluster: Cluster, paces: Sequence[MeasuredPace], is_measured: bool) -> Cluster:
+    """Return the cluster of a job whose ranks have different paces.
+
+    Args:
+        cluster: the cluster of equal ranks.
+        paces: the pace of each rank.
+        is_measured: whether the device's rates were measured; they are then those of the slowest
+            ranks. If not, the device gets the rates of the fastest.
+    """
+    kinds = kinds_of_paces(paces)
+    if len(kinds) == 1:
+        return cluster
+    own = kinds[-1 if is_measured else 0]
+    device = cluster.device
+    if not is_measured:
+        bytes_ = mean(paces[rank].bytes_per_second for rank in own[0])
+        device = _at_pace(device, MeasuredPace(round(own[1]), round(bytes_)))
+    others = tuple(
+        Kind(f"{device.name} at {flops / own[1]:.2f} of its speed", ranks, round(flops / own[1], 2))
+        for ranks, flops in kinds
+        if ranks != own[0]
+    )
+    return replace(cluster, device=device, kinds=others)
 
 
 def _at_pace(device: Device, pace: MeasuredPace) -> Device:

@@ -18,7 +18,7 @@ from tensoropt.cost.collective_time import (
 from tensoropt.cost.hierarchy import large_ones, parts
 from tensoropt.cost.measured_operator_times import OperatorTimes
 from tensoropt.cost.memory import Footprint, MemoryUse, memory_model
-from tensoropt.cost.operator_time import OperatorTime, OperatorWork, roofline_time
+from tensoropt.cost.operator_time import OperatorTime, OperatorWork, WorkOfRank, roofline_time
 from tensoropt.errors import OptionError
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.step import LOCAL_KINDS
@@ -61,7 +61,10 @@ class CostModel(Protocol):
         ...
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
-        """Return the time of one operator on one device, forward and backward."""
+        """Return the time of one operator, forward and backward, on the device that ends last.
+
+        This is the device of a `WorkOfRank`. Other work is that of the slowest device.
+        """
         ...
 
     def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
@@ -96,7 +99,9 @@ class ClusterCostModel:
         "_ascending",
         "_levels",
         "_memory",
+        "_slowest",
         "_spans",
+        "_speeds",
         "_tables",
         "_times",
         "cluster",
@@ -116,6 +121,8 @@ class ClusterCostModel:
         self.extrapolated: dict[str, int] = {}
         self._times: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._ascending: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._speeds = cluster.speeds(mesh.size)
+        self._slowest = min(self._speeds)
         self._levels = axis_levels(cluster, mesh)
         self._spans: dict[tuple[int, ...], Sequence[Span]] = {}
         for axis in range(len(mesh.axes)):
@@ -249,7 +256,11 @@ class ClusterCostModel:
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
         """Return the time of an operator: see `CostModel` and `tensoropt.cost.operator_time`."""
-        return roofline_time(self.cluster.device, work)
+        return roofline_time(self.cluster.device, work).at_speed(self._speed(work))
+
+    def _speed(self, work: OperatorWork) -> float:
+        """Return the speed of the device that does the work."""
+        return self._speeds[work.rank] if isinstance(work, WorkOfRank) else self._slowest
 
     def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
         """Return the memory of an operator: see `CostModel` and `tensoropt.cost.memory`."""
@@ -265,7 +276,7 @@ class ClusterCostModel:
             raise OptionError(f"a copy moves a number of bytes. Got {bytes_}.")
         device = self.cluster.device
         traffic = 2 * bytes_ / device.memory_bandwidth_bytes_per_second
-        return whole_nanoseconds(device.operator_overhead_seconds + traffic)
+        return whole_nanoseconds((device.operator_overhead_seconds + traffic) / self._slowest)
 
 
 class MeasuredCostModel(ClusterCostModel):
@@ -290,4 +301,4 @@ class MeasuredCostModel(ClusterCostModel):
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
         """Return the time of an operator: see `tensoropt.cost.measured_operator_times`."""
-        return self._operators.time(work)
+        return self._operators.time(work).at_speed(self._speed(work))

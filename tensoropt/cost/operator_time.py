@@ -18,7 +18,14 @@ from tensoropt.cost.cluster import Device
 from tensoropt.cost.collective_time import whole_nanoseconds
 from tensoropt.errors import OptionError
 
-__all__ = ["SPELLED_OUT", "OperatorTime", "OperatorWork", "kernel_seconds", "roofline_time"]
+__all__ = [
+    "SPELLED_OUT",
+    "OperatorTime",
+    "OperatorWork",
+    "WorkOfRank",
+    "kernel_seconds",
+    "roofline_time",
+]
 
 SPELLED_OUT = "spelled out"
 """Attribute of the work of an operator that a lowering rule emits as several operators. Its value
@@ -59,6 +66,17 @@ class OperatorWork:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkOfRank(OperatorWork):
+    """The work of the device that ends last, where pieces are in proportion to speeds.
+
+    Attributes:
+        rank: the device.
+    """
+
+    rank: Natural = 0
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorTime:
     """Nanoseconds of an operator on one device. ``total`` is t_c of equation 1 (TensorOpt)."""
 
@@ -69,6 +87,12 @@ class OperatorTime:
     def total(self) -> int:
         """The time of forward and backward together."""
         return self.forward + self.backward
+
+    def at_speed(self, speed: float) -> OperatorTime:
+        """Return the time on a device of another relative speed."""
+        if speed == 1:
+            return self
+        return OperatorTime(max(1, round(self.forward / speed)), round(self.backward / speed))
 
 
 def roofline_time(device: Device, work: OperatorWork) -> OperatorTime:

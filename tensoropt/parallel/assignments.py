@@ -14,7 +14,7 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Int8Array, Int64Array
 from tensoropt.errors import LayoutError
-from tensoropt.parallel.configuration import Configuration, divisible, most_unequal
+from tensoropt.parallel.configuration import Configuration, piece_limits
 from tensoropt.parallel.layout import REDUCERS, Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.derivation import Derivation
@@ -90,8 +90,8 @@ def assignments(
 
     The arguments and the order are those of `tensoropt.parallel.configuration.configurations`.
     """
-    limits = np.array([1, *divisible(derivation)], dtype=np.int64)  # the first is for NO_INDEX
-    most = np.array([0, *most_unequal(derivation, offered)], dtype=np.int64)
+    pairs = ((1, 0), *piece_limits(derivation, mesh, offered))  # the first is for NO_INDEX
+    limits, most = np.array(pairs, np.int64).T
     rows = np.zeros((1, 0), dtype=np.int8)
     pieces = np.ones((1, limits.size), dtype=np.int64)
     for size in mesh.axes:
@@ -105,7 +105,18 @@ def assignments(
     for number, index in enumerate(derivation.indices):
         if index.along_all:
             rows = rows[np.isin((rows == number).sum(axis=1), (0, len(mesh.axes)))]
+    if mesh.shares is not None:
+        rows = rows[[_has_elements(row, derivation, mesh) for row in rows.tolist()]]
     return rows
+
+
+def _has_elements(row: Sequence[int], derivation: Derivation, mesh: Mesh) -> bool:
+    """Whether every device gets an element of each split index of a configuration."""
+    splits = splits_of(row, len(derivation.indices))
+    return not any(
+        mesh.has_empty(index.extent, axes)
+        for index, axes in zip(derivation.indices, splits, strict=True)
+    )
 
 
 def assignment_of(configuration: Configuration, mesh: Mesh) -> Int8Array:

@@ -6,14 +6,14 @@ that splits no index all devices repeat the same computation.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import gcd
 
 from tensoropt.errors import LayoutError
-from tensoropt.parallel.layout import Layout, Slot, piece_bounds
+from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.derivation import Derivation
 from tensoropt.tdl.registry import operator_type
@@ -28,10 +28,13 @@ __all__ = [
     "input_slot",
     "is_redundant",
     "largest_share",
+    "may_split",
     "most_unequal",
     "output_slot",
+    "piece_limits",
     "reduces",
     "rescaling",
+    "share_of",
 ]
 
 
@@ -109,7 +112,7 @@ def configurations(
 def _assignments(
     derivation: Derivation, mesh: Mesh, offered: Collection[int]
 ) -> Iterator[tuple[tuple[int, ...], ...]]:
-    limits = tuple(zip(divisible(derivation), most_unequal(derivation, offered), strict=True))
+    limits = piece_limits(derivation, mesh, offered)
     along_all = [n for n, index in enumerate(derivation.indices) if index.along_all]
 
     def extend(
@@ -120,12 +123,56 @@ def _assignments(
                 yield splits
             return
         yield from extend(axis + 1, splits)
-        for n, (divided, most) in enumerate(limits):
+        for n, (index, limit) in enumerate(zip(derivation.indices, limits, strict=True)):
             axes = (*splits[n], axis)
-            if divided % mesh.pieces(axes) == 0 or mesh.pieces(axes) <= most:
+            if may_split(mesh, index.extent, axes, limit):
                 yield from extend(axis + 1, (*splits[:n], axes, *splits[n + 1 :]))
 
     return extend(0, ((),) * len(derivation.indices))
+
+
+def piece_limits(
+    derivation: Derivation, mesh: Mesh, offered: Collection[int] | None = None
+) -> tuple[tuple[int, int], ...]:
+    """Return, for each index, `divisible` and `most_unequal`.
+
+    Nothing divides an index with a dimension that is cut in proportion to the speeds of devices.
+    """
+    limits = tuple(zip(divisible(derivation), most_unequal(derivation, offered), strict=True))
+    if mesh.shares is None:
+        return limits
+    shared = _indices_of_extents(derivation, mesh.shares.extents)
+    return tuple(
+        (1, most) if n in shared else (divided, most) for n, (divided, most) in enumerate(limits)
+    )
+
+
+def may_split(mesh: Mesh, extent: int, axes: Sequence[int], limit: tuple[int, int]) -> bool:
+    """Whether axes may split an index of an extent, by its limit of `piece_limits`."""
+    divided, most = limit
+    pieces = mesh.pieces(axes)
+    if divided % pieces == 0:
+        return True
+    return pieces <= most and not mesh.has_empty(extent, axes)
+
+
+@lru_cache(maxsize=4096)
+def _indices_of_extents(derivation: Derivation, extents: tuple[int, ...]) -> frozenset[int]:
+    """Return the indices that have one of the extents, or lie along a dimension that has one."""
+    found = {n for n, index in enumerate(derivation.indices) if index.extent in extents}
+    for numbers, shape in _tensors(derivation):
+        found |= {
+            n for n, size in zip(numbers, shape, strict=True) if n is not None and size in extents
+        }
+    return frozenset(found)
+
+
+def _tensors(
+    derivation: Derivation,
+) -> Iterator[tuple[tuple[int | None, ...], tuple[int, ...]]]:
+    """Yield the indices along the dimensions of each input and output, and its shape."""
+    yield from zip(derivation.inputs, derivation.input_shapes, strict=True)
+    yield from zip(derivation.outputs, derivation.output_shapes, strict=True)
 
 
 @lru_cache(maxsize=65536)
@@ -136,14 +183,10 @@ def divisible(derivation: Derivation) -> tuple[int, ...]:
     index. It is 0 for an empty index, which any number divides.
     """
     limits = [index.extent if index.splittable else 1 for index in derivation.indices]
-    for dims, shapes in (
-        (derivation.inputs, derivation.input_shapes),
-        (derivation.outputs, derivation.output_shapes),
-    ):
-        for numbers, shape in zip(dims, shapes, strict=True):
-            for n, size in zip(numbers, shape, strict=True):
-                if n is not None:
-                    limits[n] = gcd(limits[n], size)
+    for numbers, shape in _tensors(derivation):
+        for n, size in zip(numbers, shape, strict=True):
+            if n is not None:
+                limits[n] = gcd(limits[n], size)
     return tuple(limits)
 
 
@@ -173,14 +216,10 @@ def _most_unequal(derivation: Derivation) -> tuple[int, ...]:
         index.extent if index.splittable and (has_rule or not index.spelled_out) else 0
         for index in derivation.indices
     ]
-    for dims, shapes in (
-        (derivation.inputs, derivation.input_shapes),
-        (derivation.outputs, derivation.output_shapes),
-    ):
-        for numbers, shape in zip(dims, shapes, strict=True):
-            for n, size in zip(numbers, shape, strict=True):
-                if n is not None and size != derivation.indices[n].extent:
-                    limits[n] = 0
+    for numbers, shape in _tensors(derivation):
+        for n, size in zip(numbers, shape, strict=True):
+            if n is not None and size != derivation.indices[n].extent:
+                limits[n] = 0
     return tuple([max(limit, 0) for limit in limits])
 
 
@@ -199,6 +238,22 @@ def largest_share(derivation: Derivation, pieces: Collection[int]) -> Fraction:
         else:
             whole *= count
     return Fraction(largest, whole)
+
+
+def share_of(
+    derivation: Derivation, configuration: Configuration, mesh: Mesh, rank: int
+) -> Fraction:
+    """Return the share of the iteration space that a device computes."""
+    share = Fraction(1)
+    for index, axes in zip(derivation.indices, configuration.splits, strict=True):
+        if not axes or index.partial_inputs:
+            continue
+        if mesh.divides(index.extent, axes):
+            share /= mesh.pieces(axes)
+        else:
+            start, end = mesh.bounds(index.extent, axes, rank)
+            share *= Fraction(end - start, index.extent)
+    return share
 
 
 def _dims(
@@ -277,10 +332,10 @@ def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> 
     first. The devices along a dropped axis repeat the same computation.
     """
     splits = []
-    limits = zip(divisible(derivation), most_unequal(derivation), strict=True)
-    for n, (divided, most) in enumerate(limits):
+    limits = piece_limits(derivation, mesh)
+    for n, (index, limit) in enumerate(zip(derivation.indices, limits, strict=True)):
         axes = configuration.splits[n] if n < len(configuration.splits) else ()
-        while divided % mesh.pieces(axes) and mesh.pieces(axes) > most:
+        while not may_split(mesh, index.extent, axes, limit):
             axes = axes[:-1]
         splits.append(axes)
     return Configuration(tuple(splits), configuration.kept)
@@ -328,12 +383,10 @@ def rescaling(
     It is 1 except for averages: a kernel that averages divides by the extent of its piece, and the
     partial sum needs the extent of the whole index.
     """
-    position = mesh.coordinates(rank)
     share = Fraction(1)
     for index, axes in zip(derivation.indices, configuration.splits, strict=True):
-        if index.averaged and index.extent % mesh.pieces(axes):
-            places = [position[axis] for axis in axes]
-            start, end = piece_bounds(index.extent, [mesh.axes[axis] for axis in axes], places)
+        if index.averaged and not mesh.divides(index.extent, axes):
+            start, end = mesh.bounds(index.extent, axes, rank)
             share *= Fraction(end - start, index.extent)
         elif index.averaged:
             share /= mesh.pieces(axes)

@@ -1,10 +1,6 @@
 """The layout of a tensor on a mesh: the axes that split each dimension, and the partial axes.
 
-A dimension of n elements may be split into k <= n pieces that k does not divide n into. The major
-axis cuts the dimension, and each further axis cuts every piece, as `piece_bounds` does. Pieces
-then have floor(n / k) or ceil(n / k) elements, in any order of axes, and none is empty. Because
-pieces nest, an all-gather over the minor axes of a dimension gives the pieces of the major axes.
-Device 0 has a largest piece of every dimension.
+The mesh cuts a dimension into pieces (`tensoropt.parallel.mesh`), which may differ in extent.
 """
 
 from __future__ import annotations
@@ -18,27 +14,9 @@ from math import prod
 from tensoropt.errors import LayoutError
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["REDUCERS", "Layout", "Slot", "piece_bounds"]
+__all__ = ["REDUCERS", "Layout", "Slot"]
 
 REDUCERS = ("sum", "max", "min", "prod")
-
-
-def piece_bounds(extent: int, sizes: Sequence[int], places: Sequence[int]) -> tuple[int, int]:
-    """Return where a piece of a dimension begins and ends.
-
-    Each cut gives the first pieces one element more than the others if it is uneven.
-
-    Args:
-        extent: the number of elements of the dimension.
-        sizes: the sizes of the mesh axes that cut it, the major one first.
-        places: the position of the piece along each of these axes.
-    """
-    start, length = 0, extent
-    for size, place in zip(sizes, places, strict=True):
-        quotient, rest = divmod(length, size)
-        start += place * quotient + min(place, rest)
-        length = quotient + (place < rest)
-    return start, start + length
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +72,11 @@ class Layout:
         return tuple(
             dim
             for dim, (n, axes) in enumerate(zip(shape, self.dims, strict=True))
-            if axes and n % mesh.pieces(axes)
+            if axes and not mesh.divides(n, axes)
         )
 
     def local_shape(self, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
-        """Return the shape of the largest piece, which device 0 has.
+        """Return the shape of the largest piece; device 0 has it if the pieces are cut evenly.
 
         Raises:
             LayoutError: if a dimension has fewer elements than devices that split it.
@@ -124,10 +102,8 @@ class Layout:
     def region(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
         """Return the part of the tensor that a device holds."""
         self.local_shape(shape, mesh)
-        position = mesh.coordinates(rank)
         return tuple(
-            slice(*piece_bounds(n, [mesh.axes[a] for a in axes], [position[a] for a in axes]))
-            for n, axes in zip(shape, self.dims, strict=True)
+            slice(*mesh.bounds(n, axes, rank)) for n, axes in zip(shape, self.dims, strict=True)
         )
 
     def mesh_and_map(self, mesh: Mesh) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -266,10 +242,10 @@ def _local_shape(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> tuple[in
     """Return the shape of the largest piece, None if it is not valid for all devices."""
     if len(shape) != len(layout.dims) or any(axis >= len(mesh.axes) for axis in layout.axes):
         return None
-    pieces = [mesh.pieces(axes) for axes in layout.dims]
-    if any(n < count and n % count for n, count in zip(shape, pieces, strict=True)):
+    dims = list(zip(shape, layout.dims, strict=True))
+    if any(mesh.has_empty(n, axes) for n, axes in dims):
         return None
-    return tuple(-(-n // count) for n, count in zip(shape, pieces, strict=True))
+    return tuple(mesh.largest(n, axes) for n, axes in dims)
 
 
 def _bracketed(numbers: Sequence[int]) -> str:

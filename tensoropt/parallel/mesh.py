@@ -1,4 +1,13 @@
-"""The device mesh as a list of atomic axes, slowest link first (TensorOpt, section 2.1)."""
+"""The device mesh as a list of atomic axes, slowest link first (TensorOpt, section 2.1).
+
+A dimension of n elements may be split into k <= n pieces that k does not divide n into. The major
+axis cuts the dimension, and each further axis cuts every piece. Pieces then have floor(n / k) or
+ceil(n / k) elements, in any order of axes, and none is empty. Device 0 has a largest piece.
+
+On devices of different speeds, chosen dimensions are cut in proportion to speed (`Shares`). An axis
+cuts a piece by the speeds of the devices behind each of its coordinates. In either way pieces nest:
+an all-gather over the minor axes of a dimension gives the pieces of the major axes.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +16,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Annotated
 
+import numpy as np
+from annotated_types import Ge, Len
+
+from tensoropt.arrays import Int64Array
 from tensoropt.errors import LayoutError
 
-__all__ = ["Mesh", "prime_factors"]
+__all__ = ["Mesh", "Shares", "piece_bounds", "prime_factors"]
 
 
 def prime_factors(number: int) -> tuple[int, ...]:
@@ -29,19 +43,67 @@ def prime_factors(number: int) -> tuple[int, ...]:
     return tuple(factors)
 
 
+def piece_bounds(extent: int, sizes: Sequence[int], places: Sequence[int]) -> tuple[int, int]:
+    """Return where a piece of a dimension begins and ends that is cut as evenly as possible.
+
+    Each cut gives the first pieces one element more than the others if it is uneven.
+
+    Args:
+        extent: the number of elements of the dimension.
+        sizes: the sizes of the mesh axes that cut it, the major one first.
+        places: the position of the piece along each of these axes.
+    """
+    start, length = 0, extent
+    for size, place in zip(sizes, places, strict=True):
+        quotient, rest = divmod(length, size)
+        start += place * quotient + min(place, rest)
+        length = quotient + (place < rest)
+    return start, start + length
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Pieces in proportion to the speeds of devices.
+
+    Attributes:
+        speeds: the relative speed of each device.
+        extents: the extents of the dimensions that are cut in proportion; others are cut evenly.
+
+    Raises:
+        LayoutError: if a speed is not positive.
+    """
+
+    speeds: Annotated[tuple[Annotated[int, Ge(1)], ...], Len(2)]
+    extents: tuple[Annotated[int, Ge(2)], ...]
+
+    def __post_init__(self) -> None:
+        if min(self.speeds, default=1) < 1:
+            raise LayoutError(f"a device's speed is at least 1. Got speeds {list(self.speeds)}.")
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """N devices, numbered row-major over ``axes``: the first axis has the largest stride.
 
     Attributes:
         axes: size of each atomic axis, slowest link first. Their product is the number of devices.
+        shares: the speeds of its devices, if dimensions are cut in proportion to them.
+
+    Raises:
+        LayoutError: if an axis has fewer than 2 devices, or some devices have no speed.
     """
 
     axes: tuple[int, ...]
+    shares: Shares | None = None
 
     def __post_init__(self) -> None:
         if any(size < 2 for size in self.axes):
             raise LayoutError(f"every mesh axis has at least 2 devices. Got axes {self.axes}.")
+        if self.shares is not None and len(self.shares.speeds) != self.size:
+            raise LayoutError(
+                f"every device has a speed. Got {len(self.shares.speeds)} speeds for the "
+                f"{self.size} devices of mesh {self}."
+            )
 
     @classmethod
     def of(cls, devices: int, levels: Sequence[int] = ()) -> Mesh:
@@ -111,6 +173,44 @@ class Mesh:
             index = index * self.axes[axis] + position[axis]
         return index
 
+    def is_shared(self, extent: int) -> bool:
+        """Whether a dimension of this extent is cut in proportion to the speeds of devices."""
+        return self.shares is not None and extent in self.shares.extents
+
+    def bounds(self, extent: int, axes: Sequence[int], rank: int) -> tuple[int, int]:
+        """Return where the piece begins and ends that a device has of a dimension.
+
+        Args:
+            extent: the number of elements of the dimension.
+            axes: the axes that split it, the major one first.
+            rank: the device.
+        """
+        if axes and self.is_shared(extent):
+            return _shared_bounds(self, extent, tuple(axes))[self.piece(rank, axes)]
+        position = self.coordinates(rank)
+        return piece_bounds(extent, [self.axes[a] for a in axes], [position[a] for a in axes])
+
+    def divides(self, extent: int, axes: Sequence[int]) -> bool:
+        """Whether all pieces of a dimension that these axes split have the same extent."""
+        if axes and self.is_shared(extent):
+            return (
+                len({end - start for start, end in _shared_bounds(self, extent, tuple(axes))}) == 1
+            )
+        return extent % self.pieces(axes) == 0
+
+    def largest(self, extent: int, axes: Sequence[int]) -> int:
+        """Return the extent of the largest piece of a dimension that these axes split."""
+        if axes and self.is_shared(extent):
+            return max(end - start for start, end in _shared_bounds(self, extent, tuple(axes)))
+        return -(-extent // self.pieces(axes))
+
+    def has_empty(self, extent: int, axes: Sequence[int]) -> bool:
+        """Whether a piece of a dimension that is not empty has no element."""
+        if axes and self.is_shared(extent):
+            return any(start == end for start, end in _shared_bounds(self, extent, tuple(axes)))
+        pieces = self.pieces(axes)
+        return extent < pieces and extent % pieces != 0
+
     def group(self, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
         """Return the devices that differ from ``rank`` only along ``axes``, ordered by `piece`.
 
@@ -143,3 +243,40 @@ class Mesh:
 @lru_cache(maxsize=4096)
 def _partition(mesh: Mesh, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(dict.fromkeys(mesh.group(rank, axes) for rank in mesh))
+
+
+@lru_cache(maxsize=65536)
+def _shared_bounds(mesh: Mesh, extent: int, axes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return where each piece of a dimension begins and ends, in the order of `Mesh.piece`."""
+    assert mesh.shares is not None, "the pieces are in proportion to speeds"
+    speeds = np.array(mesh.shares.speeds, np.int64).reshape(mesh.axes)
+    first = np.moveaxis(speeds, axes, range(len(axes)))
+    weights = first.reshape(*(mesh.axes[axis] for axis in axes), -1).sum(axis=-1)
+    return tuple(_nested_bounds(0, extent, weights))
+
+
+def _nested_bounds(start: int, length: int, weights: Int64Array) -> Iterator[tuple[int, int]]:
+    """Cut a piece along the first dimension of ``weights``, and its pieces along the others."""
+    if weights.ndim == 0:
+        yield start, start + length
+        return
+    sums = weights.reshape(len(weights), -1).sum(axis=1).tolist()
+    for inner, extent in zip(weights, _apportioned(length, sums), strict=True):
+        yield from _nested_bounds(start, extent, inner)
+        start += extent
+
+
+def _apportioned(length: int, weights: Sequence[int]) -> list[int]:
+    """Return whole numbers in proportion to weights, by largest remainders, that add up.
+
+    Of equal remainders the first is rounded up. Each number is at least 1 if there are enough.
+    """
+    total = sum(weights)
+    extents = [length * weight // total for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda n: -(length * weights[n] % total))
+    for n in by_remainder[: length - sum(extents)]:
+        extents[n] += 1
+    while 0 in extents and max(extents) > 1:
+        extents[extents.index(max(extents))] -= 1
+        extents[extents.index(0)] += 1
+    return extents

@@ -183,7 +183,7 @@ class Strategy:
         indices = self.derivations[name].indices
         splits = self.configurations[name].splits
         return any(
-            axes and index.extent % self.mesh.pieces(axes)
+            axes and not self.mesh.divides(index.extent, axes)
             for index, axes in zip(indices, splits, strict=True)
         )
 

@@ -26,7 +26,7 @@ from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.json_files import digest_of, read_json, write_json
 from tensoropt.parallel.buckets import Compression
 from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.mesh import Mesh, Shares
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.details import Details
@@ -51,7 +51,7 @@ _FILE_REMEDY = (
     "again if it was damaged."
 )
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
-_MAY_LACK = MAY_LACK | {"kept", "recompute"}
+_MAY_LACK = MAY_LACK | {"kept", "recompute", "shares"}
 _MAY_LACK |= {"dimensions", "reads", "shape", "variable", "unsplittable"}
 
 
@@ -121,6 +121,7 @@ class Plan:
             in plans older than schema 11, and on one device.
         details: facts for people: moves of tensors, what holds memory; None in plans older than
             schema 14.
+        shares: the speeds of devices to which pieces are in proportion; None if they are even.
     """
 
     option: str
@@ -159,11 +160,12 @@ class Plan:
     fewer_devices: tuple[tuple[Natural, Natural | None], ...] = ()
     peak_is_estimated: bool = False
     details: Details | None = None
+    shares: Shares | None = None
 
     @property
     def mesh(self) -> Mesh:
         """The devices as mesh axes."""
-        return Mesh(self.mesh_axes)
+        return Mesh(self.mesh_axes, self.shares)
 
     @property
     def predicted_nanoseconds(self) -> int:
@@ -218,7 +220,7 @@ class Plan:
                 plan.configurations,
                 plan.microbatches,
                 plan.rewrites,
-                (plan.schedule, plan.copies),
+                (plan.schedule, plan.copies, plan.shares),
                 [(stage.mesh_axes, stage.operators, stage.recompute) for stage in plan.stages],
             )
             for plan in (self, other)
@@ -249,6 +251,7 @@ class Plan:
             len(self.stages),
             self.schedule,
             keeps_less=any(operator.kept != "both" for operator in self.operators),
+            in_proportion=self.shares is not None,
         )
 
     @property
@@ -281,6 +284,8 @@ class Plan:
         """The plan as JSON values, with their digest."""
         values = to_values(self)
         del values["cluster"]
+        if self.shares is None:
+            del values["shares"]
         values = {"schema": SCHEMA, **values, "cluster": self.cluster.to_json()}
         return {**values, "digest": digest_of(values)}
 
@@ -316,7 +321,9 @@ class Plan:
 
     def _contradiction(self) -> str:
         """A contradiction between fields, which a schema cannot express; empty if there is none."""
-        if self.mesh.size != self.devices:
+        if self.shares is not None and len(self.shares.speeds) != self.devices:
+            return f"{len(self.shares.speeds)} speeds for {self.devices} devices"
+        if Mesh(self.mesh_axes).size != self.devices:
             return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
         if not any(m <= self.memory_bytes and t <= self.time_nanoseconds for m, t in self.frontier):
             return "a memory and time that are below its frontier"

@@ -16,6 +16,7 @@ def way(
     schedule: Schedule | None = None,
     *,
     keeps_less: bool = False,
+    in_proportion: bool = False,
 ) -> str:
     """The way to run a step, such as "2 stages, 8 microbatches" or "whole batch".
 
@@ -25,6 +26,7 @@ def way(
         stages: number of stages, 0 if each device has its part of all operators.
         schedule: order of the stages' passes.
         keeps_less: whether operators may keep less for the backward pass.
+        in_proportion: whether pieces are in proportion to the speeds of devices.
     """
     parts = []
     if schedule == "side_by_side":
@@ -35,4 +37,6 @@ def way(
         parts.append(f"{microbatches} microbatches")
     if keeps_less:
         parts.append("less kept")
+    if in_proportion:
+        parts.append("shares in proportion")
     return ", ".join([*parts, *substitutions]) or "whole batch"

@@ -14,7 +14,14 @@ from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.prices.dry_runs import dry_runs_in_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.union import UnionPoint, union
-from tensoropt.planner.spaces import branches, keeping_less, microbatches, rewritten, stages
+from tensoropt.planner.spaces import (
+    branches,
+    in_proportion,
+    keeping_less,
+    microbatches,
+    rewritten,
+    stages,
+)
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.search.watch import Watch, seconds_left
 
@@ -78,6 +85,7 @@ class Market:
         for offer in self.offers:
             name = f"rewritten, {offer.kind}" if offer.request.rewrites else offer.kind
             name += " with less kept" * offer.request.keeps_less
+            name += " in proportion" * (offer.request.shares is not None)
             counts[name] = counts.get(name, 0) + 1
         searched = [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
         skipped = [f"{name} ({_shortened(why)})" for name, why in self.findings.skipped.items()]
@@ -139,23 +147,38 @@ class Market:
     def _steps(self, whole: Strategies) -> Iterator[Request]:
         """Yield the steps for which spaces make offers.
 
-        They are the script's step, and the fastest rewritten one if it is faster than all that
-        fits, or if nothing fits.
+        They are the script's step, the step in proportion to the devices' speeds, and the fastest
+        rewritten one, if they are faster than all that fits, or if nothing fits.
         """
         yield self.request
+        shares = partial(in_proportion.offers, whole.request, self.findings)
+        for faster in self._faster(in_proportion.NAME, shares, whole):
+            whole = faster
+            yield whole.request
+        substituted = partial(rewritten.offers, whole, self.findings)
+        for faster in self._faster(rewritten.NAME, substituted, whole):
+            yield faster.request
+
+    def _faster(
+        self, name: str, offers: Callable[[], Iterable[Offer]], whole: Strategies
+    ) -> Iterator[Strategies]:
+        """Add a space's offers, and yield the fastest if it is clearly faster than ``whole``."""
         findings = self.findings
-        attempt(rewritten.NAME, self._know_fastest, None, findings.notes)
-        look = partial(self._add, partial(rewritten.offers, whole, findings))
+        attempt(name, self._know_fastest, None, findings.notes)
         before = len(self.offers)
-        attempt(rewritten.NAME, look, None, findings.notes)
+        attempt(name, partial(self._add, offers), None, findings.notes)
         most = whole.points[-1][1]
         if findings.price is not None:
             most = round((1 - SAME_TIME) * most)
-        faster = [offer for offer in self.offers[before:] if offer.points[-1][1] <= most]
+        faster = [
+            offer
+            for offer in self.offers[before:]
+            if isinstance(offer, Strategies) and offer.points[-1][1] <= most
+        ]
         if faster:
             fastest = min(faster, key=lambda offer: offer.points[-1][1])
             findings.searched(fastest.request, fastest.points)
-            yield fastest.request
+            yield fastest
 
     def _add(self, offers: Callable[[], Iterable[Offer]]) -> None:
         for offer in offers():

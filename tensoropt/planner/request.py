@@ -15,8 +15,9 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.buckets import Compression
+from tensoropt.parallel.choices.unequal import extents_in_proportion
 from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.mesh import Mesh, Shares
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.meshes import cluster_on, meshes_of
@@ -31,6 +32,8 @@ if TYPE_CHECKING:  # the import takes time, which a start without a search shoul
     from tensoropt.problem.from_graph import GraphProblem
 
 __all__ = ["Budget", "DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
+
+_SPEED = 1000  # of the fastest device, in whole numbers
 
 DryRunPeak = Callable[
     [Mesh, Mapping[str, Configuration], PlanSteps, int, Sequence[Rewrite]], Peak | str
@@ -127,6 +130,7 @@ class Request:
         budget: the price of devices, and the deadline.
         results: the results of searches that do not depend on the memory limit, for requests that
             differ in their memory limit alone; None if each request searches anew.
+        shares: the speeds to which pieces are in proportion on ``devices``; None if they are even.
     """
 
     graph: Graph
@@ -159,6 +163,7 @@ class Request:
     script_digest: str = ""
     budget: Budget = Budget()
     results: dict[Hashable, Any] | None = field(default=None, repr=False)
+    shares: Shares | None = None
 
     @property
     def graph_digest(self) -> str:
@@ -211,7 +216,11 @@ class Request:
         """
         cut = cut_along_batch(self.graph, self.batch_placeholders, microbatches)
         cut.check()
-        return replace(self, cut=cut)
+        shares, examples = self.shares, (self.examples or 0) // microbatches
+        if shares is not None and examples > 1:
+            extents = tuple(sorted({*shares.extents, examples}))
+            shares = replace(shares, extents=extents)
+        return replace(self, cut=cut, shares=shares)
 
     def worth_seconds(self, step_nanoseconds: int, gain: float) -> float:
         """Return the seconds that the job wins if its steps become shorter by the share ``gain``.
@@ -226,7 +235,19 @@ class Request:
         Raises:
             LayoutError: if the cluster cannot give a job this number of devices.
         """
-        return meshes_of(self.graph, self.cluster_at(devices), devices)
+        meshes = meshes_of(self.graph, self.cluster_at(devices), devices)
+        if self.shares is None or len(self.shares.speeds) != devices:
+            return meshes
+        return tuple(replace(each, mesh=replace(each.mesh, shares=self.shares)) for each in meshes)
+
+    def in_proportion(self) -> Request | None:
+        """Return the request for pieces in proportion to speeds; None if no device is slower."""
+        speeds = self.cluster_at(self.devices).speeds(self.devices)
+        if len(set(speeds)) == 1:
+            return None
+        whole = tuple(max(1, round(_SPEED * speed / max(speeds))) for speed in speeds)
+        extents = extents_in_proportion(self.graph, self.devices, self.batch_placeholders)
+        return replace(self, shares=Shares(whole, tuple(sorted(extents))))
 
     def cost_model(self, devices: int, mesh: Mesh | None = None) -> ClusterCostModel:
         """Return the cost model for a number of devices, with measured times if there is a profile.
@@ -240,6 +261,8 @@ class Request:
         """
         mesh = self.meshes(devices)[-1].mesh if mesh is None else mesh
         cluster = cluster_on(self.cluster_at(devices), mesh)
+        if mesh.size < devices:  # a stage, on devices that are not known yet
+            cluster = cluster.of_slowest(devices)
         profile = self.profile_at(devices)
         if profile is None:
             return ClusterCostModel(cluster, mesh, self.memory_model)
@@ -286,4 +309,4 @@ class Request:
     def limit_bytes(self, devices: int) -> int:
         """Return the memory limit of one device."""
         limit = self.memory_limit_bytes
-        return self.cluster_at(devices).device.memory_bytes if limit is None else limit
+        return self.cluster_at(devices).memory_bytes(devices) if limit is None else limit

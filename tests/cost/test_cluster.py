@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.cost.cluster import Cluster, cluster_names, load_cluster
+from tensoropt.cost.cluster import Cluster, Kind, cluster_names, load_cluster
 from tensoropt.errors import LayoutError, OptionError, PlanError
 from tensoropt.parallel.mesh import Mesh
 
@@ -38,6 +39,28 @@ def test_a_cluster_may_say_what_a_device_costs() -> None:
     assert Cluster.from_json(json.loads(json.dumps(priced.to_json())), "priced") == priced
     with pytest.raises(PlanError, match="device_hour_cost"):
         Cluster.from_json({**paper(), "device_hour_cost": 0}, "priced")
+
+
+def test_a_cluster_may_have_machines_of_several_kinds() -> None:
+    assert "kinds" not in paper()
+    old = Kind("P100", tuple(range(8, 16)), 0.5, 12 * 2**30)
+    mixed = replace(load_cluster("2x8-v100"), kinds=(old, Kind("worn", (3,), 0.9)))
+    assert Cluster.from_json(json.loads(json.dumps(mixed.to_json())), "mixed") == mixed
+    assert mixed.speeds(16) == (1, 1, 1, 0.9, 1, 1, 1, 1, *(0.5,) * 8)
+    assert mixed.speeds(12) == (1, 1, 1, 0.9, 1, 1, *(0.5,) * 6)  # six of each machine
+    assert mixed.speeds(2) == (1, 1)
+    assert mixed.memory_bytes(8) == mixed.device.memory_bytes
+    assert mixed.memory_bytes(16) == 12 * 2**30
+    assert mixed.of_slowest(12).speeds(4) == (0.5,) * 4
+
+
+@pytest.mark.parametrize("numbers", [[[0], [0]], [[16]], [[1, 1]]])
+def test_a_device_is_of_one_kind(numbers: list[list[int]]) -> None:
+    kinds = [
+        {"name": "old", "devices": each, "speed": 0.5, "memory_bytes": None} for each in numbers
+    ]
+    with pytest.raises(PlanError, match="a device is of one kind, and has a number from 0 to 15"):
+        Cluster.from_json({**paper(), "kinds": kinds}, "mixed")
 
 
 def test_the_paper_s_test_bed() -> None:

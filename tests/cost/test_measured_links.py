@@ -19,6 +19,8 @@ from tensoropt.cost.measured_links import (
     MeasuredLevel,
     MeasuredLinks,
     MeasuredPace,
+    at_paces,
+    kinds_of_paces,
     on_links,
 )
 from tensoropt.errors import PlanError
@@ -143,3 +145,20 @@ def test_a_damaged_file_is_refused(change: Any, text: str, tmp_path: Path) -> No
     path.write_text(json.dumps(values))
     with pytest.raises(PlanError, match=text):
         MeasuredLinks.load(path)
+
+
+def test_ranks_that_differ_by_a_quarter_at_most_are_of_one_kind() -> None:
+    paces = [MeasuredPace(flops, flops // 4) for flops in (100, 81, 50, 99, 41)]
+    assert [ranks for ranks, _ in kinds_of_paces(paces)] == [(0, 1, 3), (2, 4)]
+
+
+def test_slow_ranks_are_a_kind_of_device() -> None:
+    cluster = Cluster.for_hosts(load_cluster("this-machine"), [3], 2**34, 2)
+    alike = [MeasuredPace(10**11, 10**10)] * 3
+    assert at_paces(cluster, alike, is_measured=False) is cluster
+    paces = [MeasuredPace(10**11, 10**10), *[MeasuredPace(4 * 10**10, 10**9)] * 2]
+    of_fastest, of_slowest = (at_paces(cluster, paces, is_measured=each) for each in (False, True))
+    assert of_fastest.speeds(3) == (1, 0.4, 0.4)
+    assert of_fastest.device.flops_per_second("contraction", "float32") == 1e11
+    assert of_slowest.speeds(3) == (2.5, 1, 1)
+    assert of_slowest.device == cluster.device

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tensoropt.parallel.layout import Layout, piece_bounds
-from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh, piece_bounds
 from tensoropt.parallel.resharding import Price, ReshardStep, plan_reshard
 
 Array = npt.NDArray[np.float64]

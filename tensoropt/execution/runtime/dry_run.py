@@ -78,7 +78,9 @@ class ScriptStep:
 def dry_run(
     step: ScriptStep, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
 ) -> DeviceProgram:
-    """Emit the program of a step on the first rank of a mesh, and describe it.
+    """Emit the program of a step on the rank with the largest pieces, and describe it.
+
+    It is the first rank, or the fastest one if pieces are in proportion to speeds.
 
     Args:
         step: the step.
@@ -86,7 +88,8 @@ def dry_run(
         planned: configurations by operator name.
         plan_steps: plans a resharding.
     """
-    world = _DryRunWorld(mesh, native=step.native)
+    speeds = (1,) if mesh.shares is None else mesh.shares.speeds
+    world = _DryRunWorld(mesh, position=speeds.index(max(speeds)), native=step.native)
     pipeline = Pipeline.of_mesh(world, planned, plan_steps, step.microbatches)
     return _emitted(step, pipeline, world)
 
@@ -120,7 +123,7 @@ def _emitted(step: ScriptStep, pipeline: Pipeline, world: _DryRunWorld) -> Devic
     executor = Executor(step.script, pipeline, step.options, Agreement(None), imported=step.graph)
     try:
         program = executor.program((), step.roots, step.shapes)
-        described = describe(program.operations, world.moved, world.mesh)
+        described = describe(program.operations, world.moved, world.mesh, world.ranks[0])
         return replace(described, kept_bytes=_kept_bytes(executor, executor.initializers(program)))
     finally:
         executor.close()

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensoropt.errors import LayoutError
 from tensoropt.execution.world.world import World
 from tensoropt.parallel.any_size import SizeError
-from tensoropt.parallel.layout import Layout, piece_bounds
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.sparse import slice_layouts, travels_sparse
@@ -96,14 +96,24 @@ class SlicesEdge:
         """The slices as the producer's slot has them."""
         if self._is_uneven:
             slices = [self._as_many(shard) for shard in slices]
-        count = self._count(slices)
         here, there = slice_layouts(self.source, self.target)
+        rows, count = slices[0].indices.shape.as_list()[0], self._count(slices)
+        pieces = self.world.mesh.pieces(here.dims[0])
+        padded = rows
+        while here.dims[0] and self.world.mesh.is_shared(count):
+            # Ranks have as many slices each: their number is not cut in proportion to speeds.
+            padded, count = padded + 1, count + pieces
+        slices = [_of_length(shard, padded) for shard in slices]
         values = self._moved(
             [shard.values for shard in slices], (count, *self.shape[1:]), here, there, "values"
         )
         numbers = [shard.indices for shard in slices]
         rows_here, rows_there = Layout((here.dims[0],)), Layout((there.dims[0],))
         indices = self._moved(numbers, (count,), rows_here, rows_there, "indices")
+        if padded != rows:
+            values, indices = (
+                [_without_padding(p, pieces, rows) for p in x] for x in (values, indices)
+            )
         values, indices = ([self._in_order(p, here.dims[0]) for p in x] for x in (values, indices))
         whole = None if -1 in self.shape else tf.constant(self.shape, tf.int64)
         return [
@@ -147,9 +157,7 @@ class SlicesEdge:
         """Append slices, so that every rank has as many as the rank with the most."""
         assert self.numbers is not None, "the numbers are uneven"
         most = self.numbers.layout.local_elements(self.numbers.shape, self.world.mesh)
-        missing = most - int(shard.indices.shape[0])
-        values = tf.pad(shard.values, [[0, missing], *[[0, 0]] * (shard.values.shape.rank - 1)])
-        return tf.IndexedSlices(values, tf.pad(shard.indices, [[0, missing]]), shard.dense_shape)
+        return _of_length(shard, most)
 
     def _places(self, gathered: tuple[int, ...]) -> tf.Tensor:
         """The place of each number of the whole lookup among the gathered slices of `_as_many`."""
@@ -179,6 +187,23 @@ class SlicesEdge:
         return self.move(shards, forward, backward, f"{self.label}/{part}")
 
 
+def _of_length(shard: tf.IndexedSlices, rows: int | None) -> tf.IndexedSlices:
+    """Append slices of zeros, up to a number of slices."""
+    known = shard.indices.shape.as_list()[0]
+    if known == rows:
+        return shard
+    missing = rows - known
+    values = tf.pad(shard.values, [[0, missing], *[[0, 0]] * (shard.values.shape.rank - 1)])
+    return tf.IndexedSlices(values, tf.pad(shard.indices, [[0, missing]]), shard.dense_shape)
+
+
+def _without_padding(gathered: tf.Tensor, pieces: int, rows: int) -> tf.Tensor:
+    """Leave out what `_of_length` appended to each of the pieces that were gathered."""
+    columns = tf.shape(gathered)[1:]
+    apart = tf.reshape(gathered, tf.concat([[pieces, -1], columns], 0))[:, :rows]
+    return tf.reshape(apart, tf.concat([[pieces * rows], columns], 0))
+
+
 def _spread_out(
     world: World, slices: Sequence[tf.IndexedSlices], shape: Sequence[int], layout: Layout
 ) -> list[tf.Tensor]:
@@ -199,8 +224,7 @@ def _spread_out(
 
 def rows_on(mesh: Mesh, rank: int, axes: Sequence[int], rows: int) -> tuple[int, int]:
     """The first of ``rows`` rows that a rank has, where ``axes`` split them, and their end."""
-    position = mesh.coordinates(rank)
-    return piece_bounds(rows, [mesh.axes[axis] for axis in axes], [position[a] for a in axes])
+    return mesh.bounds(rows, axes, rank)
 
 
 def rows_of_own(

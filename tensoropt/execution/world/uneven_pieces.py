@@ -1,16 +1,15 @@
 """Steps on tensors whose pieces differ: the members of a collective have arrays of one shape.
 
 Before a collective, each piece is filled up to the extent of the largest one, with a copy of its
-last element. Afterwards these copies are left out. The pieces of a dimension differ by one element.
+last element. Afterwards these copies are left out.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 
 from collectives.operations.local import Select
-from tensoropt.parallel.layout import piece_bounds
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 
@@ -29,13 +28,9 @@ def own_part(step: ReshardStep, mesh: Mesh, ranks: Sequence[int]) -> Select:
     """
     dim = step.to_dim
     assert dim is not None, "a slice has a dimension"
-    sizes = [mesh.axes[axis] for axis in step.axes]
-    ranges = []
-    for rank in ranks:
-        position = mesh.coordinates(rank)
-        extent = step.source.shape_on(step.shape, mesh, rank)[dim]
-        ranges.append((piece_bounds(extent, sizes, [position[axis] for axis in step.axes]),))
-    return Select(dim, tuple(ranges))
+    return Select(
+        dim, tuple((_within(step, mesh, dim, step.target, step.source, r, r),) for r in ranks)
+    )
 
 
 def selections(
@@ -75,11 +70,19 @@ def _pieces(
     step: ReshardStep, mesh: Mesh, rank: int, dim: int, is_cut: bool
 ) -> Iterable[tuple[int, int]]:
     """Yield where the members' pieces of a dimension lie in what they are cut from or joined to."""
-    layout = step.source if is_cut else step.target
-    extent = layout.shape_on(step.shape, mesh, rank)[dim]
-    sizes = [mesh.axes[axis] for axis in step.axes]
-    for places in itertools.product(*map(range, sizes)):
-        yield piece_bounds(extent, sizes, places)
+    part, whole = (step.target, step.source) if is_cut else (step.source, step.target)
+    for member in mesh.group(rank, step.axes):
+        yield _within(step, mesh, dim, part, whole, member, rank)
+
+
+def _within(
+    step: ReshardStep, mesh: Mesh, dim: int, part: Layout, whole: Layout, member: int, rank: int
+) -> tuple[int, int]:
+    """Return where a member's piece in the layout ``part`` lies in a rank's piece in ``whole``."""
+    extent = step.shape[dim]
+    start, end = mesh.bounds(extent, part.dims[dim], member)
+    first, _ = mesh.bounds(extent, whole.dims[dim], rank)
+    return start - first, end - first
 
 
 def _filled(piece: tuple[int, int], extent: int) -> _Ranges:

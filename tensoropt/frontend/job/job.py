@@ -19,7 +19,7 @@ from collectives.transport.in_process import InProcessTransport
 from collectives.transport.launch import available_cores, detect
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
-from tensoropt.cost.measured_links import MeasuredLinks, on_links
+from tensoropt.cost.measured_links import MeasuredLinks, MeasuredPace, at_paces, on_links
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
@@ -118,6 +118,7 @@ class Job:
         draws: counters of the random operators, for runs without a session.
         dry_run: the settings of a dry run; None in a real run.
         links: the measured links of several machines; None until they are measured, or on one.
+        paces: the pace of each rank if ranks differ; empty if they do not, None until it is known.
         profiles: cache of `profile_at`, by number of devices.
         warned_of_share: whether a batch that looks like one rank's share has been reported.
         check_every: number of steps between two comparisons of variables; 0 for never.
@@ -143,6 +144,7 @@ class Job:
     draws: Draws = field(default_factory=Draws)
     dry_run: DryRun | None = None
     links: MeasuredLinks | None = None
+    paces: tuple[MeasuredPace, ...] | None = None
     profiles: dict[int, Profile | None] = field(default_factory=dict)
     warned_of_share: bool = False
     check_every: int = 0
@@ -174,7 +176,12 @@ class Job:
         if self.links is not None and self.cluster is None:
             cluster = on_links(cluster, self.links)
         profile = self.profile_at(devices)
-        return cluster if profile is None else measured_cluster(cluster, profile)
+        if profile is not None:
+            cluster = measured_cluster(cluster, profile)
+        if not self.paces:
+            return cluster
+        is_measured = profile is not None or self.links is not None
+        return at_paces(cluster, self.paces[:devices], is_measured)
 
     def profile_at(self, devices: int) -> Profile | None:
         """The profile of this machine with this many ranks; None if there is none, or if the job

@@ -13,6 +13,7 @@ from tensoropt.execution.world.mpi_world import Transport
 __all__ = [
     "CHECK_FEEDS_VARIABLE",
     "DEVICES_VARIABLE",
+    "RANK_SPEEDS_VARIABLE",
     "SAVE_BESIDE_VARIABLE",
     "TRACE_VARIABLE",
     "TRANSPORT_VARIABLE",
@@ -25,6 +26,9 @@ __all__ = [
 
 DEVICES_VARIABLE = "TENSOROPT_DEVICES"
 """Environment variable: number of virtual ranks in the single-process world."""
+
+RANK_SPEEDS_VARIABLE = "TENSOROPT_RANK_SPEEDS"
+"""Environment variable: "equal" if ranks of this machine are taken as equal, not measured."""
 
 TRACE_VARIABLE = "TENSOROPT_TRACE"
 """Environment variable: folder for a timeline of each rank's steps."""

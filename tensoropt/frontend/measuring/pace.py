@@ -15,12 +15,15 @@ import tensorflow as tf
 from collectives import Group
 from tensoropt.cost.measured_links import MeasuredPace
 
-__all__ = ["measure_pace"]
+__all__ = ["measure_pace", "measure_paces"]
 
 _ORDER = 1024  # of the matrix
 _ELEMENTS = 1 << 22  # of an array, which a cache for one core does not hold
 _ARRAYS = 4
 _LEAST_RUNS, _SECONDS = 3, 0.2  # of each measurement
+_ROUND_SECONDS = 0.1  # of each round of `measure_paces`
+
+_Timed = Callable[[Callable[[], object]], float]
 
 
 def measure_pace(group: Group, config: tf.compat.v1.ConfigProto) -> MeasuredPace:
@@ -30,6 +33,23 @@ def measure_pace(group: Group, config: tf.compat.v1.ConfigProto) -> MeasuredPace
         group: the ranks, all of which compute.
         config: configuration of the session.
     """
+    return _pace(config, lambda run: _seconds(group, run))
+
+
+def measure_paces(
+    group: Group, config: tf.compat.v1.ConfigProto, rounds: int
+) -> list[tuple[MeasuredPace, ...]]:
+    """Return the pace of every rank in several rounds. Every rank calls and gets the same.
+
+    All ranks compute for the same time, so that slower ones never have the machine to themselves.
+    """
+    own = [_pace(config, lambda run: _seconds_within(group, run)) for _ in range(rounds)]
+    figures = group.allgather_object([(p.flops_per_second, p.bytes_per_second) for p in own])
+    return [tuple(MeasuredPace(*of_rank[n]) for of_rank in figures) for n in range(rounds)]
+
+
+def _pace(config: tf.compat.v1.ConfigProto, seconds: _Timed) -> MeasuredPace:
+    """Return the pace by the mean seconds of runs."""
     with tf.Graph().as_default() as graph:
         # Values that are fed would be copied.
         matrix = _variable([_ORDER, _ORDER], 1 / _ORDER)
@@ -38,8 +58,8 @@ def measure_pace(group: Group, config: tf.compat.v1.ConfigProto) -> MeasuredPace
         sums = [one.assign_add(other, read_value=False) for one, other in _pairs(arrays)]
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run([variable.initializer for variable in (matrix, *arrays)])
-            multiplying = _seconds(group, session.make_callable(product))
-            adding = _seconds(group, session.make_callable(tf.group(*sums)))
+            multiplying = seconds(session.make_callable(product))
+            adding = seconds(session.make_callable(tf.group(*sums)))
     flops, read_or_written = 2 * _ORDER**3, 3 * 4 * _ELEMENTS * len(sums)
     return MeasuredPace(round(flops / multiplying), round(read_or_written / adding))
 
@@ -70,3 +90,16 @@ def _slowest(group: Group, run: Callable[[], object], count: int) -> float:
         run()
     spent = time.perf_counter() - started
     return float(group.allreduce(np.array([spent / count]), "max")[0])
+
+
+def _seconds_within(group: Group, run: Callable[[], object]) -> float:
+    """Return this rank's mean seconds of the runs that fit into a round."""
+    run()
+    group.barrier()
+    started, count, spent = time.perf_counter(), 0, 0.0
+    while spent < _ROUND_SECONDS or not count:
+        run()
+        count += 1
+        spent = time.perf_counter() - started
+    group.barrier()
+    return spent / count

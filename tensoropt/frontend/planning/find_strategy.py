@@ -16,6 +16,7 @@ from tensoropt.frontend.job.dry_run import ProfilingReached
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.measuring.links import know_links
+from tensoropt.frontend.measuring.rank_paces import know_paces
 from tensoropt.frontend.planning.devices_and_deadline import budget_of
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
@@ -135,6 +136,7 @@ def find_strategy(
     if job.dry_run is not None:
         options = job.dry_run.replaced(asked)
     know_links(job)
+    know_paces(job)
     request = _request(job, options)
     _check_agreement(job, options, request)
     if options.option == "profiling":

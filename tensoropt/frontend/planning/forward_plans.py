@@ -96,6 +96,7 @@ def _stage_plan(
     request = replace(
         request,
         devices=mesh.size,
+        shares=mesh.shares,
         fixed={op.name: planned[op.name] for op in request.graph if op.name in planned},
     )
     limit = _limit(running.plan, request, limit_bytes)

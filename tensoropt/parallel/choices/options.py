@@ -10,7 +10,7 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Int8Array
 from tensoropt.parallel.assignments import NO_INDEX, configuration_of, index_pieces
-from tensoropt.parallel.configuration import Configuration, divisible, most_unequal
+from tensoropt.parallel.configuration import Configuration, piece_limits
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.derivation import Derivation
 
@@ -102,6 +102,6 @@ def following(
     allowed = [index.splittable and index.reducer is None for index in follower.indices]
     follows = np.array([*allowed, True])[assigned].all(axis=1)
     pieces = index_pieces(assigned, len(allowed), mesh)[:, :-1]
-    divided = np.array(divisible(follower), np.int64) % pieces == 0
-    divided |= pieces <= np.array(most_unequal(follower), np.int64)
+    limits, most = np.array(piece_limits(follower, mesh), np.int64).reshape(-1, 2).T
+    divided = (limits % pieces == 0) | (pieces <= most)
     return assigned, follows & divided.all(axis=1)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["unequal_extents"]
+__all__ = ["extents_in_proportion", "unequal_extents"]
 
 _LEAST_PER_DEVICE = 16
 """Elements of a variable's dimension on each device. The largest piece is then at most a sixteenth
@@ -30,11 +30,24 @@ def unequal_extents(
         mesh: the devices.
         batch_placeholders: placeholders whose first dimension is the batch.
     """
+    if mesh.shares is not None:
+        return frozenset(mesh.shares.extents)
+    extents = extents_in_proportion(graph, mesh.size, batch_placeholders)
+    return frozenset(extent for extent in extents if extent % mesh.size)
+
+
+def extents_in_proportion(
+    graph: Graph, devices: int, batch_placeholders: Collection[str]
+) -> frozenset[int]:
+    """Return the extents that devices of different speeds may share in proportion.
+
+    These are those of `unequal_extents`, and those that the devices divide.
+    """
     extents = set()
     for operator in graph:
         shape = operator.outputs[0].shape if operator.outputs else ()
         if operator.is_variable:
-            extents |= {extent for extent in shape if extent >= _LEAST_PER_DEVICE * mesh.size}
+            extents |= {extent for extent in shape if extent >= _LEAST_PER_DEVICE * devices}
         elif operator.name in batch_placeholders and shape:
             extents.add(shape[0])
-    return frozenset(extent for extent in extents if extent > 1 and extent % mesh.size)
+    return frozenset(extent for extent in extents if extent > 1)

@@ -75,7 +75,8 @@ class Distances:
             LayoutError: if a layout does not fit the shape.
             OptionError: if a price is not a whole number of at least 1.
         """
-        if any(extent % self._mesh.size for extent in shape):
+        mesh = self._mesh
+        if any(extent % mesh.size or mesh.is_shared(extent) for extent in shape):
             unequal = self._unequal(sources, shape), self._unequal(targets, shape)
             if any(part.dims for parts in unequal for part in parts):
                 return self._between_unequal(shape, itemsize, *unequal)
@@ -108,6 +109,7 @@ class Distances:
                 split = np.flatnonzero((states[:, axis] > 0) & (states[:, axis] <= len(shape)))
                 pieces[split, states[split, axis] - 1] *= size
             rows = np.array(shape, np.int64) % pieces != 0
+            rows |= [self._mesh.is_shared(extent) for extent in shape]
             kinds, of_code = np.unique(rows, axis=0, return_inverse=True)
             parts = []
             for number, kind in enumerate(kinds):
@@ -184,9 +186,7 @@ class Distances:
         key = shape, itemsize, reducers, uneven
         if key not in self._path_lengths:
             price, ordered = self._price_once, self._ordered
-            graph = price_layouts(
-                self._mesh.axes, shape, itemsize, reducers, price, ordered, uneven
-            )
+            graph = price_layouts(self._mesh, shape, itemsize, reducers, price, ordered, uneven)
             self._path_lengths[key] = _PathLengths(graph)
         return self._path_lengths[key]
 

@@ -34,6 +34,7 @@ __all__ = [
     "priced_graph",
     "step_bytes",
     "steps_of_shape",
+    "uneven_dims",
 ]
 
 Price = Callable[[str, tuple[int, ...], int], int]
@@ -76,15 +77,25 @@ def plan_reshard(
         layout.local_shape(shape, mesh)
     if source == target:
         return ()
-    uneven = tuple(sorted({*source.uneven_dims(shape, mesh), *target.uneven_dims(shape, mesh)}))
+    uneven = uneven_dims(shape, mesh, source, target)
     reducers = _reducers(source, target)
-    graph = priced_graph(mesh.axes, tuple(shape), itemsize, reducers, price, uneven)
+    graph = priced_graph(mesh, tuple(shape), itemsize, reducers, price, uneven)
     start, goal = graph.space.node(source), graph.space.node(target)
     times = _solve(_matrix(graph), np.array([start]))[0]
     on_cheapest = np.flatnonzero(times[graph.source] + graph.weight == times[graph.target])
     path = _first_of_shortest(graph.source[on_cheapest], graph.target[on_cheapest], start, goal)
     steps = [graph.space.step(int(graph.edge[on_cheapest[position]])) for position in path]
     return steps_of_shape(steps, shape, mesh) if uneven else tuple(steps)
+
+
+def uneven_dims(shape: Sequence[int], mesh: Mesh, *layouts: Layout) -> tuple[int, ...]:
+    """Return the dimensions that a resharding may split into pieces of different extents.
+
+    One of the layouts splits them so, or the mesh does in all layouts.
+    """
+    split = {dim for layout in layouts for dim in layout.uneven_dims(shape, mesh)}
+    split.update(dim for dim, extent in enumerate(shape) if mesh.is_shared(extent))
+    return tuple(sorted(split))
 
 
 def steps_of_shape(
@@ -138,7 +149,7 @@ def _reducers(source: Layout, target: Layout) -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def priced_graph(
-    axes: tuple[int, ...],
+    mesh: Mesh,
     shape: tuple[int, ...],
     itemsize: int,
     reducers: tuple[str, ...],
@@ -146,11 +157,11 @@ def priced_graph(
     uneven: tuple[int, ...] = (),
 ) -> PricedGraph:
     """Return `price_layouts`, cached."""
-    return price_layouts(axes, shape, itemsize, reducers, price, uneven=uneven)
+    return price_layouts(mesh, shape, itemsize, reducers, price, uneven=uneven)
 
 
 def price_layouts(
-    axes: tuple[int, ...],
+    mesh: Mesh,
     shape: tuple[int, ...],
     itemsize: int,
     reducers: tuple[str, ...],
@@ -161,7 +172,7 @@ def price_layouts(
     """Return the layouts of one kind of tensor and the priced steps between them.
 
     Args:
-        axes: size of every mesh axis.
+        mesh: the devices.
         shape: shape of the whole tensor.
         itemsize: bytes of one element.
         reducers: reducers of the partial layouts, sorted.
@@ -173,11 +184,15 @@ def price_layouts(
     Raises:
         OptionError: if a price is not a whole number of at least 1.
     """
-    space = layout_space(axes, len(shape), reducers)
+    space = layout_space(mesh.axes, len(shape), reducers)
     extents = np.array(shape, dtype=np.int64)
     fits_dim = extents % space.splits == 0
+    largest = -(-extents // space.splits)
     for dim in uneven:
-        fits_dim[:, dim] |= extents[dim] >= space.splits[:, dim]
+        if mesh.is_shared(shape[dim]):
+            fits_dim[:, dim], largest[:, dim] = _shared_pieces(mesh, shape[dim], space, dim)
+        else:
+            fits_dim[:, dim] |= extents[dim] >= space.splits[:, dim]
     fits = fits_dim.all(axis=1)
     edge, source, target = np.arange(space.source.size), space.source, space.target
     classes = space.cost_class
@@ -191,9 +206,13 @@ def price_layouts(
         groups.setdefault(kind, []).append(dim)
     alike = tuple(tuple(dims) for dims in groups.values())
     if uneven:
-        pieces = np.where(_counts_target(space)[edge], target, source)
-        bytes_ = (-(-extents // space.splits[pieces])).prod(axis=1) * itemsize
-        weight = _priced_edges(space, classes, bytes_, price)
+        is_local = _counts_target(space)[edge]
+        bytes_ = largest[np.where(is_local, target, source)].prod(axis=1) * itemsize
+        copied = np.zeros_like(bytes_)
+        if mesh.shares is not None:
+            ends = largest[source], largest[target]
+            bytes_, copied = _filled_bytes(space, edge, mesh, shape, ends, bytes_, is_local)
+        weight = _priced_edges(space, classes, bytes_, copied, price)
         none = np.zeros(0, np.int64)
         return PricedGraph(space, fits, none, edge, source, target, weight, alike)
     whole = prod(shape) * itemsize
@@ -213,6 +232,52 @@ def price_layouts(
     return PricedGraph(space, fits, table, edge, source, target, table[classes], alike)
 
 
+def _shared_pieces(
+    mesh: Mesh, extent: int, space: LayoutSpace, dim: int
+) -> tuple[BoolArray, Int64Array]:
+    """Return, for each layout, whether the pieces of a dimension have elements, and the largest."""
+    splits = [dims[dim] for dims, _, _ in space.keys]
+    pieces = {
+        axes: (not mesh.has_empty(extent, axes), mesh.largest(extent, axes)) for axes in set(splits)
+    }
+    fits, largest = zip(*(pieces[axes] for axes in splits), strict=True)
+    return np.array(fits, bool), np.array(largest, np.int64)
+
+
+def _filled_bytes(
+    space: LayoutSpace,
+    edge: Int64Array,
+    mesh: Mesh,
+    shape: tuple[int, ...],
+    ends: tuple[Int64Array, Int64Array],
+    bytes_: Int64Array,
+    is_local: BoolArray,
+) -> tuple[Int64Array, Int64Array]:
+    """Return the bytes that steps move, and those that they copy to fill up pieces.
+
+    Pieces in proportion to speeds are filled up to the largest before a collective, and the copies
+    are left out afterwards (`tensoropt.execution.world.uneven_pieces`).
+
+    Args:
+        ends: the largest pieces before and after each edge, as [e, dimensions].
+        bytes_: the bytes of the largest piece before a step, or after a local step.
+        is_local: whether each edge is local.
+    """
+    shared = np.array([*map(mesh.is_shared, shape), False], bool)  # the last is for NO_DIM
+    sizes = np.array([mesh.pieces(axes) for _, axes, _ in space.classes], np.int64)
+    group = sizes[space.cost_class[edge]]
+    cut_dim, joined_dim = space.to_dim[edge], space.from_dim[edge]
+    cut, joined = (shared[dims] & ~is_local for dims in (cut_dim, joined_dim))
+    before, after = ends
+    each = np.arange(edge.size)
+    parts = bytes_ * after[each, cut_dim] * group // np.maximum(before[each, cut_dim], 1)
+    moved = np.where(cut, parts, bytes_)
+    whole = np.maximum(before.prod(axis=1), 1)
+    result = bytes_ * after.prod(axis=1) // whole
+    copied = np.where(cut, moved, 0) + np.where(joined, bytes_, 0)
+    return moved, copied + np.where(cut | joined, result, 0)
+
+
 def _counts_target(space: LayoutSpace) -> BoolArray:
     """Return whether each edge is priced by the pieces after it (it is local), as bool[E]."""
     is_local = np.array([kind in LOCAL_KINDS for kind, _, _ in space.classes], dtype=bool)
@@ -221,14 +286,21 @@ def _counts_target(space: LayoutSpace) -> BoolArray:
 
 
 def _priced_edges(
-    space: LayoutSpace, classes: Int64Array, bytes_: Int64Array, price: Price
+    space: LayoutSpace,
+    classes: Int64Array,
+    bytes_: Int64Array,
+    copied: Int64Array,
+    price: Price,
 ) -> Int64Array:
-    """Return the nanoseconds of edges, given the class and the bytes of each."""
-    pairs, of_edge = np.unique(np.stack([classes, bytes_], axis=1), axis=0, return_inverse=True)
+    """Return the nanoseconds of edges, given the class of each, and the bytes it moves and
+    copies."""
+    rows = np.stack([classes, bytes_, copied], axis=1)
+    kinds, of_edge = np.unique(rows, axis=0, return_inverse=True)
     prices = []
-    for cost_class, size in pairs.tolist():
+    for cost_class, size, copy in kinds.tolist():
         kind, group, _ = space.classes[cost_class]
-        prices.append(_checked(price(kind, group, size), kind, group))
+        copying = price("slice", group, copy) if copy else 0
+        prices.append(_checked(price(kind, group, size) + copying, kind, group))
     weights: Int64Array = np.array(prices, np.int64)[of_edge.ravel()]
     return weights
 

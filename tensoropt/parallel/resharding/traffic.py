@@ -68,8 +68,25 @@ def step_traffic(
             continue
         held = prod(shape if step.is_local else before) * itemsize
         runs = _runs(step, before, shape, itemsize)
+        if mesh.shares is not None and step.shape and not step.is_local:
+            held, copied = _filled(step, mesh, before, shape, itemsize)
+            traffic.append(StepTraffic("slice", step.axes, copied, ""))
         traffic.append(StepTraffic(step.kind, step.axes, held, runs))
     return tuple(traffic)
+
+
+def _filled(
+    step: ReshardStep, mesh: Mesh, before: Sequence[int], after: Sequence[int], itemsize: int
+) -> tuple[int, int]:
+    """Return the bytes of a step whose pieces are filled up, and the bytes copied for that."""
+    held, result = prod(before) * itemsize, prod(after) * itemsize
+    copied, dim = 0, step.to_dim
+    if dim is not None and mesh.is_shared(step.shape[dim]):
+        held = held * after[dim] * mesh.pieces(step.axes) // before[dim]
+        copied = held + result
+    if step.from_dim is not None and mesh.is_shared(step.shape[step.from_dim]):
+        copied = max(copied, held + result)
+    return held, copied
 
 
 def shape_after(step: Step, mesh: Mesh, local_shape: Sequence[Any]) -> tuple[Any, ...]:

@@ -97,6 +97,7 @@ class Offer(ABC):
             bool(self.request.rewrites),
             self.request.keeps_less,
             self.request.microbatches > 1,
+            self.request.shares is not None,
         )
 
     @property

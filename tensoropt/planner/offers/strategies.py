@@ -225,7 +225,12 @@ class Strategies(Offer):
     def way_of(self, _: int) -> str:
         """See `Offer`."""
         request = self.request
-        return way(request.substitutions, request.microbatches, keeps_less=request.keeps_less)
+        return way(
+            request.substitutions,
+            request.microbatches,
+            keeps_less=request.keeps_less,
+            in_proportion=request.shares is not None,
+        )
 
     @cached_property
     def choice(self) -> Choice:

@@ -14,6 +14,7 @@ from tensoropt.plan.plan import Plan
 from tensoropt.planner.notes import batch_norm_notes, extrapolations, notes_of, unsplit_notes
 from tensoropt.planner.plans.details import details_of, uses_of_variables
 from tensoropt.planner.plans.dimension_names import dimension_names
+from tensoropt.planner.prices.kinds_of_devices import kind_notes
 from tensoropt.planner.prices.peak import PredictedPeak, predicted_peak
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
@@ -77,6 +78,7 @@ def plan_for(
             *unsplit_notes(problem, request, operators),
             *batch_norm_notes(planned, request.batch_norm, request.microbatches),
             *extrapolations(cost),
+            *kind_notes(planned, cost, request.repeats),
             *filter(None, [peak.note, *notes]),
         ),
         peak_bytes=peak.bytes,
@@ -94,6 +96,7 @@ def plan_for(
         frontier_peaks=peaks,
         fewer_devices=fewer_devices,
         details=details_of(request, planned, peak.steps, executed),
+        shares=problem.mesh.shares,
     )
 
 

@@ -28,8 +28,8 @@ def search_once(
     results = request.results
     if results is None:
         return search()
-    transformed = request.rewrites, request.microbatches, request.space, request.algorithm
-    key = name, devices, *transformed
+    transformed = request.rewrites, request.microbatches, request.space, request.shares
+    key = name, devices, request.algorithm, *transformed
     if key not in results:
         results[key] = search()
     result: _Result = results[key]

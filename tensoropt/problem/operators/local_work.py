@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
+from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork, WorkOfRank
 from tensoropt.errors import DescriptionError
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import (
@@ -13,7 +13,9 @@ from tensoropt.parallel.configuration import (
     input_slot,
     largest_share,
     output_slot,
+    share_of,
 )
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, lookup, operator_type
 from tensoropt.tdl.registry import moves_rows
@@ -28,6 +30,7 @@ __all__ = [
     "local_work",
     "operator_work",
     "rows_bytes",
+    "work_of_rank",
 ]
 
 
@@ -46,16 +49,28 @@ class LocalShapes:
     outputs: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, derivation: Derivation, configuration: Configuration, mesh: Mesh) -> LocalShapes:
-        """Return the shapes under a configuration."""
+    def of(
+        cls,
+        derivation: Derivation,
+        configuration: Configuration,
+        mesh: Mesh,
+        rank: int | None = None,
+    ) -> LocalShapes:
+        """Return the shapes of a device under a configuration; the largest ones if it is None."""
+
+        def local(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
+            if rank is None:
+                return layout.local_shape(shape, mesh)
+            return layout.shape_on(shape, mesh, rank)
+
         return cls(
             configuration.splits,
             tuple(
-                input_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+                local(input_slot(derivation, configuration, n).forward, shape)
                 for n, shape in enumerate(derivation.input_shapes)
             ),
             tuple(
-                output_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+                local(output_slot(derivation, configuration, n).forward, shape)
                 for n, shape in enumerate(derivation.output_shapes)
             ),
         )
@@ -70,10 +85,13 @@ def operator_work(
 ) -> OperatorWork | None:
     """Return the work of the device with the largest pieces of an operator.
 
-    None if the operator takes no time.
+    If pieces are in proportion to speeds, it is the device that ends last. None if the operator
+    takes no time.
     """
     if not computes(operator):
         return None
+    if mesh.shares is not None:
+        return _work_of_last(operator, derivation, configuration, mesh, differentiated_inputs)
     local = LocalShapes.of(derivation, configuration, mesh)
     pieces = [
         1 if index.partial_inputs else mesh.pieces(axes)
@@ -81,6 +99,36 @@ def operator_work(
     ]
     flops = int(derivation.flops * largest_share(derivation, pieces))
     return local_work(operator, derivation, local, flops, differentiated_inputs)
+
+
+def _work_of_last(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    differentiated_inputs: int,
+) -> OperatorWork:
+    """Return the work of the device that computes the longest, by its share and its speed."""
+    assert mesh.shares is not None, "the pieces are in proportion to speeds"
+    speeds = mesh.shares.speeds
+    times = [share_of(derivation, configuration, mesh, n) / speeds[n] for n in mesh]
+    last = times.index(max(times))
+    return work_of_rank(operator, derivation, configuration, mesh, differentiated_inputs, last)
+
+
+def work_of_rank(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    differentiated_inputs: int,
+    rank: int,
+) -> WorkOfRank:
+    """Return the work of one device for an operator that takes time."""
+    local = LocalShapes.of(derivation, configuration, mesh, rank)
+    flops = int(derivation.flops * share_of(derivation, configuration, mesh, rank))
+    work = local_work(operator, derivation, local, flops, differentiated_inputs)
+    return WorkOfRank(**{name: getattr(work, name) for name in OperatorWork.__slots__}, rank=rank)
 
 
 def computes(operator: Operator) -> bool:

@@ -17,7 +17,13 @@ from tensoropt.cost.model import CostModel
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.errors import LayoutError
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.parallel.assignments import NO_INDEX, index_pieces, splits_of, unlike_rows
+from tensoropt.parallel.assignments import (
+    NO_INDEX,
+    configuration_of,
+    index_pieces,
+    splits_of,
+    unlike_rows,
+)
 from tensoropt.parallel.configuration import largest_share
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.operators.inner_steps import (
@@ -31,6 +37,7 @@ from tensoropt.problem.operators.local_work import (
     family,
     has_known_shape,
     local_work,
+    operator_work,
     rows_bytes,
 )
 from tensoropt.problem.operators.memory import among_kept, memory_amounts
@@ -124,7 +131,7 @@ class OperatorCosts:
             only_before: tensors that are saved at their producer only under the choice "before".
         """
         kinds = self._kinds(derivation, assigned, len(assigned) // len(ways))
-        shapes = _Shapes(operator, derivation, kinds)
+        shapes = _Shapes(operator, derivation, kinds, self._mesh)
         once = again = np.zeros(len(kinds.pieces), np.int64)
         if computes(operator):
             once = self._times(shapes, differentiated_inputs, recomputing=False)
@@ -152,8 +159,10 @@ class OperatorCosts:
             is_split_by_rule = np.array([*has_rule, False])
             pieces = index_pieces(assigned, len(has_rule), self._mesh)[:, :-1]
             pieces[:, list(shares)] = 1  # a split into shares of a sum divides no work
-            rows = pieces
-            if any(has_rule):
+            rows: Int8Array | Int64Array = pieces
+            if self._mesh.shares is not None:  # a device's pieces depend on the axes
+                rows = assigned
+            elif any(has_rule):
                 axes = np.where(is_split_by_rule[assigned], assigned, NO_INDEX)
                 rows = np.concatenate([pieces, axes], axis=1)
             first, of_option = unlike_rows(rows)
@@ -167,11 +176,21 @@ class OperatorCosts:
         """Return the nanoseconds of computing, forward and backward, or forward if recomputing."""
         operator, derivation, kinds = shapes.operator, shapes.derivation, shapes.kinds
 
-        def priced(work: OperatorWork) -> int:
+        def priced(work: OperatorWork | None) -> int:
+            assert work is not None, "the operator takes time"
             time = self._cost.operator_nanoseconds(work)
             return time.forward if recomputing else time.total
 
-        if self._cost.times_by_amounts:
+        if self._mesh.shares is not None:
+            indices = len(derivation.indices)
+            times = np.array(
+                [
+                    priced(operator_work(operator, derivation, each, self._mesh, differentiated))
+                    for each in (configuration_of(row, indices) for row in kinds.assigned)
+                ],
+                np.int64,
+            )
+        elif self._cost.times_by_amounts:
             dtype = operator.outputs[0].dtype if operator.outputs else "float32"
             kind = family(derivation)
             amounts = list(zip(shapes.flops(), shapes.moved_bytes(), strict=True))
@@ -249,8 +268,13 @@ class _Shapes:
     """
 
     def __init__(
-        self, operator: Operator, derivation: Derivation, kinds: _ConfigurationKinds
+        self,
+        operator: Operator,
+        derivation: Derivation,
+        kinds: _ConfigurationKinds,
+        mesh: Mesh,
     ) -> None:
+        self._mesh = mesh
         self.operator = operator
         self.derivation = derivation
         self.kinds = kinds
@@ -294,10 +318,10 @@ class _Shapes:
 
     def local(self, rows: Int64Array | None = None) -> list[LocalShapes]:
         """Return the local shapes of all tensors, under each configuration or those in ``rows``."""
-        some = slice(None) if rows is None else rows
+        some = np.arange(len(self.kinds.pieces)) if rows is None else rows
         derivation = self.derivation
         tensors = [
-            map(tuple, self._local(dims, shape, self.kinds.pieces[some]).tolist())
+            map(tuple, self._local(dims, shape, some).tolist())
             for dims, shape in zip(
                 (*derivation.inputs, *derivation.outputs),
                 (*derivation.input_shapes, *derivation.output_shapes),
@@ -312,16 +336,22 @@ class _Shapes:
 
     def _elements(self, dims: Sequence[int | None], shape: Sequence[int]) -> Int64Array:
         """Return the number of elements of a tensor on one device."""
-        elements: Int64Array = self._local(dims, shape, self.kinds.pieces).prod(axis=1)
+        elements: Int64Array = self._local(dims, shape).prod(axis=1)
         return elements
 
     def _local(
-        self, dims: Sequence[int | None], shape: Sequence[int], pieces: Int64Array
+        self, dims: Sequence[int | None], shape: Sequence[int], rows: Int64Array | None = None
     ) -> Int64Array:
         """Return the shapes of the largest pieces of one tensor, as int64[R, dimensions]."""
+        pieces, assigned = self.kinds.pieces, self.kinds.assigned
+        if rows is not None:
+            pieces, assigned = pieces[rows], assigned[rows]
         local = np.tile(np.array(shape, np.int64), (len(pieces), 1))
         for dim, index in enumerate(dims):
-            if index is not None:
+            if index is not None and self._mesh.is_shared(shape[dim]):
+                splits = [tuple(np.flatnonzero(row == index).tolist()) for row in assigned]
+                local[:, dim] = [self._mesh.largest(shape[dim], axes) for axes in splits]
+            elif index is not None:
                 if ((shape[dim] % pieces[:, index] != 0) & (shape[dim] < pieces[:, index])).any():
                     raise LayoutError(
                         "a dimension has an element for each device that splits it. Got extent "
