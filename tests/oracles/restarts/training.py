@@ -164,7 +164,7 @@ def fit(folder: Path) -> None:
 
         def __init__(self) -> None:
             super().__init__(name="seen")
-            self.ids = self.add_weight(shape=(BATCH,), name="ids")
+            self.ids = self.add_weight(shape=(BATCH,), initializer="zeros", name="ids")
 
         def update_state(self, targets: Any, found: Any, sample_weight: Any = None) -> None:
             """Keep a batch's."""
