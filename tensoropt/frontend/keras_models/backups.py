@@ -37,7 +37,6 @@ __all__ = ["Backups"]
 
 _KIND = "BackupAndRestore"
 _ENTRY = "tensoropt"  # of Keras's file of weights
-_LEGACY_COUNTERS = "_maybe_load_initial_counters_from_ckpt"  # of tf_keras's models
 _RULE, _REMEDY = "a backup has a position in the data", "Remove the folder of backups."
 _OF_BATCHES = ("on_train_batch_begin", "on_batch_begin", "on_train_batch_end", "on_batch_end")
 
@@ -123,10 +122,8 @@ class Backups:
                 for callback in self._callbacks:
                     for name in _OF_BATCHES:
                         replace(callback, name, self._batch_heard)
-            for backup in self._of("_backup"):  # of tf_keras, whose backups have the batch
+            for backup in self._of("_backup"):  # of tf_keras
                 replace(backup, "_backup", _told)
-                if hasattr(self._model, _LEGACY_COUNTERS):
-                    replace(self._model, _LEGACY_COUNTERS, self._go_on_legacy)
             for number, backup in enumerate(self._of("_save_model")):
                 replace(backup, "_save_model", partial(self._save, backup))
                 if number == 0:
@@ -137,7 +134,7 @@ class Backups:
 
     def counted(self, dataset: Any) -> Any:
         """The training data, which come first, with counts; other data as they are."""
-        if self._data is not None or not (self._of("_save_model") or self._of("_backup")):
+        if self._data is not None or not self._of("_save_model"):
             return dataset
         self._data = CountedBatches(dataset)
         return self._data
@@ -190,20 +187,6 @@ class Backups:
             model.train_function.leave_out(
                 last.batch, lambda: _assign(unsaved_variables(model)[1], last.metrics)
             )
-
-    def _go_on_legacy(self, before: Callable[..., Any], steps: Any, initial: int) -> Any:
-        """Go on from a backup of tf_keras, which begins at its batch and leaves data as they are.
-
-        tf_keras makes an iterator more than epochs, before the first one.
-        """
-        epoch, batch = before(steps, initial)
-        if self._data is not None:
-            past = epoch - initial
-            if self._keeps_iterator:
-                self._data.go_on(0, past * steps + batch)
-            else:
-                self._data.go_on(past, batch)
-        return epoch, batch
 
     def _position(self) -> _Position:
         data, has_left = self._data, not self._batch and not self._keeps_iterator
