@@ -112,7 +112,7 @@ def _row(line: Line) -> str:
 
 def draw(lines: Sequence[Line], path: Path) -> None:
     """Draw samples a second beside perfect scaling, the cost of samples, and CPU seconds."""
-    figure = Figure(figsize=(15, 5), dpi=110, layout="constrained")
+    figure = Figure(figsize=(15, 5), dpi=80, layout="constrained")
     rates, costs, seconds = figure.subplots(1, 3)
     for number, (name, of_name) in enumerate(_by_series(lines)):
         points = _points(of_name)

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,44 @@ def numbers_of_two_inputs(made: Callable[[Model], Model], folder: Path) -> dict[
         "loaded": [each.tolist() for each in loaded.get_weights()],
         "weights": [each.tolist() for each in model.get_weights()],
         "optimizer": [each.numpy().tolist() for each in model.optimizer.variables],
+    }
+
+
+class Stop(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+    """Stops the training in its second epoch, as a loss of the machine does."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Note the epoch."""
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Stop after the fourth batch."""
+        if (self.epoch, batch) == (1, 3):
+            raise InterruptedError
+
+
+def numbers_of_cut_epoch(made: Callable[[Model], Model], folder: Path) -> dict[str, Any]:
+    """A training that is stopped within an epoch goes on from a backup within it. The truth is not
+    stopped."""
+    random = np.random.default_rng(0)
+    x, y = random.random((EXAMPLES, 12), np.float32), random.random((EXAMPLES, 1), np.float32)
+    for callbacks in ([Stop()], []):
+        keras.utils.set_random_seed(2)
+        first = [keras.Input((12,)), layers.Dense(8, "tanh"), layers.Dropout(0.3)]
+        model = made(keras.Sequential([*first, layers.Dense(1)]))
+        model.compile(keras.optimizers.Adam(0.01, epsilon=1e-3), "mse", metrics=["mae"])
+        if "make_train_function" in vars(model):
+            path = folder / "backup"
+            backup = keras.callbacks.BackupAndRestore(path, save_freq=3, delete_checkpoint=False)
+            callbacks.insert(0, backup)
+        elif callbacks:
+            continue
+        data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(16).batch(8)
+        with suppress(InterruptedError):
+            history = model.fit(data, epochs=3, verbose=0, callbacks=callbacks).history
+    return {
+        "history": [history[name][-2:] for name in sorted(history)],
+        "weights": [each.tolist() for each in model.get_weights()],
     }
 
 
@@ -327,6 +366,7 @@ def mistakes() -> dict[str, str]:
 CASES = {
     "two_inputs": numbers_of_two_inputs,
     "own_step": numbers_of_own_step,
+    "cut_epoch": numbers_of_cut_epoch,
     "texts": numbers_of_texts,
     "scaled_losses": numbers_of_scaled_losses,
     "compiled": numbers_of_compiled,

@@ -32,7 +32,7 @@ def program(python: Callable[..., Finished], tmp_path: Path) -> Callable[[str], 
 @pytest.mark.parametrize(
     "case",
     [
-        *("two_inputs", "own_step", "texts", "scaled_losses", "compiled", "tf_keras"),
+        *("two_inputs", "own_step", "cut_epoch", "texts", "scaled_losses", "compiled", "tf_keras"),
         proof("tf_keras_words"),
     ],
 )

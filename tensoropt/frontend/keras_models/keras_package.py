@@ -16,6 +16,7 @@ __all__ = [
     "package_of",
     "planned_steps",
     "steps_per_execution",
+    "unsaved_variables",
     "variables_of",
 ]
 
@@ -98,6 +99,18 @@ def variables_of(model: Any) -> list[Any]:
         variables += [rate for rate in rates if isinstance(rate, tf.Variable)]
         optimizer = getattr(optimizer, "inner_optimizer", None)
     return variables
+
+
+def unsaved_variables(model: Any) -> tuple[list[Any], list[Any]]:
+    """Keras's variables that files of weights of Keras 3 lack.
+
+    Returns:
+        The states of random generators, and the variables of metrics. Metrics have variables once
+        the model's step is traced.
+    """
+    metrics = [variable for metric in model.metrics for variable in metric.variables]
+    others = {id(variable) for variable in (*model.weights, *metrics)}
+    return [variable for variable in model.variables if id(variable) not in others], metrics
 
 
 def _is_legacy(model: Any) -> bool:

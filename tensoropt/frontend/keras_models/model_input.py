@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,20 +41,30 @@ class ModelInput:
         self._waits: dict[str, InputWait] = {}
 
     @contextmanager
-    def loop(self, name: str) -> Iterator[None]:
-        """A context in which Keras reads data sets for ``fit``, ``evaluate`` or ``predict``."""
+    def loop(self, name: str, counted: Callable[[Any], Any] | None = None) -> Iterator[None]:
+        """A context in which Keras reads data sets for ``fit``, ``evaluate`` or ``predict``.
+
+        Args:
+            name: the loop.
+            counted: makes a data set that Keras gets of each one that it would get.
+        """
         job = current()
-        if not job.is_mpi or job.group.size == 1 or tf.distribute.has_strategy():
+        is_shared = job.is_mpi and job.group.size > 1
+        if tf.distribute.has_strategy() or (not is_shared and counted is None):
             yield
             return
+        counted = counted or (lambda dataset: dataset)
         self._loops.append(name)
         self._waits[name] = InputWait()
         strategy = tf.distribute.get_strategy()
         before = vars(strategy).get("experimental_distribute_dataset")
-        strategy.experimental_distribute_dataset = lambda dataset, *_: SharedBatches(dataset, self)
+        strategy.experimental_distribute_dataset = lambda dataset, *_: counted(
+            SharedBatches(dataset, self) if is_shared else dataset
+        )
         try:
             yield
-            self.report()
+            if is_shared:
+                self.report()
             if self.is_sent and len(self._loops) == 1:
                 # The other ranks have not drawn what the first rank has drawn.
                 share_draws(f"the end of {self.label}")

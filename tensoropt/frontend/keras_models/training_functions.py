@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -120,6 +120,17 @@ class _BatchFunction:
         self._model = model
         self._name = name
         self._returns_on_all = returns_on_all
+        self._left_out = 0
+        self._go_on: Callable[[], object] = lambda: None
+
+    def leave_out(self, batches: int, go_on: Callable[[], object]) -> None:
+        """Read batches without a step, since they were trained before.
+
+        Args:
+            batches: the number of next batches to read.
+            go_on: is called after them, when the step is traced.
+        """
+        self._left_out, self._go_on = batches, go_on
 
     @property
     def plan(self) -> Plan | None:
@@ -136,6 +147,7 @@ class _BatchFunction:
 
         Returns:
             For a prediction, the results of all batches, concatenated; else those of the last one.
+            If all are left out, nothing, and the metrics after the last of them.
 
         Raises:
             StopIteration, OutOfRangeError: if there is no batch.
@@ -149,7 +161,15 @@ class _BatchFunction:
                 if not results:
                     raise
                 break
-            results.append(self._run(data, spec))
+            if not self._left_out:
+                results.append(self._run(data, spec))
+                continue
+            self._left_out -= 1
+            if not self._left_out:
+                self.rows_of_batch(data, spec)  # traces the step
+                self._go_on()
+        if not results:
+            return {} if self._left_out else self._model.get_metrics_result()
         if self._name != "predict" or len(results) == 1:
             return results[-1]
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *results)

@@ -13,9 +13,9 @@ from typing import Any
 
 from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.job.job import current
+from tensoropt.frontend.keras_models.backups import Backups
 from tensoropt.frontend.keras_models.keras_package import package_of
 from tensoropt.frontend.keras_models.model_input import ModelInput
-from tensoropt.frontend.keras_models.told_backups import told_backups
 from tensoropt.frontend.measuring.run_summary import costs
 
 __all__ = ["loop_on_all_ranks"]
@@ -39,18 +39,21 @@ def _looped(
     def call(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         label = f"model.{name} of {model.name!r}"
-        if name == "fit":
+        backups = Backups(model, given.arguments) if name == "fit" else None
+        if backups is not None:
+            backups.read_last()
             share_draws(label)
         else:
             current().agreement.check(label)
         with ExitStack() as stack:
             if current().group.rank > 0:
                 stack.enter_context(_silent(package_of(model), given.arguments))
-            elif name == "fit":
-                stack.enter_context(told_backups(given.arguments.get("callbacks")))
             if current().group.local_rank() > 0:
                 stack.enter_context(_idle_workers(package_of(model), given.arguments))
-            stack.enter_context(model_input.loop(name))
+            if backups is not None:
+                stack.enter_context(backups.watched())
+            counted = None if backups is None else backups.counted
+            stack.enter_context(model_input.loop(name, counted))
             result = loop(*given.args, **given.kwargs)
         running = getattr(model.train_function, "running", None)
         if name == "fit" and result is not None and running is not None:

@@ -141,21 +141,39 @@ def tape(folder: Path) -> None:
 
 
 def fit(folder: Path) -> None:
-    """Keras's ``fit``, with ``BackupAndRestore`` after each epoch."""
+    """Keras's ``fit``, with ``BackupAndRestore`` within epochs."""
     os.environ["KERAS_BACKEND"] = "tensorflow"
     keras = importlib.import_module("keras")
+    tf = importlib.import_module("tensorflow")
     tensoropt = importlib.import_module("tensoropt")
     keras.utils.set_random_seed(1)
     layers = keras.layers
     model = keras.Sequential([keras.Input((WIDTH,))])
     for _ in range(LAYERS):
         model.add(layers.Dense(WIDTH, "tanh"))
+        model.add(layers.Dropout(0.1))
     model = tensoropt.parallelize(model, algorithm="data_parallel")
     log = Log(folder, tensoropt.rank())
     schedule = keras.optimizers.schedules.ExponentialDecay(RATE, DECAY_STEPS, 0.9)
-    model.compile(keras.optimizers.SGD(schedule, momentum=0.9), "mse")
-    ids = np.arange(EXAMPLES)
-    features = features_of(ids.astype(np.float32), np.sin)
+
+    def loss(targets: Any, found: Any) -> Any:
+        return tf.reduce_mean(tf.square(targets[:, :-1] - found), axis=-1)
+
+    class Seen(keras.metrics.Metric):  # type: ignore[name-defined,misc]
+        """Keeps the numbers of the examples of a batch, which are in the last column."""
+
+        def __init__(self) -> None:
+            super().__init__(name="seen")
+            self.ids = self.add_weight(shape=(BATCH,), initializer="zeros", name="ids")
+
+        def update_state(self, targets: Any, found: Any, sample_weight: Any = None) -> None:
+            """Keep a batch's."""
+            del found, sample_weight
+            self.ids.assign(targets[:, -1])
+
+        def result(self) -> Any:
+            """Return a number, as Keras wants."""
+            return tf.reduce_sum(self.ids)
 
     class Batches(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
         """Logs batches."""
@@ -167,22 +185,20 @@ def fit(folder: Path) -> None:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             """Log a batch; the loss is the mean of the epoch's batches so far."""
-            first = batch * BATCH
             number = self.epoch * (EXAMPLES // BATCH) + batch
-            log.step(number, float(logs["loss"]), ids[first : first + BATCH])
+            log.step(number, float(logs["loss"]), seen.ids.numpy())
 
+    def example(ids: Any) -> Any:
+        features = features_of(tf.cast(ids, tf.float32), tf.sin)
+        return features, tf.concat([features, tf.cast(ids, tf.float32)[:, None]], 1)
+
+    seen = Seen()
+    model.compile(keras.optimizers.SGD(schedule, momentum=0.9), loss, metrics=[seen])
+    data = tf.data.Dataset.range(EXAMPLES).shuffle(40, seed=3).batch(BATCH, drop_remainder=True)
     backup = keras.callbacks.BackupAndRestore(
-        str(folder / "checkpoints"), double_checkpoint=True, delete_checkpoint=False
+        str(folder / "checkpoints"), save_freq=SAVE_EVERY, delete_checkpoint=False
     )
-    model.fit(
-        features,
-        features,
-        batch_size=BATCH,
-        epochs=EPOCHS,
-        shuffle=False,
-        verbose=0,
-        callbacks=[backup, Batches()],
-    )
+    model.fit(data.map(example), epochs=EPOCHS, verbose=0, callbacks=[backup, Batches()])
 
 
 DOORS: Mapping[str, Callable[[Path], None]] = {"graph": graph, "tape": tape, "fit": fit}
