@@ -51,7 +51,7 @@ def _summary(plan: Plan) -> Summary:
         split_operators=sum(operator.is_split for operator in computing),
         step_nanoseconds=plan.predicted_nanoseconds,
         network_nanoseconds=round(plan.predicted_network_seconds * 1e9),
-        time=tuple(TimePart(*part) for part in (plan.details.time if plan.details else ())),
+        time=_time(plan),
         memory_bytes=plan.memory_bytes,
         peak_bytes=plan.peak_bytes,
         peak_is_estimated=plan.peak_is_estimated,
@@ -61,6 +61,11 @@ def _summary(plan: Plan) -> Summary:
         copies=plan.copies,
         compared=plan.compared,
     )
+
+
+def _time(plan: Plan) -> tuple[TimePart, ...]:
+    parts = plan.details.time if plan.details else ()
+    return tuple(TimePart(*part) for part in sorted(parts, key=lambda part: -part.nanoseconds))
 
 
 def _stages(plan: Plan, rows: list[Row]) -> tuple[StageView, ...]:
