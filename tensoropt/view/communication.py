@@ -21,8 +21,11 @@ _WORDS = {
     "inside": "partial results",
     "again": "output again",
     "between stages": "output",
+    "back between stages": "gradient of the output",
 }
 """The words for the tensor of a move, by its purpose."""
+_MESSAGE = "message"
+"""The kind of a message between two devices of different stages."""
 _SUMS = ("gradient sum", "statistics")
 """Purposes of moves whose tensors may be those of several layers, and stay in their layers."""
 
@@ -89,9 +92,9 @@ def _line(
         tensors=tensors,
         source=source,
         targets=targets,
-        over=devices.over(axes),
-        group=group,
-        groups=devices.count // group,
+        over="each device to the other stage" if kinds == (_MESSAGE,) else devices.over(axes),
+        group=2 if kinds == (_MESSAGE,) else group,
+        groups=devices.count if kinds == (_MESSAGE,) else devices.count // group,
         bytes=round(total / times),
         times=times,
         nanoseconds=sum(move.network_nanoseconds for move in moves),

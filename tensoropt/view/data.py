@@ -22,6 +22,7 @@ __all__ = [
     "MemoryAt",
     "MemoryView",
     "Pass",
+    "PassKind",
     "PlanView",
     "PointKind",
     "PointView",
@@ -35,6 +36,7 @@ __all__ = [
 
 SCHEMA = 1
 
+PassKind = Literal["forward", "backward", "once"]
 PointKind = Literal["plan", "frontier", "data parallelism", "other algorithm"]
 
 
@@ -312,7 +314,7 @@ class Pass:
     """
 
     stage: Natural
-    kind: Literal["forward", "backward", "once"]
+    kind: PassKind
     microbatch: Natural
     start: Natural
     end: Natural
@@ -404,6 +406,7 @@ class PlanView:
         summary: the plan in some numbers.
         layers: rows of like layers, in the model's order.
         communication: all communication, the slowest first. Empty in plans older than schema 14.
+            Stages of a pipeline communicate at the same time.
         memory: what holds the memory.
         frontier: points of memory and time, the least memory first; the plan is one of them.
         stages: the stages of a pipeline.

@@ -72,7 +72,8 @@ def draw_divisions(axes: Axes, view: PlanView) -> None:
     _name_rows(axes, rows)
     axes.set_xticks([])
     levels = " of ".join(f"{level.count} {level.name}s" for level in view.summary.levels)
-    axes.set_xlabel(f"the devices of each layer, slow links to the left ({levels})")
+    devices = "devices of each stage" if view.stages else f"{levels}"
+    axes.set_xlabel(f"{devices}, slow links to the left; numbers are pieces")
     axes.set_title("what the devices divide in each layer")
     if labelled:
         axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3)

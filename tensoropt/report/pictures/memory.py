@@ -32,8 +32,11 @@ def draw_memory(axes: Axes, view: PlanView) -> None:
             colour = COLOURS[held.holders.index(share.holder) % len(COLOURS)]
             axes.bar(0, share.bytes / _MEBI, bottom=bottom, color=colour, label=share.holder)
             bottom += share.bytes / _MEBI
+        axes.set_xlim(-1, 1)
+        axes.set_ylim(0, _HEADROOM * bottom)
         axes.set_xticks([])
-        axes.set_title("memory of a device, as the search counts it")
+        of_stage = "of the stage with the most" if view.stages else "of a device"
+        axes.set_title(f"memory {of_stage}, as the search counts it")
     axes.set_ylabel("memory of a device (MiB)")
     axes.grid(alpha=0.3, axis="y")
     axes.legend(fontsize="small", loc="upper left")

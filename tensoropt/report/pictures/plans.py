@@ -63,7 +63,7 @@ def _by_layer(view: PlanView) -> float:
 
 
 def _overview(view: PlanView) -> Figure:
-    names = [["frontier", "memory"], ["layers", "divisions"]]
+    names: list[Any] = [["frontier", "memory"], ["layers", "divisions"]]
     heights = [_HEIGHT, _by_layer(view)]
     if view.schedule:
         names.append(["schedule", "schedule"])

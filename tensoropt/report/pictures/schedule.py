@@ -44,4 +44,4 @@ def draw_schedule(axes: Axes, view: PlanView) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("time from the begin of the step (ms); numbers are microbatches")
     axes.set_title(f"schedule of {len(view.stages)} stages, {view.summary.schedule}")
-    axes.legend(fontsize="small", loc="upper right")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))

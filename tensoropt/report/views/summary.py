@@ -79,8 +79,10 @@ def _frontier(view: PlanView) -> str:
     if not points:
         return "the plan alone"
     least, most = points[0], points[-1]
+    number = next(point.number for point in view.frontier if point.kind == "plan")
+    place = "lies beside them" if number is None else f"is point {number}"
     return (
         f"{plural(len(points), 'strategy').replace('strategys', 'strategies')} from "
         f"{memory(least.memory_bytes)} and {time(least.nanoseconds)} to "
-        f"{memory(most.memory_bytes)} and {time(most.nanoseconds)} (--frontier)"
+        f"{memory(most.memory_bytes)} and {time(most.nanoseconds)}; this plan {place} (--frontier)"
     )
