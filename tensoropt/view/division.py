@@ -78,7 +78,9 @@ def in_words(splits: Sequence[Split], devices: Devices) -> str:
             words.append(f"{divided[0].dimension} over {divided[0].over}")
         else:
             parts = [f"{split.dimension} in {split.pieces} parts" for split in divided]
-            words.append(f"{' and '.join(parts)} over {divided[0].over}")
+            same = [split.pieces for split in of_level if not split.dimension]
+            each = f", each part on {same[0]}" if same else ""
+            words.append(f"{' and '.join(parts)} over {divided[0].over}{each}")
     return ", ".join(words) + repeated
 
 

@@ -53,7 +53,7 @@ def draw_times(axes: Axes, view: PlanView) -> None:
     rest = f", {left_out} cheaper rows left out" if left_out else ""
     axes.set_title(f"time by layer, in the model's order{rest}")
     axes.grid(alpha=0.3, axis="x")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2)
 
 
 def draw_divisions(axes: Axes, view: PlanView) -> None:
