@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tensoropt.converters import Natural
-from tensoropt.cost.peak.estimated_forward import ForwardEvents
 from tensoropt.cost.peak.timeline import Buffer
 from tensoropt.parallel.layout import Layout
+
+if TYPE_CHECKING:  # a plan is read without it
+    from tensoropt.cost.peak.estimated_forward import ForwardEvents
 
 __all__ = ["HOLDERS", "HeldAt", "HeldMemory", "HeldTensor", "Holder", "held_memory"]
 

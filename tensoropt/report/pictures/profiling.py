@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.report.pictures.canvas import COLOURS, GREY, new_figure
+from tensoropt.report.views.amounts import memory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["profile_figure"]
+
+_STYLES = ("o-", "s--", "^-.", "D:")
 
 
 def profile_figure(profile: ParallelismProfile) -> Figure:
@@ -59,10 +62,11 @@ def _draw(
             for point in profile
             if point.memory_limit_bytes == limit and (measure := value(point)) is not None
         ]
-        name = "own memory" if limit is None else f"limit {limit / 2**20:,.4g} MiB"
+        name = "own memory" if limit is None else f"limit {memory(limit)}"
         if known:
             colour = COLOURS[number % len(COLOURS)]
-            axes.plot(*zip(*known, strict=True), "o-", color=colour, label=name)
+            style = _STYLES[number % len(_STYLES)]  # lines of several limits may coincide
+            axes.plot(*zip(*known, strict=True), style, color=colour, label=name)
     devices = sorted({point.devices for point in profile})
     axes.set_xscale("log", base=2)
     axes.set_xticks(devices, [str(count) for count in devices])

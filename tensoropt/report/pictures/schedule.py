@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tensoropt.report.pictures.canvas import COLOURS, GREY
+from tensoropt.report.pictures.canvas import COLOURS, GREY, text_colour
 from tensoropt.view import PlanView
 
 if TYPE_CHECKING:
@@ -36,7 +36,15 @@ def draw_schedule(axes: Axes, view: PlanView) -> None:
             for each in passes:
                 middle = (each.start + each.end) / 2 / _MILLI
                 text = str(each.microbatch)
-                axes.text(middle, each.stage, text, ha="center", va="center", fontsize="x-small")
+                axes.text(
+                    middle,
+                    each.stage,
+                    text,
+                    ha="center",
+                    va="center",
+                    fontsize="x-small",
+                    color=text_colour(colour),
+                )
     axes.set_yticks(
         range(len(view.stages)),
         [f"stage {n}\nwaits {stage.waits:.0%}" for n, stage in enumerate(view.stages)],
