@@ -16,7 +16,7 @@ from tensoropt.view.devices import Devices, devices_of_plan
 from tensoropt.view.division import in_words, replicated_of, splits_of
 from tensoropt.view.layer_names import layer_names
 
-__all__ = ["Row", "rows_of", "with_communication"]
+__all__ = ["Row", "range_of", "rows_of", "with_communication"]
 
 _NUMBER = re.compile(r"\d+")
 _NO_WORK = VARIABLE_TYPES | NAMES_ONLY | {GRADIENT, "Const"}
@@ -70,7 +70,7 @@ def rows_of(plan: Plan) -> list[Row]:
         row.layers[name] = operators
     taken = Counter[str]()
     for row in rows.values():
-        row.name = _range(list(row.layers))
+        row.name = range_of(list(row.layers))
         taken[row.name] += 1
         if taken[row.name] > 1:  # like layers that are divided in another way, or in another stage
             own = taken[row.name] if row.stage is None else f"stage {row.stage}"
@@ -78,7 +78,7 @@ def rows_of(plan: Plan) -> list[Row]:
     return list(rows.values())
 
 
-def _range(names: Sequence[str]) -> str:
+def range_of(names: Sequence[str]) -> str:
     """The name of like layers, with the range of each number: "encoder/layer1-6"."""
     numbers = [[int(number) for number in _NUMBER.findall(name)] for name in names]
     columns = iter(zip(*numbers, strict=True))

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from tensoropt.plan import Plan
+from tensoropt.report.views.difference import difference_table
 from tensoropt.view import PlanView, view_of
+from tensoropt.view.difference import difference
 from tests.plan.small_plans import a_plan, staged_plan
 from tests.view.small_steps import DEVICES, LAYERS, WIDTH, planned, planned_in_stages
 
@@ -92,3 +94,18 @@ def test_a_plan_of_an_older_schema_has_a_view_without_communication() -> None:
     assert not view.memory.step
     assert [row.operators for row in view.layers] == [("one",), ("two",)]
     assert view.memory.peak_bytes == a_plan().memory_bytes
+
+
+def test_a_difference_has_all_layers_and_the_times_of_both_plans(plan: Plan) -> None:
+    before, after = view_of(plan), view_of(planned_in_stages())
+    found = difference(before, after)
+    for view, side in ((before, "before"), (after, "after")):
+        total = sum(getattr(each, f"{side}_nanoseconds") for each in found.layers)
+        assert total == pytest.approx(sum(row.nanoseconds for row in view.layers), rel=1e-3)
+        names = {name for each in found.layers for name in each.names if getattr(each, side)}
+        assert names == {name for row in view.layers for name in row.names}
+    assert any(not each.is_divided_alike for each in found.layers)
+    assert all(each.is_divided_alike for each in difference(before, before).layers)
+    text = str(difference_table(found))
+    assert all(each.name in text for each in found.layers)
+    assert json.loads(json.dumps(found.to_json()))["before"]["devices"] == DEVICES
