@@ -65,17 +65,20 @@ class HeldMemory:
     events: Natural
 
 
-def held_memory(step: ForwardEvents, uses: Mapping[str, Holder]) -> HeldMemory:
+def held_memory(
+    step: ForwardEvents, uses: Mapping[str, Holder], added: Mapping[Holder, int]
+) -> HeldMemory:
     """Return what holds the memory of a step.
 
     Args:
         step: the followed step.
         uses: the holder of each variable, placeholder and constant, by name.
+        added: bytes that are held over the whole step besides, as by other microbatches.
     """
     staying = Counter[Holder]()
     for name, size in step.resident.items():
         staying[uses[name]] += size
-    stays = tuple(staying[holder] for holder in HOLDERS[:_STAY])
+    stays = tuple(staying[holder] + added.get(holder, 0) for holder in HOLDERS[:_STAY])
     totals = [total for *_, total in step.timeline.states()]
     width = -(-len(totals) // _MOST_TIMES) or 1
     firsts = range(0, len(totals), width)
@@ -92,7 +95,7 @@ def held_memory(step: ForwardEvents, uses: Mapping[str, Holder]) -> HeldMemory:
         for buffer, size in alive.items():
             moving[_holder(buffer)] += size
         moving["workspace"] += total - sum(moving.values())
-        held = (*stays, *(moving[holder] for holder in HOLDERS[_STAY:]))
+        held = (*stays, *(moving[holder] + added.get(holder, 0) for holder in HOLDERS[_STAY:]))
         over_step.append(HeldAt(number, event.label, held))
         if number == peak:
             tensors += [HeldTensor(str(b[0]), _holder(b), size) for b, size in alive.items()]
