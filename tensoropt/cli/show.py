@@ -18,13 +18,14 @@ from tensoropt.report.text_table import Report, write
 from tensoropt.report.views.communication import communication_table
 from tensoropt.report.views.layers import layer_table
 from tensoropt.report.views.memory import memory_table
+from tensoropt.report.views.replicated import replicated_table
 from tensoropt.report.views.summary import summary
 from tensoropt.view import view_of
 
 __all__ = ["print_plan", "show"]
 
 _PARTS = {
-    "layers": "All layers.",
+    "layers": "All layers, and what several devices do or hold alike.",
     "operators": "All operators, in the paper's notation.",
     "communication": "All communication: what, between which layers, over which devices.",
     "memory": "What holds the memory of a device at the peak.",
@@ -72,8 +73,12 @@ def _part(plan: Plan, name: str) -> Report:
     if name == "frontier":
         title = f"frontier of cluster {plan.cluster} (* is the plan)\n"
         return Report(title, frontier_table(plan), "")
-    tables = {"layers": layer_table, "communication": communication_table, "memory": memory_table}
-    return Report(f"{name}\n", tables[name](view_of(plan)), "")
+    view = view_of(plan)
+    if name == "layers":
+        title = "\nwhat several devices do or hold alike\n"
+        return Report("layers\n", layer_table(view), title, replicated_table(view), "")
+    of_view = communication_table if name == "communication" else memory_table
+    return Report(f"{name}\n", of_view(view), "")
 
 
 def print_plan(plan: Plan) -> None:

@@ -24,8 +24,8 @@ class LayerDifference:
         name: the scope, with the ranges of its numbers.
         names: the scopes of all its layers.
         before, after: the division in words; empty if the plan has no such layer.
-        before_nanoseconds, after_nanoseconds: operators and communication. Of a row with further
-            layers, each layer has the same part.
+        before_nanoseconds, after_nanoseconds: operators and communication. Each layer has
+            the same part of its row's time.
         before_weight_bytes, after_weight_bytes: trained variables on one device.
     """
 

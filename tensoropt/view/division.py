@@ -16,8 +16,8 @@ _NOTABLE = 0.25
 """The least share of a layer's time for a dimension that only some of its operators divide."""
 _REPEATED = 0.5
 """The least share of a layer's time that devices repeat for the words to say so."""
-_NOT_WORTH = "dividing it further is predicted to cost more than it saves"
-_HELD = "every reader on these devices uses all of it; dividing it would add communication"
+_NOT_WORTH = "no faster plan was found that divides it further"
+_HELD = "no faster plan was found that stores them in more pieces"
 
 
 def splits_of(operators: Sequence[OperatorPlan], devices: Devices) -> tuple[Split, ...]:

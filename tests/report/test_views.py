@@ -12,6 +12,7 @@ from tensoropt.report.views.amounts import memory, time
 from tensoropt.report.views.communication import communication_table
 from tensoropt.report.views.layers import layer_table
 from tensoropt.report.views.memory import memory_table
+from tensoropt.report.views.replicated import replicated_table
 from tensoropt.report.views.summary import summary
 from tensoropt.view import view_of
 from tests.plan.small_plans import a_plan, staged_plan
@@ -60,6 +61,17 @@ def test_tables_have_a_line_for_each_layer_move_and_holder() -> None:
     assert all(memory(share.bytes) in held for share in view.memory.peak)
     assert "does not record its communication" in str(communication_table(view_of(a_plan())))
     assert str(layer_table(view_of(staged_plan()))).startswith("stage  layer")
+
+
+def test_what_devices_repeat_is_counted_once_with_its_reason() -> None:
+    view = view_of(planned())
+    text = str(replicated_table(view))
+    whys = {each.why for row in view.layers for each in row.replicated}
+    assert whys
+    assert all(why in text for why in whys)
+    total = sum(len(each.operators) for row in view.layers for each in row.replicated)
+    counts = [int(count) for count in re.findall(r"(\d+) (?:operator|variable)s?\b", text)]
+    assert sum(counts) == total
 
 
 def test_a_notebook_shows_the_summary() -> None:
