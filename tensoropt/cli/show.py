@@ -22,7 +22,7 @@ from tensoropt.report.views.replicated import replicated_table
 from tensoropt.report.views.summary import summary
 from tensoropt.view import view_of
 
-__all__ = ["print_plan", "show"]
+__all__ = ["plan_parts", "print_plan", "show"]
 
 _PARTS = {
     "layers": "All layers, and what several devices do or hold alike.",
@@ -82,8 +82,12 @@ def _part(plan: Plan, name: str) -> Report:
 
 
 def print_plan(plan: Plan) -> None:
-    """Print the plan's summary with its costliest layers, its stages and substitutions, and its
-    notes."""
+    """Print `plan_parts`."""
+    write(*plan_parts(plan))
+
+
+def plan_parts(plan: Plan) -> list[Report | str]:
+    """The plan's summary with its costliest layers, its stages and substitutions, and its notes."""
     parts: list[Report | str] = [summary(view_of(plan))]
     if plan.stages:
         parts += ["\nstages of the pipeline\n", stage_table(plan)]
@@ -96,4 +100,4 @@ def print_plan(plan: Plan) -> None:
         parts.append(f"measured before it was adopted:\n{plan.validation}")
     if plan.looked_at:
         parts.append(plan.looked_at)
-    write(*parts, *(f"note: {note}" for note in plan.notes))
+    return [*parts, *(f"note: {note}" for note in plan.notes)]
