@@ -89,10 +89,11 @@ def test_pictures_are_equal_files(plan: Plan, tmp_path: Path) -> None:
         if name != "schedule":
             plan.plot(name, tmp_path / f"{name}.svg")
             assert (tmp_path / f"{name}.svg").read_text("utf-8").rstrip().endswith("</svg>")
-    plan.plot_frontier(tmp_path / "frontier.png")
-    first = (tmp_path / "frontier.png").read_bytes()
-    plan.plot_frontier(tmp_path / "frontier.png")
-    assert (tmp_path / "frontier.png").read_bytes() == first
+    for name in ("frontier.png", "frontier.svg"):
+        plan.plot_frontier(tmp_path / name)
+        first = (tmp_path / name).read_bytes()
+        plan.plot_frontier(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == first
     with pytest.raises(OptionError, match=r"ends with \.png, \.svg, \.pdf"):
         plan.plot(file=tmp_path / "frontier.bmp")
     with pytest.raises(OptionError, match="a picture of a plan is one of"):

@@ -65,7 +65,10 @@ def save(figure: Figure, file: str | Path) -> None:
         raise OptionError(
             f"a picture's file ends with {', '.join(KINDS)}. Got {str(file)!r}; change its ending."
         )
-    figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=_UNDATED[path.suffix.lower()])
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "tensoropt"}):  # names within a file are random without it
+        figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=_UNDATED[path.suffix.lower()])
 
 
 _UNDATED: dict[str, dict[str, str | None]] = {

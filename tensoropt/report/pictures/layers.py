@@ -48,12 +48,15 @@ def draw_times(axes: Axes, view: PlanView) -> None:
     axes.barh(places, operators, color=COLOURS[0], label="operators, forward and backward")
     axes.barh(places, network, left=operators, color=COLOURS[1], label="communication")
     _name_rows(axes, rows)
+    axes.set_xlim(0, 1.05 * max((row.nanoseconds / _MILLI for row in rows), default=1.0))
     axes.set_xlabel("time in a step (ms), all like layers together")
     left_out = len(view.layers) - len(rows)
     rest = f", {left_out} cheaper rows left out" if left_out else ""
     axes.set_title(f"time by layer, in the model's order{rest}")
     axes.grid(alpha=0.3, axis="x")
-    axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2)
+    axes.legend(
+        fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=4.5, ncols=2
+    )
 
 
 def draw_divisions(axes: Axes, view: PlanView) -> None:
