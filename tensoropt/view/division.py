@@ -16,8 +16,8 @@ _NOTABLE = 0.25
 """The least share of a layer's time for a dimension that only some of its operators divide."""
 _REPEATED = 0.5
 """The least share of a layer's time that devices repeat for the words to say so."""
-_NOT_WORTH = "dividing it further is predicted to cost more than it saves"
-_HELD = "every reader on these devices uses all of it; dividing it would add communication"
+_NOT_WORTH = "no faster plan was found that divides it further"
+_HELD = "no faster plan was found that stores them in more pieces"
 
 
 def splits_of(operators: Sequence[OperatorPlan], devices: Devices) -> tuple[Split, ...]:
@@ -68,18 +68,20 @@ def in_words(splits: Sequence[Split], devices: Devices) -> str:
         return "on one device"
     if all(not split.dimension for split in splits):
         return f"the whole on each of {devices.count} devices"
-    words = []
+    words, repeated = [], ""
     for _, group in groupby(splits, lambda split: split.level):
         of_level = list(group)
         divided = [split for split in of_level if split.dimension]
         if not divided:
-            words.append(f"the same on {of_level[0].over}")
+            repeated = f"; {of_level[0].over} repeat it"
         elif len(of_level) == 1:
             words.append(f"{divided[0].dimension} over {divided[0].over}")
         else:
             parts = [f"{split.dimension} in {split.pieces} parts" for split in divided]
-            words.append(f"{' and '.join(parts)} over {divided[0].over}")
-    return ", ".join(words)
+            same = [split.pieces for split in of_level if not split.dimension]
+            each = f", each part on {same[0]}" if same else ""
+            words.append(f"{' and '.join(parts)} over {divided[0].over}{each}")
+    return ", ".join(words) + repeated
 
 
 def replicated_of(operators: Sequence[OperatorPlan], devices: Devices) -> tuple[Replicated, ...]:

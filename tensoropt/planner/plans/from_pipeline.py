@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from tensoropt.parallel.choices.choices import configurations_of
 from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
+from tensoropt.plan.details import Details, Move
 from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.planner.notes import staged_batch_norm_notes
+from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.plans.details import uses_of_variables
 from tensoropt.planner.plans.dimension_names import dimension_names
 from tensoropt.planner.plans.from_frontier import operator_plan
+from tensoropt.planner.plans.stage_moves import stage_moves
 from tensoropt.planner.plans.stage_peaks import with_peaks
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.parts import graph_of_one
 from tensoropt.transformations.staged.assignment import SHARED
 from tensoropt.transformations.staged.order_of_passes import in_flight
@@ -83,7 +89,17 @@ def plan_for_pipeline(
         copies=pipeline.copies,
         rewrites=request.rewrites,
     )
-    return with_peaks(request, plan)
+    return with_peaks(request, _with_moves(request, plan, search.cut(pipeline.microbatches)))
+
+
+def _with_moves(request: Request, plan: Plan, cut: BatchCut) -> Plan:
+    """Return the plan with its moves; with a note if they cannot be followed."""
+    notes = list(plan.notes)
+    without: tuple[Move, ...] = ()
+    moves = attempt(
+        "moves between devices", partial(stage_moves, request, plan, cut), without, notes
+    )
+    return replace(plan, details=Details(moves), notes=tuple(notes))
 
 
 def _stage_plans(
