@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tensoropt.cli.command import Command
+from tensoropt.cli.view import check_page, write_page
 from tensoropt.plan import Plan
 from tensoropt.report.cluster_links import links_line
 from tensoropt.report.frontier_table import frontier_table
@@ -20,9 +21,20 @@ __all__ = ["print_plan", "show"]
 
 @click.command(cls=Command)
 @click.argument("file", metavar="PLAN.json", type=click.Path(path_type=Path))
-def show(file: Path) -> None:
+@click.option(
+    *("--html", "page"),
+    metavar="PAGE.html",
+    type=click.Path(path_type=Path),
+    help="Write the plan as one page here, instead of printing it.",
+)
+def show(file: Path, page: Path | None) -> None:
     """Print a plan file: its operators, stages and costs, and the frontier it was chosen from."""
-    print_plan(Plan.load(file))
+    plan = Plan.load(file)
+    if page is None:
+        print_plan(plan)
+        return
+    check_page(page)
+    write_page(plan, page)
 
 
 def print_plan(plan: Plan) -> None:
