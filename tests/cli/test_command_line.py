@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -49,9 +50,9 @@ def script(tmp_path: Path) -> Path:
 def test_plan_prints_and_writes_what_the_script_would_run(
     script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "plan.json"
+    file, page = tmp_path / "plan.json", tmp_path / "plan.html"
     before = list(sys.path), sys.argv
-    own = ["--devices", "16", "--cluster", "2x8-v100", "--output", str(file)]
+    own = ["--devices", "16", "--cluster", "2x8-v100", "--output", str(file), "--html", str(page)]
     status = main(["plan", str(script), *own, "--", "128", "--rate", "0.1", "--devices", "3"])
     out = capsys.readouterr().out
     assert status == 0, out
@@ -68,6 +69,10 @@ def test_plan_prints_and_writes_what_the_script_would_run(
     assert "frontier of cluster 2x8-v100" in out
     assert str(plan) in out
     assert f"written to {file}" in out
+    data = page.read_text("utf-8").split('id="data">')[1].split("</script>")[0]
+    numbers = [point["number"] for point in json.loads(data)["points"]]
+    assert len(numbers) == min(16, len(plan.frontier))
+    assert {numbers[0], numbers[-1]} == {0, len(plan.frontier) - 1}
     assert main(["show", str(file)]) == 0
     shown = capsys.readouterr().out
     assert shown in out  # the same tables

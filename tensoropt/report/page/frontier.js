@@ -67,9 +67,9 @@ function frontierChart() {
     });
   }
   fillLegend("frontier-legend", [
-    ["the plan", "plan"],
+    ["the plan", "plan", "diamond"],
     ["frontier", "compute", "round"],
-    ...(of("data parallelism").length ? [["data parallelism", "other"]] : []),
+    ...(of("data parallelism").length ? [["data parallelism", "other", "triangle"]] : []),
     ...(of("other algorithm").length ? [["other strategies", "other"]] : []),
     ...(frontier.points.some((point) => !point.fits) ? [["does not fit the memory", "compute", "hollow"]] : []),
     ...(isNear ? [["memory limit", "limit", "dashed"]] : []),

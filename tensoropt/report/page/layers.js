@@ -18,6 +18,7 @@ function showLayers() {
 
 const nanosecondsOf = (layer) => layer.operators_nanoseconds + layer.network_nanoseconds;
 const layerLink = (name) => element("button", { type: "button", class: "link", onclick: () => goToLayer(name) }, name);
+const placeOfLayer = (layer) => view.layers.indexOf(layer);
 
 function search(text) {
   layers.wanted = text.trim().toLowerCase();
@@ -41,7 +42,7 @@ function fillLayers() {
   const { wanted } = layers;
   const shown = view.layers.map((layer) => [layer, matching(layer)]).filter(([, operators]) => !wanted || operators.length);
   if (byId("order").value === "time") shown.sort(([a], [b]) => nanosecondsOf(b) - nanosecondsOf(a));
-  const longest = Math.max(1, ...view.layers.map(nanosecondsOf));
+  const longest = longestOf(view.layers);
   table.querySelectorAll("tbody").forEach((body) => body.remove());
   table.append(...shown.map(([layer, operators]) => layerBody(layer, operators, longest)));
   const found = shown.reduce((sum, [, operators]) => sum + operators.length, 0);
@@ -52,10 +53,10 @@ function fillLayers() {
 
 function layerBody(layer, operators, longest) {
   const namesLayer = layers.wanted && operators === layer.operators;
-  const isUnfolded = layers.unfolded.has(layer.name) || (layers.wanted && !namesLayer);
+  const isUnfolded = layers.unfolded.has(placeOfLayer(layer)) || (layers.wanted && !namesLayer);
   const button = element(
     "button",
-    { type: "button", class: "link", "aria-expanded": String(Boolean(isUnfolded)), onclick: () => unfold(layer.name) },
+    { type: "button", class: "link", "aria-expanded": String(Boolean(isUnfolded)), onclick: () => unfold(placeOfLayer(layer)) },
     ...marked(layer.name, layers.wanted),
   );
   const like = layer.names.length > 1 ? `${count(layer.names.length)} like layers, ` : "";
@@ -65,31 +66,29 @@ function layerBody(layer, operators, longest) {
     element("td", { class: "timed" }, timeBar(layer.operators_nanoseconds, layer.network_nanoseconds, longest)),
     element("td", { class: "number" }, size(layer.memory_bytes)),
     element("td", { class: "number" }, layer.weight_bytes ? size(layer.weight_bytes) : "–"));
-  const body = element("tbody", { "data-layer": layer.name }, head);
+  const body = element("tbody", { "data-layer": placeOfLayer(layer) }, head);
   if (isUnfolded) body.append(...unfolded(layer, operators, longest));
   return body;
 }
 
-function unfold(name) {
-  const { unfolded } = layers;
-  if (!unfolded.delete(name)) unfolded.add(name);
-  const layer = view.layers.find((each) => each.name === name);
-  const longest = Math.max(1, ...view.layers.map(nanosecondsOf));
-  const body = layerBody(layer, matching(layer), longest);
-  bodyOf(name).replaceWith(body);
+function unfold(place) {
+  if (!layers.unfolded.delete(place)) layers.unfolded.add(place);
+  const body = layerBody(view.layers[place], matching(view.layers[place]), longestOf(view.layers));
+  bodyOf(place).replaceWith(body);
   body.querySelector("button").focus();
 }
 
-const bodyOf = (name) => [...byId("layers-table").tBodies].find((body) => body.dataset.layer === name);
+const bodyOf = (place) => byId("layers-table").querySelector(`tbody[data-layer="${place}"]`);
+const longestOf = (rows) => Math.max(1, ...rows.map(nanosecondsOf));
 
 function goToLayer(name) {
+  const place = view.layers.findIndex((layer) => layer.name === name || layer.names.includes(name));
+  if (place < 0) return;
   byId("search").value = "";
-  layers.unfolded.add(name);
+  layers.unfolded.add(place);
   search("");
-  const body = bodyOf(name);
-  if (!body) return;
-  body.scrollIntoView({ block: "center" });
-  body.querySelector("button").focus();
+  bodyOf(place).scrollIntoView({ block: "center" });
+  bodyOf(place).querySelector("button").focus();
 }
 
 function timeBar(computing, communicating, longest) {
@@ -98,7 +97,7 @@ function timeBar(computing, communicating, longest) {
     bar.style.width = `${(100 * value) / longest}%`;
     return bar;
   };
-  const words = communicating ? `${time(computing)} + ${time(communicating)}` : time(computing);
+  const words = [computing, communicating].filter(Boolean).map(time).join(" + ") || "0";
   return element("div", { class: "value" },
     element("span", { class: "bar", "aria-hidden": "true" }, part("compute", computing), part("network", communicating)),
     element("span", {}, words));
@@ -110,12 +109,12 @@ function* unfolded(layer, operators, longest) {
     yield wide(`${counted(repeated.operators.length, "operator")} repeated on ${count(repeated.copies)} devices: ${repeated.why}`
       + ` (${time(repeated.nanoseconds)})`);
   }
-  const all = layers.more.has(layer.name);
+  const all = layers.more.has(placeOfLayer(layer));
   const shown = all ? operators : operators.slice(0, MOST_OPERATORS);
   for (const name of shown) yield operatorRow(name, longest);
   if (shown.length < operators.length) {
     const show = () => {
-      layers.more.add(layer.name);
+      layers.more.add(placeOfLayer(layer));
       fillLayers();
     };
     yield wide(element("button", { type: "button", onclick: show }, `Show ${count(operators.length - shown.length)} more operators`));

@@ -36,7 +36,8 @@ function memoryOverStep() {
       interaction: { mode: "index", intersect: false },
       onClick: (event, items) => items.length && memory.step[items[0].index].layer && goToLayer(memory.step[items[0].index].layer),
       scales: {
-        x: { type: "linear", min: 0, max: memory.step.at(-1).event, grid: { display: false }, title: { display: true, text: "operators of the step in their order" } },
+        x: { type: "linear", min: 0, max: memory.step.at(-1).event, grid: { display: false }, ticks: { includeBounds: false },
+          title: { display: true, text: "operators of the step in their order" } },
         y: amounts(SIZES, 0, Math.max(...largest), "memory", { stacked: true }),
       },
       plugins: {

@@ -16,7 +16,7 @@ function showOverview() {
     tile("One step, predicted", time(summary.step_nanoseconds),
       `${time(summary.network_nanoseconds)} of it communicating (${percent(share)})`),
     tile("Peak memory of a device", size(peak), how,
-      summary.memory_limit_bytes && `the search may use ${size(summary.memory_limit_bytes)}`),
+      summary.memory_limit_bytes && `limit of the search: ${size(summary.memory_limit_bytes)}`),
     tile("Devices", count(summary.devices), levels.join(" of "), summary.cluster),
     tile("Way to run the step", summary.way,
       summary.copies > 1 && `${count(summary.copies)} copies of the pipeline`,

@@ -17,7 +17,7 @@ function showPoint(point) {
   );
   const strategy = data.points.find((each) => each.number === point.number && point.number !== null);
   byId("point-strategy").replaceChildren(
-    ...(isPlan ? strategyOfPlan() : strategy ? differences(strategy) : commandFor(point)),
+    ...(isPlan ? strategyOfPlan() : strategy ? differences(point, strategy) : commandFor(point)),
   );
 }
 
@@ -28,7 +28,7 @@ function strategyOfPlan() {
 }
 
 // The rows of a point beside those of the plan, the differing ones first.
-function differences(strategy) {
+function differences(point, strategy) {
   const ofPlan = wordsByScope(view.layers);
   const rows = strategy.layers.map((layer) => {
     const before = [...new Set(layer.names.map((name) => ofPlan.get(name) ?? "not in the plan"))].join("; ");
@@ -38,8 +38,9 @@ function differences(strategy) {
   const alike = rows.length - changed.length;
   const parts = [];
   parts.push(element("p", {}, changed.length
-    ? `${counted(changed.length, "row")} of ${count(rows.length)} ${changed.length === 1 ? "is" : "are"} divided otherwise than in the plan:`
-    : "Every layer is divided as in the plan; the way to run the step differs."));
+    ? `${count(changed.length)} of ${counted(rows.length, "row")} divided otherwise than in the plan:`
+    : point.name === planPoint().name ? "Every layer is divided as in the plan; other operators or copies differ."
+      : "Every layer is divided as in the plan; the way to run the step differs."));
   const cells = ({ layer, before, differs }) => [
     layer.name, differs ? layer.words : element("span", { class: "same" }, layer.words),
     differs ? before : element("span", { class: "same" }, "the same"),

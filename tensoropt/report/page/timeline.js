@@ -93,6 +93,7 @@ function timeByLayerChart(shown) {
             (items) => shown[items[0].dataIndex].name,
             (item) => `${item.datasetIndex ? "communicating" : "computing"} ${time(item.raw)}`,
           ),
+          filter: (item) => item.raw > 0,
         },
       },
     }),
