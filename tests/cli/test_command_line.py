@@ -140,7 +140,7 @@ def test_plan_profiles_a_script_over_devices_and_limits(
     assert ["does not fit" in row for row in rows] == [True, False, True, False]
     output = ["--output", str(tmp_path / "plan.json")]
     for wrong, text in (
-        ([*own, *output], "--output and --point are for a plan. Got one with --profiling"),
+        ([*own, *output], "--output, --html and --point are for a plan. Got one with --profiling"),
         ([*own[:-1], "--parallelism", "2"], "--parallelism is for the table of --profiling"),
         ([*own, *limits, "--memory-limit", "8GiB"], "a memory limit is one, or one of several"),
     ):
@@ -307,7 +307,10 @@ def test_a_command_line_without_sense_is_status_2(
             ["profile", "train.py", "-x"],
             "option of `tensoropt profile` is one of --batch-size, ",
         ),
-        (["fly"], "a subcommand is one of plan, check, profile, show, clusters, run. Got 'fly'."),
+        (
+            ["fly"],
+            "a subcommand is one of plan, check, profile, show, view, clusters, run. Got 'fly'.",
+        ),
         (["profil"], "Got 'profil'. Did you mean 'profile'?"),
         (["clusters", "more", "--", "x"], "takes no further arguments. Got 'more -- x'; drop them"),
         (["plan", "train.py", "--devices", "two"], "--devices takes whole numbers from 1. Got 't"),

@@ -100,7 +100,7 @@ def test_a_page_of_3000_operators_is_below_3_megabytes() -> None:
         for operator in plan.operators
     )
     large = replace(plan, operators=operators, details=None)
-    page = page_of(large, {number: large for number in range(16)})
+    page = page_of(large, dict.fromkeys(range(16), large))
     assert len(page.encode()) < MOST_BYTES
 
 
@@ -119,7 +119,7 @@ def test_without_the_chart_library_an_error_names_the_extra(
     with pytest.raises(OptionError, match=r"no such package; run pip install 'tensoropt\[page\]'"):
         page_of(planned())
     monkeypatch.setattr(chart_library, "_PACKAGE", "numpy")
-    with pytest.raises(OptionError, match="version .* which has no"):
+    with pytest.raises(OptionError, match=r"version .* which has no"):
         page_of(planned())
 
 

@@ -128,7 +128,7 @@ class KeptPlan:
         )
 
     def from_frontier(self, take: Callable[[KeptFrontier], _T], search: Search) -> _T:
-        """What a function takes from the frontier, which is read from its file or searched.
+        """Return the result of a function of the frontier, which is read from its file or searched.
 
         Args:
             take: the function.

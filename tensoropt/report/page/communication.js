@@ -15,7 +15,7 @@ function showCommunication() {
   const all = view.communication;
   if (!all.length) {
     byId("communication-lede").textContent = view.summary.network_nanoseconds
-      ? "This plan file does not say what it communicates: it was written by an older TensorOpt. Plan anew to see it."
+      ? `A step communicates ${time(view.summary.network_nanoseconds)}; this plan does not list its collectives.`
       : "The devices of this plan do not communicate.";
     byId("communication-body").hidden = true;
     return;
@@ -24,7 +24,7 @@ function showCommunication() {
   byId("communication-lede").textContent =
     `${time(sum)} of a step if nothing runs beside it. Bytes are those of one device before one collective; times are those of a whole step.`;
   const first = all.slice(0, FIRST_BARS);
-  fitBars("communication-frame", first.length);
+  fitBars("communication-frame", first.length, 38);
   draw("communication-chart", () => communicationChart(first));
   byId("communication-chart").setAttribute("aria-label", `Bars of the ${first.length} costliest communications; the table below has all.`);
   fillCommunication(FIRST_ROWS);
@@ -34,7 +34,7 @@ function communicationChart(first) {
   return {
     type: "bar",
     data: {
-      labels: first.map((each) => shortened(each.what)),
+      labels: first.map((each) => [shortened(each.what), shortened(each.source, 42)]),
       datasets: [{ data: first.map((each) => each.nanoseconds), backgroundColor: colour("network"), barThickness: 15 }],
     },
     options: settings({

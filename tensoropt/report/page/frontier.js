@@ -17,6 +17,7 @@ function showFrontier() {
     return;
   }
   draw("frontier-chart", frontierChart);
+  showFarPoints();
   const canvas = byId("frontier-chart");
   canvas.setAttribute("aria-valuemin", "0");
   canvas.setAttribute("aria-valuemax", String(frontier.points.length - 1));
@@ -38,12 +39,30 @@ function moveByKey(event) {
   choosePoint(Math.min(last, Math.max(0, steps[event.key])));
 }
 
+// The points of the chart: without those to compare with that are so far away that they squeeze the others.
+function inPicture() {
+  const near = frontier.points.filter((point) => point.number !== null || point.kind === "plan");
+  const far = (name) => 1.7 * Math.max(...near.map((point) => point[name]));
+  const [memory, nanoseconds] = [far("memory_bytes"), far("nanoseconds")];
+  return frontier.points.filter((point) => point.memory_bytes <= memory && point.nanoseconds <= nanoseconds);
+}
+
+function showFarPoints() {
+  const shown = new Set(inPicture());
+  byId("far-points").replaceChildren(...frontier.points.filter((point) => !shown.has(point)).map((point) => {
+    const choose = () => choosePoint(frontier.points.indexOf(point));
+    return element("li", {}, "outside the picture: ", element("button", { type: "button", class: "link", onclick: choose }, point.name),
+      `, ${size(point.memory_bytes)}, ${time(point.nanoseconds)}`);
+  }));
+}
+
 function frontierChart() {
   const at = (point) => ({ x: point.memory_bytes, y: point.nanoseconds, point });
-  const of = (kind) => frontier.points.filter((point) => point.kind === kind).map(at);
+  const of = (kind) => inPicture().filter((point) => point.kind === kind).map(at);
   const onFrontier = frontier.points.filter((point) => point.number !== null).map(at);
-  const xs = frontier.points.map((point) => point.memory_bytes);
-  const ys = frontier.points.map((point) => point.nanoseconds);
+  const shown = inPicture();
+  const xs = shown.map((point) => point.memory_bytes);
+  const ys = shown.map((point) => point.nanoseconds);
   const limit = view.summary.memory_limit_bytes;
   const isNear = limit !== null && limit <= 1.6 * Math.max(...xs);
   const fits = (item) => item.raw?.point?.fits;
@@ -54,7 +73,7 @@ function frontierChart() {
   });
   const points = frontier.points.length > 40 ? 3 : 4.5;
   const datasets = [
-    { data: [at(frontier.points[frontier.chosen])], ...dot("accent", 12), pointBackgroundColor: "transparent", order: 0 },
+    { data: [frontier.points[frontier.chosen]].filter((point) => shown.includes(point)).map(at), ...dot("accent", 12), pointBackgroundColor: "transparent", order: 0 },
     { data: of("plan"), ...dot("plan", 8, "rectRot"), order: 1 },
     { data: of("data parallelism"), ...dot("other", 6, "triangle"), order: 2 },
     { data: of("other algorithm"), ...dot("other", 5, "rect"), order: 2 },
@@ -128,7 +147,7 @@ function choosePoint(place) {
   frontier.chosen = place;
   const point = frontier.points[place];
   const ring = chartOf("frontier-chart");
-  ring.data.datasets[0].data = [{ x: point.memory_bytes, y: point.nanoseconds, point }];
+  ring.data.datasets[0].data = inPicture().includes(point) ? [{ x: point.memory_bytes, y: point.nanoseconds, point }] : [];
   ring.update("none");
   const canvas = byId("frontier-chart");
   canvas.setAttribute("aria-valuenow", String(place));

@@ -17,7 +17,7 @@ function showOverview() {
       `${time(summary.network_nanoseconds)} of it communicating (${percent(share)})`),
     tile("Peak memory of a device", size(peak), how,
       summary.memory_limit_bytes && `limit of the search: ${size(summary.memory_limit_bytes)}`),
-    tile("Devices", count(summary.devices), levels.join(" of "), summary.cluster),
+    tile("Devices", count(summary.devices), levels.length > 1 && levels.join(" of "), summary.cluster),
     tile("Way to run the step", summary.way,
       summary.copies > 1 && `${count(summary.copies)} copies of the pipeline`,
       `${count(summary.split_operators)} of ${counted(summary.operators, "operator")} split`),

@@ -26,6 +26,7 @@ EXAMPLES = {
 }
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _READY_SECONDS = 30
+_WAIT_SECONDS = 10  # for what a click shows
 
 
 def main() -> int:
@@ -68,6 +69,7 @@ def tested(browser: str, file: Path, screenshots: Path | None) -> dict[str, Any]
         page.goto(file.as_uri())
         page.wait_for_selector("html[data-ready=yes]", timeout=1000 * _READY_SECONDS)
         opened = page.evaluate("performance.timing.loadEventEnd-performance.timing.navigationStart")
+        page.set_default_timeout(1000 * _WAIT_SECONDS)
         data = page.evaluate("data")
         for click in CLICKS:
             name = click.__name__.replace("_", " ")
