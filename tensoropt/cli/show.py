@@ -11,43 +11,93 @@ from tensoropt.cli.view import check_page, write_page
 from tensoropt.plan import Plan
 from tensoropt.report.cluster_links import links_line
 from tensoropt.report.frontier_table import frontier_table
+from tensoropt.report.pictures.plans import OVERVIEW, PICTURES
 from tensoropt.report.plan_table import plan_table
 from tensoropt.report.rewrite_table import rewrite_table
 from tensoropt.report.stage_table import stage_table
 from tensoropt.report.text_table import Report, write
+from tensoropt.report.views.communication import communication_table
+from tensoropt.report.views.layers import layer_table
+from tensoropt.report.views.memory import memory_table
+from tensoropt.report.views.summary import summary
+from tensoropt.view import view_of
 
 __all__ = ["print_plan", "show"]
+
+_PARTS = {
+    "layers": "All layers.",
+    "operators": "All operators, in the paper's notation.",
+    "communication": "All communication: what, between which layers, over which devices.",
+    "memory": "What holds the memory of a device at the peak.",
+    "frontier": "The frontier from which the plan was chosen.",
+}
 
 
 @click.command(cls=Command)
 @click.argument("file", metavar="PLAN.json", type=click.Path(path_type=Path))
+@click.option("--layers", is_flag=True, help=_PARTS["layers"])
+@click.option("--operators", is_flag=True, help=_PARTS["operators"])
+@click.option("--communication", is_flag=True, help=_PARTS["communication"])
+@click.option("--memory", is_flag=True, help=_PARTS["memory"])
+@click.option("--frontier", is_flag=True, help=_PARTS["frontier"])
+@click.option(
+    "--plot",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Draw the plan into a .png, .svg or .pdf file; needs the extra `plots`.",
+)
+@click.option(
+    "--picture",
+    metavar="NAME",
+    default=OVERVIEW,
+    help=f"The picture to draw: {', '.join([*PICTURES, OVERVIEW])} (all, the default).",
+)
 @click.option(
     *("--html", "page"),
     metavar="PAGE.html",
     type=click.Path(path_type=Path),
     help="Write the plan as one page here, instead of printing it.",
 )
-def show(file: Path, page: Path | None) -> None:
-    """Print a plan file: its operators, stages and costs, and the frontier it was chosen from."""
+def show(file: Path, plot: Path | None, picture: str, page: Path | None, **wanted: bool) -> None:
+    """Print a plan file: its summary and its costliest layers; or the parts that are asked for."""
     plan = Plan.load(file)
-    if page is None:
+    if plot is not None:
+        plan.plot(picture, plot)
+        print(f"drawn into {plot}")
+        return
+    if page is not None:
+        check_page(page)
+        write_page(plan, page)
+        return
+    parts = [name for name, is_wanted in wanted.items() if is_wanted]
+    if not parts:
         print_plan(plan)
         return
-    check_page(page)
-    write_page(plan, page)
+    write(*(_part(plan, name) for name in parts))
+
+
+def _part(plan: Plan, name: str) -> Report:
+    """One of `_PARTS`, under its title."""
+    if name == "operators":
+        return Report("operators\n", plan_table(plan), "")
+    if name == "frontier":
+        title = f"frontier of cluster {plan.cluster} (* is the plan)\n"
+        return Report(title, frontier_table(plan), "")
+    tables = {"layers": layer_table, "communication": communication_table, "memory": memory_table}
+    return Report(f"{name}\n", tables[name](view_of(plan)), "")
 
 
 def print_plan(plan: Plan) -> None:
-    """Print the plan's tables, its frontier and its notes."""
-    parts: list[Report | str] = [plan_table(plan)]
+    """Print the plan's summary with its costliest layers, its stages and substitutions, and its
+    notes."""
+    parts: list[Report | str] = [summary(view_of(plan))]
     if plan.stages:
         parts += ["\nstages of the pipeline\n", stage_table(plan)]
     if plan.rewrites:
         parts += ["\nsubstitutions in the graph\n", rewrite_table(plan)]
-    parts += [f"\nfrontier of cluster {plan.cluster} (* is the plan)\n", frontier_table(plan)]
+    parts.append("")
     if links := links_line(plan.cluster):
-        parts.append(f"\nlinks: {links}")
-    parts.append(f"\n{plan}")
+        parts.append(f"links: {links}")
     if plan.validation is not None:
         parts.append(f"measured before it was adopted:\n{plan.validation}")
     if plan.looked_at:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tensoropt.converters import from_values, to_values
 from tensoropt.plan.amounts import devices_of, quantity_of
+from tensoropt.plan.details.for_people import for_people
 
 __all__ = ["ParallelismProfile", "ProfilePoint", "ScalingEnd"]
 
@@ -170,6 +172,13 @@ class ParallelismProfile:
                 lost = {name: part - share * parts[name] for name, part in more.parts.items()}
                 return ScalingEnd(point, more, worth, max(lost, key=lost.__getitem__))
         return None
+
+    def plot(self, file: str | Path | None = None) -> Any:
+        """Draw time and cost against the number of devices, for each limit of memory.
+
+        Arguments, result and errors are those of `Plan.plot`.
+        """
+        return for_people().plot_profile(self, file)
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""

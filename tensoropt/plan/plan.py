@@ -30,6 +30,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.details import Details
+from tensoropt.plan.details.for_people import for_people
 from tensoropt.plan.older_schemas import SCHEMA, in_current_schema
 from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.peak_margin import ESTIMATE, SUM
@@ -276,6 +277,33 @@ class Plan:
             f"{self.memory_bytes / 2**20:.1f} MiB a device{parts}{statistics}{rewrites}"
             f"{compared and f'; {compared}'}"
         )
+
+    def plot(self, picture: str = "overview", file: str | Path | None = None) -> Any:
+        """Draw the plan with Matplotlib, which the extra ``plots`` installs.
+
+        Args:
+            picture: "frontier", "layers" (time by layer), "divisions" (what devices divide in each
+                layer), "memory" (over the step), "schedule" (of a pipeline), or "overview" with
+                all of them.
+            file: a .png, .svg or .pdf file to write.
+
+        Returns:
+            A `matplotlib.figure.Figure`.
+
+        Raises:
+            OptionError: if there is no picture of this name, the file has another ending, or
+                Matplotlib is not installed.
+        """
+        return for_people().plot(self, picture, file)
+
+    def plot_frontier(self, file: str | Path | None = None) -> Any:
+        """Draw the frontier with the plan, data parallelism and the limit of memory; see `plot`."""
+        return self.plot("frontier", file)
+
+    def _repr_html_(self) -> str:
+        """The plan's summary and costliest layers, for a notebook."""
+        html: str = for_people().html_of(self)
+        return html
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON values, with their digest."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tensoropt.plan.comparison import Comparison
 from tensoropt.plan.operator_plan import NAMES_ONLY
 from tensoropt.plan.plan import Plan
+from tensoropt.transformations.staged.simulated_time import simulated_tasks
 from tensoropt.view.communication import communication_of
-from tensoropt.view.data import Measured, PlanView, StageView, Summary, TimePart
+from tensoropt.view.data import Measured, Pass, PassKind, PlanView, StageView, Summary, TimePart
 from tensoropt.view.devices import devices_of_plan
 from tensoropt.view.layers import Row, rows_of, with_communication
 from tensoropt.view.memory import memory_of
@@ -31,7 +32,7 @@ def view_of(plan: Plan, measured: Comparison | None = None) -> PlanView:
         memory=memory_of(plan, rows),
         frontier=points_of(plan),
         stages=_stages(plan, rows),
-        schedule=(),
+        schedule=_schedule(plan),
         measured=_measured(plan, measured),
         notes=plan.notes,
     )
@@ -51,7 +52,7 @@ def _summary(plan: Plan) -> Summary:
         split_operators=sum(operator.is_split for operator in computing),
         step_nanoseconds=plan.predicted_nanoseconds,
         network_nanoseconds=round(plan.predicted_network_seconds * 1e9),
-        time=tuple(TimePart(*part) for part in (plan.details.time if plan.details else ())),
+        time=_time(plan),
         memory_bytes=plan.memory_bytes,
         peak_bytes=plan.peak_bytes,
         peak_is_estimated=plan.peak_is_estimated,
@@ -61,6 +62,16 @@ def _summary(plan: Plan) -> Summary:
         copies=plan.copies,
         compared=plan.compared,
     )
+
+
+def _time(plan: Plan) -> tuple[TimePart, ...]:
+    """The parts of the step, the largest first; of a pipeline the average over its devices."""
+    if plan.stages:
+        waiting = round(plan.bubble * plan.predicted_nanoseconds)
+        working = TimePart("stages at work", plan.predicted_nanoseconds - waiting)
+        return working, TimePart("waiting for other stages", waiting)
+    parts = plan.details.time if plan.details else ()
+    return tuple(TimePart(*part) for part in sorted(parts, key=lambda part: -part.nanoseconds))
 
 
 def _stages(plan: Plan, rows: list[Row]) -> tuple[StageView, ...]:
@@ -78,6 +89,25 @@ def _stages(plan: Plan, rows: list[Row]) -> tuple[StageView, ...]:
             recompute=stage.recompute,
         )
         for number, stage in enumerate(plan.stages)
+    )
+
+
+def _schedule(plan: Plan) -> tuple[Pass, ...]:
+    """The passes of a pipeline, as if each device had its own cores; none for stages side by side,
+    of which a plan does not record the parts."""
+    if plan.schedule is None or plan.schedule == "side_by_side":
+        return ()
+    tasks = simulated_tasks(
+        plan.schedule,
+        plan.microbatches,
+        [stage.forward_nanoseconds for stage in plan.stages],
+        [stage.backward_nanoseconds for stage in plan.stages],
+        [stage.once_nanoseconds for stage in plan.stages],
+    )
+    kinds: dict[str, PassKind] = {"forward": "forward", "backward": "backward", "once": "once"}
+    return tuple(
+        Pass(task.stage, kinds[task.kind], task.number, round(task.start), round(task.end))
+        for task in tasks
     )
 
 

@@ -14,15 +14,20 @@ from tensoropt.view.layers import Row
 __all__ = ["communication_of"]
 
 _WORDS = {
-    "forward": ("output of {}", "{} outputs"),
-    "backward": ("gradient of the output of {}", "gradients of {} outputs"),
-    "gradient sum": ("gradient of {}", "gradients of {} weights"),
-    "statistics": ("statistics of {}", "statistics of {} batch normalisations"),
-    "inside": ("partial results of {}", "partial results of {} operators"),
-    "again": ("output of {}, again", "{} outputs, again"),
-    "between stages": ("output of {}", "{} outputs"),
+    "forward": "output",
+    "backward": "gradient of the output",
+    "gradient sum": "gradient",
+    "statistics": "statistics",
+    "inside": "partial results",
+    "again": "output again",
+    "between stages": "output",
+    "back between stages": "gradient of the output",
 }
-"""The words for the tensors of one move, and of several, by its purpose."""
+"""The words for the tensor of a move, by its purpose."""
+_MESSAGE = "message"
+"""The kind of a message between two devices of different stages."""
+_SUMS = ("gradient sum", "statistics")
+"""Purposes of moves whose tensors may be those of several layers, and stay in their layers."""
 
 _Key = tuple[str, tuple[str, ...], str, tuple[str, ...], tuple[int, ...], int | None]
 
@@ -32,6 +37,12 @@ def communication_of(plan: Plan, rows: Sequence[Row]) -> tuple[Communication, ..
     if plan.details is None:
         return ()
     row_of = {operator.name: row.name for row in rows for operator in row.operators}
+    names = {
+        operator.name: operator.name.removeprefix(f"{layer}/")
+        for row in rows
+        for layer, operators in row.layers.items()
+        for operator in operators
+    }
     groups: dict[_Key, list[Move]] = {}
     for move in plan.details.moves:
         groups.setdefault(_key(move, row_of), []).append(move)
@@ -41,7 +52,7 @@ def communication_of(plan: Plan, rows: Sequence[Row]) -> tuple[Communication, ..
         stage = key[-1]
         if stage not in devices:
             devices[stage] = devices_of_plan(plan, stage)
-        found.append(_line(key, moves, devices[stage]))
+        found.append(_line(key, moves, devices[stage], names))
     return tuple(sorted(found, key=lambda each: -each.nanoseconds))
 
 
@@ -49,35 +60,54 @@ def _key(move: Move, row_of: Mapping[str, str]) -> _Key:
     """The lines of two moves are one if this is equal."""
     source = next((row_of[name] for name in move.tensors if name in row_of), "")
     targets = dict.fromkeys(row_of[name] for name in move.readers if name in row_of)
-    sums = move.purpose in ("gradient sum", "statistics")
     collectives = [step for step in move.steps if step.kind not in LOCAL_KINDS]
     axes = sorted({axis for step in collectives for axis in step.axes})
     kinds = dict.fromkeys(step.kind for step in collectives)
-    target = (source,) if sums or not targets else tuple(targets)
+    if move.purpose in _SUMS:
+        targets = dict.fromkeys(row_of[name] for name in move.tensors if name in row_of)
+    target = tuple(targets) or (source,)
     return move.purpose, tuple(kinds), source, target, tuple(axes), move.stage
 
 
-def _line(key: _Key, moves: Sequence[Move], devices: Devices) -> Communication:
+def _line(
+    key: _Key, moves: Sequence[Move], devices: Devices, names: Mapping[str, str]
+) -> Communication:
+    """One line for moves of the same key.
+
+    Args:
+        key: their key.
+        moves: the moves.
+        devices: the devices of their stage.
+        names: the name of each operator within its layer.
+    """
     _, kinds, source, targets, axes, _ = key
     tensors = tuple(dict.fromkeys(name for move in moves for name in move.tensors))
     times = sum(move.times for move in moves)
     total = sum(_bytes(move) * move.times for move in moves)
-    one, several = _WORDS[moves[0].purpose]
     group = devices.pieces(axes)
     return Communication(
         purpose=moves[0].purpose,
         collectives=kinds,
-        what=one.format(tensors[0]) if len(tensors) == 1 else several.format(len(tensors)),
+        what=_what(moves[0].purpose, tensors, names),
         tensors=tensors,
         source=source,
         targets=targets,
-        over=devices.over(axes),
-        group=group,
-        groups=devices.count // group,
+        over="each device to the other stage" if kinds == (_MESSAGE,) else devices.over(axes),
+        group=2 if kinds == (_MESSAGE,) else group,
+        groups=devices.count if kinds == (_MESSAGE,) else devices.count // group,
         bytes=round(total / times),
         times=times,
         nanoseconds=sum(move.network_nanoseconds for move in moves),
     )
+
+
+def _what(purpose: str, tensors: Sequence[str], names: Mapping[str, str]) -> str:
+    """The tensors in words, by their operators' names within their layers."""
+    word, of = _WORDS[purpose], dict.fromkeys(names.get(name, name) for name in tensors)
+    if len(of) > 2:
+        return f"{word} of {len(tensors)} {'weights' if purpose == 'gradient sum' else 'operators'}"
+    layers = f" of {len(tensors)} layers" if len(tensors) > len(of) else ""
+    return f"{word} of {' and '.join(of)}{layers}"
 
 
 def _bytes(move: Move) -> int:

@@ -22,6 +22,7 @@ __all__ = [
     "MemoryAt",
     "MemoryView",
     "Pass",
+    "PassKind",
     "PlanView",
     "PointKind",
     "PointView",
@@ -35,6 +36,7 @@ __all__ = [
 
 SCHEMA = 1
 
+PassKind = Literal["forward", "backward", "once"]
 PointKind = Literal["plan", "frontier", "data parallelism", "other algorithm"]
 
 
@@ -106,7 +108,8 @@ class LayerView:
         shape: shape of the largest output of one operator; empty if unknown.
         reads: names of the rows that it reads.
         operators_nanoseconds: its operators, forward and backward.
-        network_nanoseconds: its communication, all layers of the row together.
+        network_nanoseconds: its communication, all layers of the row together: what it sends to
+            its readers and back, and its part of sums of gradients.
         communicated_bytes: bytes that a device holds before its collectives, summed over a step.
         weight_bytes: its variables that are trained, on one device.
         memory_bytes: its operators' memory as the search counts it.
@@ -146,12 +149,12 @@ class Communication:
     """Communications of one kind between the same rows of layers.
 
     Attributes:
-        purpose: see `Purpose`.
+        purpose: see `tensoropt.plan.details.move.Purpose`.
         collectives: MPI's names of its collectives in their order, such as "allreduce".
         what: the tensors in words: "gradients of 12 weights", "output of layer1/add".
         tensors: names of the tensors, or of the weights.
         source: the row that makes them.
-        targets: the rows that read them; the row itself for a sum of gradients.
+        targets: the rows that read them; for a sum of gradients the rows of the weights.
         over: the devices in words.
         group: number of devices that communicate with each other.
         groups: number of such groups.
@@ -184,7 +187,7 @@ class Share:
     """Memory of one holder.
 
     Attributes:
-        holder: see `Holder`.
+        holder: see `tensoropt.cost.peak.held_memory.Holder`.
         bytes: its bytes.
     """
 
@@ -199,7 +202,7 @@ class Alive:
     Attributes:
         name: its operator, or "gradient of ...".
         layer: the row of its operator; empty if it is in none.
-        holder: see `Holder`.
+        holder: see `tensoropt.cost.peak.held_memory.Holder`.
         bytes: its bytes.
     """
 
@@ -311,7 +314,7 @@ class Pass:
     """
 
     stage: Natural
-    kind: Literal["forward", "backward", "once"]
+    kind: PassKind
     microbatch: Natural
     start: Natural
     end: Natural
@@ -403,6 +406,7 @@ class PlanView:
         summary: the plan in some numbers.
         layers: rows of like layers, in the model's order.
         communication: all communication, the slowest first. Empty in plans older than schema 14.
+            Stages of a pipeline communicate at the same time.
         memory: what holds the memory.
         frontier: points of memory and time, the least memory first; the plan is one of them.
         stages: the stages of a pipeline.

@@ -68,18 +68,20 @@ def in_words(splits: Sequence[Split], devices: Devices) -> str:
         return "on one device"
     if all(not split.dimension for split in splits):
         return f"the whole on each of {devices.count} devices"
-    words = []
+    words, repeated = [], ""
     for _, group in groupby(splits, lambda split: split.level):
         of_level = list(group)
         divided = [split for split in of_level if split.dimension]
         if not divided:
-            words.append(f"the same on {of_level[0].over}")
+            repeated = f"; {of_level[0].over} repeat it"
         elif len(of_level) == 1:
             words.append(f"{divided[0].dimension} over {divided[0].over}")
         else:
             parts = [f"{split.dimension} in {split.pieces} parts" for split in divided]
-            words.append(f"{' and '.join(parts)} over {divided[0].over}")
-    return ", ".join(words)
+            same = [split.pieces for split in of_level if not split.dimension]
+            each = f", each part on {same[0]}" if same else ""
+            words.append(f"{' and '.join(parts)} over {divided[0].over}{each}")
+    return ", ".join(words) + repeated
 
 
 def replicated_of(operators: Sequence[OperatorPlan], devices: Devices) -> tuple[Replicated, ...]:

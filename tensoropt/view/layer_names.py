@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tensoropt.graph.operator import GRADIENT, VARIABLE_TYPES
 from tensoropt.plan.operator_plan import OperatorPlan
@@ -47,33 +47,68 @@ class _Layers:
             self._scopes.update(_outer(scope))
         self._matrices = {each.name for each in weights if len(each.shape) > 1}
         self.names: dict[str, str] = {}
-        self._after_gradients = set[str]()
+        self._updates = self._after_gradients()
+        self._aliases = self._scopes_of_readers()
         self._assign()
+
+    def _after_gradients(self) -> set[str]:
+        """Gradients, the operators that use them, and all others in the scopes of these."""
+        after = set[str]()
+        for operator in self._order:
+            if operator.type == GRADIENT or not after.isdisjoint(operator.reads):
+                after.add(operator.name)
+        scopes = {name.partition("/")[0] for name in after if "/" in name}
+        scopes -= {scope.partition("/")[0] for scope in self._scopes}
+        return after | {
+            operator.name
+            for operator in self._order
+            if operator.type not in VARIABLE_TYPES and operator.name.partition("/")[0] in scopes
+        }
+
+    def _scopes_of_readers(self) -> dict[str, str]:
+        """The layers of scopes that have other names than the weights that are read in them.
+
+        Keras has the weights of "model/dense" in operators of "model_1/dense_1".
+        """
+        aliases: dict[str, str] = {}
+        for operator in self._order:
+            weight = self._weight(operator)
+            scope = _scope(operator.name)
+            if weight is None or operator.name in self._updates or self._in_scope(scope):
+                continue
+            layer = self._in_scope(_scope(weight))
+            if layer and operator.type not in _SAME_VALUE:
+                aliases.setdefault(_first(scope, layer.count("/") + 1), layer)
+        return {scope: layer for scope, layer in aliases.items() if scope}
 
     def _assign(self) -> None:
         """Assign forward operators, then the weights that they read, then updates and slots."""
         variables = [each for each in self._order if each.type in VARIABLE_TYPES]
         for operator in self._order:
-            if operator.type not in VARIABLE_TYPES and not self._uses_gradients(operator):
+            if operator.type not in VARIABLE_TYPES and operator.name not in self._updates:
                 self.names[operator.name] = self._forward(operator)
         readers = self._first_readers()
         for operator in variables:
             if operator.variable == "weights":
                 self.names[operator.name] = self._of_weight(operator, readers)
-        for operator in self._order:
-            if operator.name in self._after_gradients:
-                self._update(operator)
-        readers = self._first_readers()
-        for operator in variables:
-            self.names.setdefault(operator.name, readers.get(operator.name, OPTIMIZER))
+        for _ in range(2):  # updates of slots follow gradients; other updates follow the slots
+            for operator in self._order:
+                if operator.name in self._updates:
+                    self.names[operator.name] = self._update(operator)
+            readers = self._first_readers()
+            for operator in variables:
+                if operator.variable != "weights":
+                    self.names[operator.name] = readers.get(operator.name, OPTIMIZER)
 
     def _first_readers(self) -> dict[str, str]:
-        """The layer of the first operator that reads an operator, by name."""
+        """The layer of the first operator that reads an operator, by name; `OPTIMIZER` if no
+        operator of another layer does."""
         readers: dict[str, str] = {}
         for operator in self._order:
+            layer = self.names.get(operator.name, OPTIMIZER)
             for name in operator.reads:
-                if operator.name in self.names:
-                    readers.setdefault(name, self.names[operator.name])
+                if readers.get(name, OPTIMIZER) == OPTIMIZER:
+                    readers[name] = layer
         return readers
 
     def _of_weight(self, operator: OperatorPlan, readers: Mapping[str, str]) -> str:
@@ -81,14 +116,6 @@ class _Layers:
         if scope in self._flat and operator.name in self._matrices:
             return operator.name
         return self._in_scope(scope) or readers.get(operator.name, operator.name)
-
-    def _uses_gradients(self, operator: OperatorPlan) -> bool:
-        is_after = operator.type == GRADIENT or any(
-            name in self._after_gradients for name in operator.reads
-        )
-        if is_after:
-            self._after_gradients.add(operator.name)
-        return is_after
 
     def _in_scope(self, scope: str) -> str:
         """The innermost layer's scope around a scope; empty if there is none."""
@@ -99,55 +126,67 @@ class _Layers:
 
     def _forward(self, operator: OperatorPlan) -> str:
         scope = _scope(operator.name)
-        if named := self._in_scope(scope):
+        if named := self._in_scope(scope) or self._by_readers(scope):
             return named
-        matrix = self._matrix(operator)
-        if matrix is not None:
-            return matrix
-        is_outside = bool(scope) and not any(outer in self._flat for outer in _outer(scope))
+        weight = self._weight(operator)
+        if weight in self._matrices:
+            return weight or ""
+        is_outside = bool(scope) and not any(outer in self._flat for outer in _outer(scope)[:-1])
         if not is_outside:
             before = [self.names[name] for name in operator.reads if name in self.names]
             if before:
                 return before[-1]
         return operator.name.partition("/")[0]
 
-    def _matrix(self, operator: OperatorPlan) -> str | None:
-        """The weight matrix that an operator reads; None if it reads none."""
+    def _by_readers(self, scope: str) -> str:
+        """The layer of a scope among those in which weights of other scopes are read."""
+        for outer in _outer(scope):
+            if outer in self._aliases:
+                return self._aliases[outer]
+        beside = {_scope(alias) for alias in self._aliases} - {""}
+        return next((outer for outer in _outer(scope) if outer and _scope(outer) in beside), "")
+
+    def _weight(self, operator: OperatorPlan) -> str | None:
+        """The weight that an operator reads; None if it reads none."""
         for name in operator.reads:
             while name in self._operators:
-                if name in self._matrices:
-                    return name
                 producer = self._operators[name]
+                if producer.variable == "weights":
+                    return name
                 if producer.type not in _SAME_VALUE or not producer.reads:
                     break
                 name = producer.reads[0]
         return None
 
-    def _update(self, operator: OperatorPlan) -> None:
-        """Assign a gradient or an operator that uses gradients."""
-        layers = dict.fromkeys(
-            self.names[name]
-            for name in operator.reads
-            if name in self.names and (name in self._after_gradients or operator.type == GRADIENT)
-        )
-        of_variables = [
-            self.names[name]
-            for name in operator.reads
-            if name in self.names and self._operators[name].type in VARIABLE_TYPES
-        ]
+    def _update(self, operator: OperatorPlan) -> str:
+        """The layer of a gradient or of an operator of an optimizer."""
+        of_variables, layers = [], dict[str, None]()
+        for name in operator.reads:
+            layer = self.names.get(name, OPTIMIZER)
+            if name not in self._operators or layer == OPTIMIZER:
+                continue
+            if self._operators[name].type in VARIABLE_TYPES:
+                of_variables.append(layer)
+            elif name in self._updates:
+                layers[layer] = None
         if of_variables:
-            self.names[operator.name] = of_variables[0]
-        else:
-            self.names[operator.name] = next(iter(layers)) if len(layers) == 1 else OPTIMIZER
+            return of_variables[0]
+        return next(iter(layers)) if len(layers) == 1 else OPTIMIZER
 
 
 def _scope(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _outer(scope: str) -> Iterator[str]:
-    """A scope and all scopes around it, the innermost first."""
+def _first(scope: str, depth: int) -> str:
+    """A scope cut to a number of parts."""
+    return "/".join(scope.split("/")[:depth])
+
+
+def _outer(scope: str) -> list[str]:
+    """A scope and all scopes around it, the innermost first; the last is the one without a name."""
+    scopes = []
     while scope:
-        yield scope
+        scopes.append(scope)
         scope = scope.rpartition("/")[0]
-    yield ""
+    return [*scopes, ""]

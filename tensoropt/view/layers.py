@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 
 from tensoropt.graph.operator import GRADIENT, VARIABLE_TYPES
 from tensoropt.plan.operator_plan import NAMES_ONLY, OperatorPlan
@@ -15,7 +16,7 @@ from tensoropt.view.devices import Devices, devices_of_plan
 from tensoropt.view.division import in_words, replicated_of, splits_of
 from tensoropt.view.layer_names import layer_names
 
-__all__ = ["Row", "rows_of", "with_communication"]
+__all__ = ["Row", "range_of", "rows_of", "with_communication"]
 
 _NUMBER = re.compile(r"\d+")
 _NO_WORK = VARIABLE_TYPES | NAMES_ONLY | {GRADIENT, "Const"}
@@ -69,7 +70,7 @@ def rows_of(plan: Plan) -> list[Row]:
         row.layers[name] = operators
     taken = Counter[str]()
     for row in rows.values():
-        row.name = _range(list(row.layers))
+        row.name = range_of(list(row.layers))
         taken[row.name] += 1
         if taken[row.name] > 1:  # like layers that are divided in another way, or in another stage
             own = taken[row.name] if row.stage is None else f"stage {row.stage}"
@@ -77,7 +78,7 @@ def rows_of(plan: Plan) -> list[Row]:
     return list(rows.values())
 
 
-def _range(names: Sequence[str]) -> str:
+def range_of(names: Sequence[str]) -> str:
     """The name of like layers, with the range of each number: "encoder/layer1-6"."""
     numbers = [[int(number) for number in _NUMBER.findall(name)] for name in names]
     columns = iter(zip(*numbers, strict=True))
@@ -98,27 +99,49 @@ def with_communication(
     Args:
         plan: the plan.
         rows: its rows.
-        communication: all its communication. A row has that of which it is the source, and what
-            comes to its own devices from no other.
+        communication: all its communication. A row has that of which it is the source, and its
+            part of the sums of gradients of several layers.
     """
     row_of = {operator.name: row.name for row in rows for operator in row.operators}
     positions: dict[str, list[int]] = {}
+    network, sent = Counter[str](), Counter[str]()
+    elements = {operator.name: prod(operator.shape) for operator in plan.operators}
     for position, each in enumerate(communication):
-        positions.setdefault(each.source, []).append(position)
+        shares = _shares(each, row_of, elements)
+        for name in shares:
+            positions.setdefault(name, []).append(position)
+        for total, of_rows in ((each.nanoseconds, network), (each.step_bytes, sent)):
+            parts = {name: int(total * share) for name, share in shares.items()}
+            parts[each.source] += total - sum(parts.values())
+            of_rows.update(parts)
     devices = {row.stage: devices_of_plan(plan, row.stage) for row in rows}
     return tuple(
-        _view(row, row_of, communication, positions.get(row.name, []), devices[row.stage])
+        replace(
+            _view(row, row_of, devices[row.stage]),
+            network_nanoseconds=network[row.name],
+            communicated_bytes=sent[row.name],
+            communication=tuple(positions.get(row.name, ())),
+        )
         for row in rows
     )
 
 
-def _view(
-    row: Row,
-    row_of: Mapping[str, str],
-    communication: Sequence[Communication],
-    positions: Sequence[int],
-    devices: Devices,
-) -> LayerView:
+def _shares(
+    communication: Communication, row_of: Mapping[str, str], elements: Mapping[str, int]
+) -> dict[str, float]:
+    """The share of each row in a communication: all for its source, but for sums of the gradients
+    of several layers, which go by the elements of their weights."""
+    if communication.purpose not in ("gradient sum", "statistics"):
+        return {communication.source: 1.0}
+    of_rows = Counter[str]({communication.source: 0})
+    for name in communication.tensors:
+        of_rows[row_of.get(name, communication.source)] += elements.get(name, 1)
+    total = max(of_rows.total(), 1)
+    return {name: count / total for name, count in of_rows.items()}
+
+
+def _view(row: Row, row_of: Mapping[str, str], devices: Devices) -> LayerView:
+    """The view of a row without its communication."""
     operators = row.operators
     time = Counter[str]()
     for operator in operators:
@@ -130,7 +153,6 @@ def _view(
     weights = [operator for operator in operators if operator.variable == "weights"]
     computing = [o for o in operators if o.type not in _NO_WORK]
     shapes = [o.shape for o in sorted(computing, key=lambda o: -o.time_nanoseconds) if o.shape]
-    own = [communication[position] for position in positions]
     return LayerView(
         name=row.name,
         names=tuple(row.layers),
@@ -143,9 +165,9 @@ def _view(
         shape=shapes[0] if shapes else (),
         reads=tuple(name for name in reads if name != row.name),
         operators_nanoseconds=sum(operator.time_nanoseconds for operator in operators),
-        network_nanoseconds=sum(each.nanoseconds for each in own),
-        communicated_bytes=sum(each.step_bytes for each in own),
+        network_nanoseconds=0,
+        communicated_bytes=0,
         weight_bytes=sum(operator.memory_bytes for operator in weights),
         memory_bytes=sum(operator.memory_bytes for operator in operators),
-        communication=tuple(positions),
+        communication=(),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tensoropt.cost.peak.held_memory import HOLDERS
+from tensoropt.graph.operator import GRADIENT
 from tensoropt.plan.plan import Plan
 from tensoropt.view.data import Alive, MemoryAt, MemoryView, Share
 from tensoropt.view.layers import Row
@@ -17,11 +19,7 @@ def memory_of(plan: Plan, rows: Sequence[Row]) -> MemoryView:
     row_of = {operator.name: row.name for row in rows for operator in row.operators}
     held = plan.details.memory if plan.details else None
     if held is None:
-        weights = _bytes_of(plan, "weights")
-        slots = _bytes_of(plan, "slots")
-        rest = plan.memory_bytes - weights - slots
-        shares = [Share("weights", weights), Share("slots", slots), Share("activations", rest)]
-        return MemoryView(_largest(shares), plan.memory_bytes, "", (), HOLDERS, (), 0)
+        return _by_operators(plan)
     return MemoryView(
         peak=_largest([Share(*pair) for pair in zip(HOLDERS, held.bytes, strict=True)]),
         peak_bytes=sum(held.bytes),
@@ -35,8 +33,29 @@ def memory_of(plan: Plan, rows: Sequence[Row]) -> MemoryView:
     )
 
 
-def _bytes_of(plan: Plan, use: str) -> int:
-    return sum(each.memory_bytes for each in plan.operators if each.variable == use)
+def _by_operators(plan: Plan) -> MemoryView:
+    """The memory as the search counts it; of a pipeline the stage with the most.
+
+    What variables and their gradients do not take counts as activations.
+    """
+    members = {operator.name for operator in plan.operators}
+    total = plan.memory_bytes
+    if plan.stages:
+        largest = max(plan.stages, key=lambda stage: stage.memory_bytes)
+        members, total = set(largest.operators), largest.memory_bytes
+    of_use = Counter[str]()
+    for operator in plan.operators:
+        if operator.name in members:
+            use = "gradients" if operator.type == GRADIENT else operator.variable
+            of_use[use] += operator.memory_bytes
+    known = [
+        Share("weights", of_use["weights"]),
+        Share("slots", of_use["slots"]),
+        Share("gradients", of_use["gradients"]),
+    ]
+    rest = max(0, total - sum(share.bytes for share in known))
+    shares = _largest([*known, Share("activations", rest)])
+    return MemoryView(shares, sum(share.bytes for share in shares), "", (), HOLDERS, (), 0)
 
 
 def _largest(shares: Sequence[Share]) -> tuple[Share, ...]:

@@ -12,7 +12,7 @@ from tensoropt.plan import Plan
 from tensoropt.planner.choose import choose
 from tensoropt.planner.request import PipelineNumbers, Request
 
-__all__ = ["BATCH", "DEVICES", "planned", "planned_in_stages"]
+__all__ = ["BATCH", "DEVICES", "planned", "planned_in_microbatches", "planned_in_stages"]
 
 BATCH, DEVICES, WIDTH, LAYERS = 64, 4, 512, 4
 
@@ -59,6 +59,12 @@ def _request(**settings: object) -> Request:
 def planned() -> Plan:
     """The plan of the step on two machines of two devices."""
     return choose(_request(), "mini_time")
+
+
+@cache
+def planned_in_microbatches() -> Plan:
+    """The plan of the step in four microbatches."""
+    return choose(_request().in_microbatches(4), "mini_time")
 
 
 @cache

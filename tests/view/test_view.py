@@ -7,9 +7,19 @@ import json
 import pytest
 
 from tensoropt.plan import Plan
+from tensoropt.report.views.difference import difference_table
 from tensoropt.view import PlanView, view_of
+from tensoropt.view.difference import difference
 from tests.plan.small_plans import a_plan, staged_plan
-from tests.view.small_steps import DEVICES, LAYERS, WIDTH, planned, planned_in_stages
+from tests.view.small_steps import (
+    BATCH,
+    DEVICES,
+    LAYERS,
+    WIDTH,
+    planned,
+    planned_in_microbatches,
+    planned_in_stages,
+)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +83,35 @@ def test_memory_adds_up_to_the_peak(plan: Plan) -> None:
     assert held["slots"] == held["weights"]  # Momentum has one for each weight
 
 
+def test_the_memory_of_microbatches_adds_up_to_the_peak() -> None:
+    plan = planned_in_microbatches()
+    view = view_of(plan)
+    assert plan.microbatches == 4
+    assert view.memory.peak_bytes == plan.peak_bytes == sum(each.bytes for each in view.memory.peak)
+    assert max(sum(each.bytes) for each in view.memory.step) == plan.peak_bytes
+    assert sum(each.nanoseconds for each in view.communication) == plan.network_nanoseconds
+
+
+def test_stages_send_what_they_read_and_their_passes_take_the_step() -> None:
+    plan = planned_in_stages()
+    view, cluster = view_of(plan), plan.cluster
+    sent = [each for each in view.communication if each.purpose == "between stages"]
+    back = [each for each in view.communication if each.purpose == "back between stages"]
+    examples = BATCH // plan.microbatches
+    (out,), (gradient,) = sent, back
+    stage = plan.stages[0]
+    assert out.bytes == gradient.bytes == examples * WIDTH * 4  # whole on each device of its stage
+    assert not any(plan.configurations[name].splits[0] for name in out.tensors)
+    assert out.times == gradient.times == plan.microbatches
+    link = cluster.levels[0]
+    devices = stage.mesh.size if link.shared_by_group else 1
+    seconds = link.latency_seconds + devices * out.bytes / link.bandwidth_bytes_per_second
+    seconds += cluster.device.operator_overhead_seconds
+    assert out.nanoseconds == pytest.approx(plan.microbatches * seconds * 1e9, rel=1e-3)
+    end = max(each.end for each in view.schedule)
+    assert plan.executed_nanoseconds == end + round(cluster.step_overhead_seconds * 1e9)
+
+
 def test_the_plan_and_data_parallelism_are_points_beside_the_frontier(plan: Plan) -> None:
     points = view_of(plan).frontier
     (chosen,) = [point for point in points if point.kind == "plan"]
@@ -92,3 +131,18 @@ def test_a_plan_of_an_older_schema_has_a_view_without_communication() -> None:
     assert not view.memory.step
     assert [row.operators for row in view.layers] == [("one",), ("two",)]
     assert view.memory.peak_bytes == a_plan().memory_bytes
+
+
+def test_a_difference_has_all_layers_and_the_times_of_both_plans(plan: Plan) -> None:
+    before, after = view_of(plan), view_of(planned_in_stages())
+    found = difference(before, after)
+    for view, side in ((before, "before"), (after, "after")):
+        total = sum(getattr(each, f"{side}_nanoseconds") for each in found.layers)
+        assert total == pytest.approx(sum(row.nanoseconds for row in view.layers), rel=1e-3)
+        names = {name for each in found.layers for name in each.names if getattr(each, side)}
+        assert names == {name for row in view.layers for name in row.names}
+    assert any(not each.is_divided_alike for each in found.layers)
+    assert all(each.is_divided_alike for each in difference(before, before).layers)
+    text = str(difference_table(found))
+    assert all(each.name in text for each in found.layers)
+    assert json.loads(json.dumps(found.to_json()))["before"]["devices"] == DEVICES

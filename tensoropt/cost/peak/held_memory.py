@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tensoropt.converters import Natural
-from tensoropt.cost.peak.estimated_forward import ForwardEvents
 from tensoropt.cost.peak.timeline import Buffer
 from tensoropt.parallel.layout import Layout
+
+if TYPE_CHECKING:  # a plan is read without it
+    from tensoropt.cost.peak.estimated_forward import ForwardEvents
 
 __all__ = ["HOLDERS", "HeldAt", "HeldMemory", "HeldTensor", "Holder", "held_memory"]
 
@@ -63,17 +65,20 @@ class HeldMemory:
     events: Natural
 
 
-def held_memory(step: ForwardEvents, uses: Mapping[str, Holder]) -> HeldMemory:
+def held_memory(
+    step: ForwardEvents, uses: Mapping[str, Holder], added: Mapping[Holder, int]
+) -> HeldMemory:
     """Return what holds the memory of a step.
 
     Args:
         step: the followed step.
         uses: the holder of each variable, placeholder and constant, by name.
+        added: bytes that are held over the whole step besides, as by other microbatches.
     """
     staying = Counter[Holder]()
     for name, size in step.resident.items():
         staying[uses[name]] += size
-    stays = tuple(staying[holder] for holder in HOLDERS[:_STAY])
+    stays = tuple(staying[holder] + added.get(holder, 0) for holder in HOLDERS[:_STAY])
     totals = [total for *_, total in step.timeline.states()]
     width = -(-len(totals) // _MOST_TIMES) or 1
     firsts = range(0, len(totals), width)
@@ -90,7 +95,7 @@ def held_memory(step: ForwardEvents, uses: Mapping[str, Holder]) -> HeldMemory:
         for buffer, size in alive.items():
             moving[_holder(buffer)] += size
         moving["workspace"] += total - sum(moving.values())
-        held = (*stays, *(moving[holder] for holder in HOLDERS[_STAY:]))
+        held = (*stays, *(moving[holder] + added.get(holder, 0) for holder in HOLDERS[_STAY:]))
         over_step.append(HeldAt(number, event.label, held))
         if number == peak:
             tensors += [HeldTensor(str(b[0]), _holder(b), size) for b, size in alive.items()]

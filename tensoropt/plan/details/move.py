@@ -12,12 +12,19 @@ from tensoropt.converters import Natural, Positive
 __all__ = ["Move", "MoveStep", "Purpose"]
 
 Purpose = Literal[
-    "forward", "backward", "gradient sum", "statistics", "inside", "again", "between stages"
+    "forward",
+    "backward",
+    "gradient sum",
+    "statistics",
+    "inside",
+    "again",
+    "between stages",
+    "back between stages",
 ]
 """The reason of a move: a tensor on its way to its readers; its gradient on the way back; the sum
 of weights' gradients over devices; the average of statistics of batch normalisation; a collective
 inside an operator that devices share; a tensor that is resharded again for the backward pass; a
-message between the stages of a pipeline."""
+message between the stages of a pipeline; its gradient in a message back."""
 
 
 class MoveStep(NamedTuple):

@@ -9,7 +9,7 @@ from tensoropt.graph.operator import Graph
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.details import Details, OtherStrategy, TimePart
 from tensoropt.plan.operator_plan import Variable
-from tensoropt.planner.prices.estimates import can_be_estimated
+from tensoropt.planner.prices.estimates import added_by_microbatches, can_be_estimated
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_parts import StepTime
 from tensoropt.planner.request import Request
@@ -48,7 +48,8 @@ def _memory(request: Request, strategy: Strategy, steps: ReshardSteps) -> HeldMe
     uses: dict[str, Holder] = {}
     for name, use in uses_of_variables(strategy.graph).items():
         uses[name] = use or "input"
-    return held_memory(followed_step(strategy, request.reads, steps), uses)
+    step = followed_step(strategy, request.reads, steps)
+    return held_memory(step, uses, added_by_microbatches(request, strategy))
 
 
 def uses_of_variables(graph: Graph) -> dict[str, Variable]:

@@ -59,12 +59,17 @@ class _Names:
         """Return the names by operator."""
         for operator in self._graph:
             self._forward(operator)
-        for operator in reversed(list(self._graph)):
+        backwards = list(self._graph)[::-1]
+        for operator in backwards:
             self._back(operator)
         for name, leader in leaders(self._graph).items():
             if len(self._of_index[name]) == len(self._of_index[leader]):
                 pairs = zip(self._of_index[name], self._of_index[leader], strict=True)
                 self._of_index[name] = [own or led for own, led in pairs]
+        for operator in self._graph:  # what follows gradients, as an optimizer spelled out
+            self._after(operator)
+        for operator in backwards:
+            self._back(operator)
         return {
             name: tuple(given or f"dimension {n + 1}" for n, given in enumerate(names))
             for name, names in self._of_index.items()
@@ -103,7 +108,7 @@ class _Names:
         if not found:
             return "columns" if operator.type == "MatMul" and index.name == "n" else ""
         name, extent = found[0]
-        if operator.type == "Reshape" and name in ("columns", "heads"):
+        if operator.type == "Reshape" and name in ("columns", "heads", *_OF_IMAGES):
             after = [
                 size
                 for dims, shape in zip(derivation.outputs, derivation.output_shapes, strict=True)
@@ -111,7 +116,8 @@ class _Names:
                 if i == n
             ]
             if after and after[0] != extent:
-                return "heads" if after[0] < extent else "columns"
+                is_of_image = name in _OF_IMAGES
+                return "columns" if after[0] > extent else name if is_of_image else "heads"
         return name
 
     def _of_weight(self, operator: Operator, n: int) -> str:
@@ -142,6 +148,16 @@ class _Names:
             for name, i in zip(self._of_tensor.get(tensor, ()), numbers, strict=False)
             if i == n and tensor not in self._weights
         ]
+
+    def _after(self, operator: Operator) -> None:
+        """Name the indices that have no name after the operators that are read."""
+        names = self._of_index[operator.name]
+        dims = self._derivations[operator.name].inputs
+        for tensor, numbers in zip(operator.inputs, dims, strict=False):
+            of_tensor = self._derivations[tensor.operator].outputs[tensor.index : tensor.index + 1]
+            for made, n in zip(next(iter(of_tensor), ()), numbers, strict=False):
+                if n is not None and made is not None and not names[n]:
+                    names[n] = self._of_index[tensor.operator][made]
 
     def _back(self, operator: Operator) -> None:
         """Name the dimensions that an operator reads, where their producer has no name."""

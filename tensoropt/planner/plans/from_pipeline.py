@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tensoropt.parallel.choices.choices import configurations_of
 from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
+from tensoropt.plan.details import Details
 from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.stage_plan import StagePlan
@@ -16,6 +18,7 @@ from tensoropt.planner.notes import staged_batch_norm_notes
 from tensoropt.planner.plans.details import uses_of_variables
 from tensoropt.planner.plans.dimension_names import dimension_names
 from tensoropt.planner.plans.from_frontier import operator_plan
+from tensoropt.planner.plans.stage_moves import stage_moves
 from tensoropt.planner.plans.stage_peaks import with_peaks
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
@@ -83,7 +86,8 @@ def plan_for_pipeline(
         copies=pipeline.copies,
         rewrites=request.rewrites,
     )
-    return with_peaks(request, plan)
+    moves = stage_moves(request, plan, search.cut(pipeline.microbatches))
+    return with_peaks(request, replace(plan, details=Details(moves)))
 
 
 def _stage_plans(

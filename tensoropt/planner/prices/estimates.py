@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tensoropt.cost.peak.estimated_peak import peak_memory
+from tensoropt.cost.peak.held_memory import Holder
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.buckets import path_to_variable
@@ -15,7 +16,7 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
 
-__all__ = ["can_be_estimated", "estimated_bytes"]
+__all__ = ["added_by_microbatches", "can_be_estimated", "estimated_bytes"]
 
 _AT_ENDS = 2
 """The tensors of the whole batch that each end of a microbatch adds: its gradient, and zeros of the
@@ -40,14 +41,21 @@ def estimated_bytes(request: Request, strategy: Strategy, steps: ReshardSteps) -
         steps: plans reshardings.
     """
     peak = peak_memory(strategy, request.reads, steps).bytes
+    return peak + sum(added_by_microbatches(request, strategy).values())
+
+
+def added_by_microbatches(request: Request, strategy: Strategy) -> dict[Holder, int]:
+    """Return the bytes that other microbatches add to the peak of one, by what holds them."""
     if request.cut is None or request.cut.microbatches == 1:
-        return peak
+        return {}
     count, calls = request.cut.microbatches, request.cut.calls.values()
     fed = [TensorName(name, 0) for name in request.batch_placeholders]
     ends = [end for call in calls for end in call.ends if end in request.cut.dims]
-    peak += sum((count - 1) * size for tensor in fed for size in _copies(strategy, tensor).values())
-    peak += sum(_AT_ENDS * count * max(_copies(strategy, tensor).values()) for tensor in ends)
-    return peak + _summed_bytes(strategy, count)
+    return {
+        "input": sum((count - 1) * n for tensor in fed for n in _copies(strategy, tensor).values()),
+        "activations": sum(_AT_ENDS * count * max(_copies(strategy, x).values()) for x in ends),
+        "gradients": _summed_bytes(strategy, count),
+    }
 
 
 def _summed_bytes(strategy: Strategy, microbatches: int) -> int:

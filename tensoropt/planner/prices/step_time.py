@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,6 +50,7 @@ def step_time(
     plan_steps: PlanSteps | None = None,
     reads: BackwardReads | None = None,
     repeats: Mapping[str, int] | None = None,
+    within: Collection[str] | None = None,
 ) -> StepTime:
     """Return the time of a step.
 
@@ -70,12 +71,14 @@ def step_time(
         repeats: for a step in microbatches, how often each operator runs that runs once for every
             microbatch. The strategy's graph has these operators once. Gradients are added up over
             microbatches.
+        within: the operators that the devices run, and no tensors of others count; all if None.
     """
     plan = plan_steps or ReshardSteps(strategy.mesh, cost.collective_nanoseconds)
-    step = _Step(strategy, cost, plan, repeats or {})
+    step = _Step(strategy, cost, plan, repeats or {}, within)
     for operator in strategy.graph:
-        step.compute(operator)
-        step.read(operator)
+        if within is None or operator.name in within:
+            step.compute(operator)
+            step.read(operator)
     step.average_statistics()
     step.reduce_buckets()
     step.add_gradients()
@@ -119,8 +122,10 @@ class _Step:
         cost: ClusterCostModel,
         plan: PlanSteps,
         repeats: Mapping[str, int],
+        within: Collection[str] | None,
     ) -> None:
         self.time = StepTime()
+        self._within = within
         self._repeats = repeats
         self._strategy = strategy
         self._graph = strategy.graph
@@ -212,6 +217,8 @@ class _Step:
         for number, tensor in enumerate(operator.inputs):
             spec = operator.input_specs[number]
             if self._graph[tensor.operator].is_constant or number in operator.mutates:
+                continue
+            if self._within is not None and tensor.operator not in self._within:
                 continue
             carries = number in self._differentiated.get(operator.name, ())
             source = self._strategy.output_slot(tensor)

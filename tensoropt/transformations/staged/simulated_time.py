@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tensoropt.converters import Natural
 from tensoropt.errors import OptionError
@@ -16,13 +17,34 @@ from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule
 __all__ = [
     "SharedCores",
     "StagePart",
+    "TimedTask",
     "simulated_side_by_side",
     "simulated_step",
+    "simulated_tasks",
     "step_nanoseconds",
 ]
 
 _Task = tuple[str, int, int]
 """The kind of a task, its stage, and the number of its microbatch or part."""
+
+
+class TimedTask(NamedTuple):
+    """A task of a simulated step.
+
+    Attributes:
+        kind: "forward", "backward" or "once".
+        stage: number of its stage.
+        number: number of its microbatch or part.
+        start, end: nanoseconds from the begin of the step.
+    """
+
+    kind: str
+    stage: int
+    number: int
+    start: float
+    end: float
+
+
 _ROUNDING = 1e-3
 """Remaining nanoseconds below which a task is done."""
 
@@ -92,7 +114,19 @@ def simulated_step(
     once: Sequence[int],
     shared: SharedCores | None = None,
 ) -> int:
-    """The nanoseconds of a step in which each stage does its tasks in the schedule's order.
+    """The nanoseconds of a step, see `simulated_tasks`."""
+    return _time_of(simulated_tasks(schedule, microbatches, forward, backward, once, shared))
+
+
+def simulated_tasks(
+    schedule: Schedule,
+    microbatches: int,
+    forward: Sequence[int],
+    backward: Sequence[int],
+    once: Sequence[int],
+    shared: SharedCores | None = None,
+) -> list[TimedTask]:
+    """The tasks of a step in which each stage does its tasks in the schedule's order.
 
     A task starts as soon as the tasks that it needs are done.
 
@@ -153,7 +187,12 @@ def simulated_side_by_side(
             return {("forward", *needed) for needed in parts[stage][number].needs}
         return readers.get((stage, number), set()) if kind == "backward" else set()
 
-    return _simulated(orders, takes, needs, shared)
+    return _time_of(_simulated(orders, takes, needs, shared))
+
+
+def _time_of(tasks: Sequence[TimedTask]) -> int:
+    """The nanoseconds until all tasks are done."""
+    return round(max((task.end for task in tasks), default=0.0))
 
 
 def _simulated(
@@ -161,14 +200,18 @@ def _simulated(
     takes: Callable[[_Task], int],
     needs: Callable[[_Task], set[_Task]],
     shared: SharedCores | None,
-) -> int:
-    """The nanoseconds until each stage has done its tasks in order."""
+) -> list[TimedTask]:
+    """The tasks with their times, in the order in which they end."""
     stages = range(len(orders))
     remaining = [float(takes(order[0])) for order in orders]
     done: set[_Task] = set()
+    tasks: list[TimedTask] = []
+    begun: dict[_Task, float] = {}
     place, now = [0] * len(stages), 0.0
     while waiting := [stage for stage in stages if place[stage] < len(orders[stage])]:
         running = [stage for stage in waiting if needs(orders[stage][place[stage]]) <= done]
+        for stage in running:
+            begun.setdefault(orders[stage][place[stage]], now)
         speed = 1.0 if shared is None else shared.speed(running)
         first = min(running, key=lambda stage: remaining[stage])
         passed = remaining[first] / speed
@@ -176,11 +219,13 @@ def _simulated(
         for stage in running:
             remaining[stage] = max(0.0, remaining[stage] - passed * speed)
             if stage == first or remaining[stage] < _ROUNDING:
-                done.add(orders[stage][place[stage]])
+                task = orders[stage][place[stage]]
+                done.add(task)
+                tasks.append(TimedTask(*task, begun[task], now))
                 place[stage] += 1
                 if place[stage] < len(orders[stage]):
                     remaining[stage] = takes(orders[stage][place[stage]])
-    return round(now)
+    return tasks
 
 
 def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:

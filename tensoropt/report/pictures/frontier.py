@@ -1,0 +1,79 @@
+"""The frontier of memory and time, with the plan, other strategies and the limit of memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tensoropt.report.pictures.canvas import COLOURS, GREY, log_if_wide
+from tensoropt.report.views.amounts import memory, time
+from tensoropt.view import PlanView
+from tensoropt.view.data import PointView
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_frontier"]
+
+_MEBI, _MILLI = 2**20, 1e6
+_OTHERS = ("D", "^", "v", "P", "X")
+"""The markers of strategies that are not on the frontier."""
+
+
+def draw_frontier(axes: Axes, view: PlanView) -> None:
+    """Draw memory in MiB to the right, and time in ms upwards; both are the search's sums."""
+    on_frontier = [point for point in view.frontier if point.number is not None]
+    (plan,) = [point for point in view.frontier if point.kind == "plan"]
+    others = [p for p in view.frontier if p.kind in ("data parallelism", "other algorithm")]
+    _line(axes, [point for point in on_frontier if point.fits], COLOURS[0], "frontier")
+    _line(axes, [point for point in on_frontier if not point.fits], GREY, "does not fit")
+    for number, point in enumerate(others):
+        name = point.name if point.fits else f"{point.name} (does not fit)"
+        axes.plot(
+            *_at(point),
+            marker=_OTHERS[number % len(_OTHERS)],
+            linestyle="none",
+            markersize=8,
+            color=COLOURS[(number + 2) % len(COLOURS)],
+            label=f"{name}: {_text(point)}",
+        )
+    axes.plot(
+        *_at(plan),
+        marker="*",
+        linestyle="none",
+        markersize=17,
+        color=COLOURS[5],
+        label=f"this plan: {_text(plan)}",
+        zorder=5,
+    )
+    shown = [*on_frontier, plan, *others]
+    taken = [point.memory_bytes / _MEBI for point in shown]
+    limit = view.summary.memory_limit_bytes
+    if limit is not None:
+        taken.append(limit / _MEBI)
+        axes.axvline(limit / _MEBI, color="black", linestyle="--", linewidth=1, label="limit")
+    log_if_wide(axes, taken, [point.nanoseconds / _MILLI for point in shown])
+    axes.set_xlabel("memory of a device (MiB)")
+    axes.set_ylabel("time of a step (ms, the search's sum)")
+    axes.set_title(f"{len(on_frontier):,} strategies, none beaten in both memory and time")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize="small")
+
+
+def _line(axes: Axes, points: list[PointView], colour: str, label: str) -> None:
+    if points:
+        axes.plot(
+            *zip(*map(_at, points), strict=True),
+            ".-",
+            color=colour,
+            linewidth=1,
+            markersize=4,
+            label=label,
+        )
+
+
+def _at(point: PointView) -> tuple[float, float]:
+    return point.memory_bytes / _MEBI, point.nanoseconds / _MILLI
+
+
+def _text(point: PointView) -> str:
+    return f"{memory(point.memory_bytes)}, {time(point.nanoseconds)}"

@@ -1,0 +1,78 @@
+"""The memory of a device over a step, by what holds it, with the tensors alive at the peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tensoropt.report.pictures.canvas import COLOURS, shortened
+from tensoropt.view import PlanView
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_memory"]
+
+_MEBI = 2**20
+_MOST_TENSORS = 8
+_HEADROOM = 1.6
+"""The height of the axes over the peak, so that texts stand above the areas."""
+
+
+def draw_memory(axes: Axes, view: PlanView) -> None:
+    """Draw what holds the memory at the events of a step, in MiB, and mark the peak.
+
+    Without a followed step (older plans, pipelines) there is one bar: the holders at the peak.
+    """
+    held = view.memory
+    if held.step:
+        _draw_step(axes, view)
+    else:
+        bottom = 0.0
+        for share in held.peak:
+            colour = COLOURS[held.holders.index(share.holder) % len(COLOURS)]
+            axes.bar(0, share.bytes / _MEBI, bottom=bottom, color=colour, label=share.holder)
+            bottom += share.bytes / _MEBI
+        axes.set_xlim(-1, 1)
+        axes.set_ylim(0, _HEADROOM * bottom)
+        axes.set_xticks([])
+        of_stage = "of the stage with the most" if view.stages else "of a device"
+        axes.set_title(f"memory {of_stage}, as the search counts it")
+    axes.set_ylabel("memory of a device (MiB)")
+    axes.grid(alpha=0.3, axis="y")
+    axes.legend(fontsize="small", loc="upper left")
+
+
+def _draw_step(axes: Axes, view: PlanView) -> None:
+    held = view.memory
+    events = [at.event for at in held.step]
+    used = [n for n in range(len(held.holders)) if any(at.bytes[n] for at in held.step)]
+    heights = [[at.bytes[n] / _MEBI for at in held.step] for n in used]
+    axes.stackplot(
+        events,
+        heights,
+        labels=[held.holders[n] for n in used],
+        colors=[COLOURS[n % len(COLOURS)] for n in used],
+        step="mid",
+    )
+    peak = max(held.step, key=lambda at: (sum(at.bytes), -at.event))
+    largest = [
+        f"{each.bytes / _MEBI:,.4g}  {each.holder}: {shortened(each.name, 36)}"
+        for each in held.alive[:_MOST_TENSORS]
+    ]
+    top = held.peak_bytes / _MEBI
+    axes.axvline(peak.event, color="black", linestyle="--", linewidth=1)
+    axes.plot(peak.event, top, "o", color="black", markersize=5)
+    says = f"peak {top:,.4g} MiB (dot) at {shortened(held.at, 36)}"
+    axes.text(
+        0.99,
+        0.98,
+        "\n".join([says, "the largest tensors there (MiB):", *largest]),
+        transform=axes.transAxes,
+        fontsize="x-small",
+        ha="right",
+        va="top",
+    )
+    axes.set_ylim(0, _HEADROOM * top)
+    axes.set_xlim(0, held.events)
+    axes.set_xlabel("events of the step: forward pass, backward pass, updates")
+    axes.set_title("memory of a device over a step, estimated")

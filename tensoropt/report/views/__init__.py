@@ -1,0 +1,1 @@
+"""Texts and tables of a plan's view."""

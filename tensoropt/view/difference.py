@@ -1,0 +1,101 @@
+"""The difference of two plans by layer: other divisions, times and weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.converters import Natural, to_values
+from tensoropt.view.data import LayerView, PlanView, Summary
+from tensoropt.view.layers import range_of
+
+__all__ = ["LayerDifference", "PlanDifference", "difference"]
+
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerDifference:
+    """Like layers that both plans divide in the same two ways.
+
+    Attributes:
+        name: the scope, with the ranges of its numbers.
+        names: the scopes of all its layers.
+        before, after: the division in words; empty if the plan has no such layer.
+        before_nanoseconds, after_nanoseconds: operators and communication. Of a row with further
+            layers, each layer has the same part.
+        before_weight_bytes, after_weight_bytes: trained variables on one device.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    before: str
+    after: str
+    before_nanoseconds: Natural
+    after_nanoseconds: Natural
+    before_weight_bytes: Natural
+    after_weight_bytes: Natural
+
+    @property
+    def is_divided_alike(self) -> bool:
+        """Whether both plans divide these layers in the same way."""
+        return self.before == self.after
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDifference:
+    """The difference of two plans.
+
+    Attributes:
+        before, after: the plans in some numbers.
+        layers: the layers of both plans, the largest difference of time first.
+    """
+
+    before: Summary
+    after: Summary
+    layers: tuple[LayerDifference, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The difference as JSON values."""
+        values: dict[str, Any] = to_values(self)
+        return values
+
+
+def difference(before: PlanView, after: PlanView) -> PlanDifference:
+    """Compare two plans by the names of their layers. They may be of different steps."""
+    rows = [_by_layer(view) for view in (before, after)]
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for name in dict.fromkeys([*rows[0], *rows[1]]):
+        old, new = ("; ".join(row.words for row in of.get(name, ())) for of in rows)
+        groups.setdefault((_NUMBER.sub("*", name), old, new), []).append(name)
+    layers = [
+        LayerDifference(
+            range_of(names),
+            tuple(names),
+            old,
+            new,
+            *(_sum(of, names, lambda row: row.nanoseconds) for of in rows),
+            *(_sum(of, names, lambda row: row.weight_bytes) for of in rows),
+        )
+        for (_, old, new), names in groups.items()
+    ]
+    layers.sort(key=lambda each: -abs(each.after_nanoseconds - each.before_nanoseconds))
+    return PlanDifference(before.summary, after.summary, tuple(layers))
+
+
+def _by_layer(view: PlanView) -> dict[str, list[LayerView]]:
+    """The rows of each layer: several if stages of a pipeline share it."""
+    rows: dict[str, list[LayerView]] = {}
+    for row in view.layers:
+        for name in row.names:
+            rows.setdefault(name, []).append(row)
+    return rows
+
+
+def _sum(
+    rows: dict[str, list[LayerView]], names: list[str], amount: Callable[[LayerView], int]
+) -> int:
+    """An amount of some layers, each with its part of its rows'."""
+    return round(sum(amount(row) / row.count for name in names for row in rows.get(name, ())))
