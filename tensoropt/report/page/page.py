@@ -94,8 +94,8 @@ def page_data(plan: Plan, points: Mapping[int, Plan]) -> dict[str, Any]:
             }
             for number, point in sorted(points.items())
         ],
-        "footer": f"Made by TensorOpt {metadata.version('tensoropt')}. All times and sizes are predicted "
-        "unless they are said to be measured. Chart.js draws the charts (MIT licence).",
+        "footer": f"Made by TensorOpt {metadata.version('tensoropt')}. All times and sizes are "
+        "predicted. Chart.js draws the charts (MIT licence).",
     }
 
 
