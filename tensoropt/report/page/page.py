@@ -6,10 +6,9 @@ import html
 import json
 import re
 from collections.abc import Mapping
-from importlib import resources
+from importlib import metadata, resources
 from typing import Any
 
-import tensoropt
 from tensoropt.plan import Plan
 from tensoropt.report.page.chart_library import chart_library
 from tensoropt.view import view_of
@@ -95,8 +94,8 @@ def page_data(plan: Plan, points: Mapping[int, Plan]) -> dict[str, Any]:
             }
             for number, point in sorted(points.items())
         ],
-        "footer": f"Made by TensorOpt {tensoropt.__version__}. All times and sizes are predicted "
-        "unless they are said to be measured. Chart.js draws the charts (MIT licence).",
+        "footer": f"Made by TensorOpt {metadata.version('tensoropt')}. All times and sizes are "
+        "predicted. Chart.js draws the charts (MIT licence).",
     }
 
 

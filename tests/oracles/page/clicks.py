@@ -135,7 +135,7 @@ def order_by_time(page: Page, data: Values) -> str:
 def follow_communication(page: Page, data: Values) -> str:
     communication = data["view"]["communication"]
     if not communication:
-        return page.inner_text("#communication-lede").strip()
+        return str(page.inner_text("#communication-lede")).strip()
     costs = [each["nanoseconds"] for each in communication]
     assert costs == sorted(costs, reverse=True)
     shown = page.locator("#communication-table tbody tr").count()
