@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do
 __all__ = ["plan"]
 
 _POINTS_OF_PAGE = 16
-"""The points of a frontier whose strategies a page has; each takes a second or more to plan."""
+"""The points of a frontier whose strategies a page has; each takes seconds to plan."""
 
 
 @click.command(cls=ScriptCommand)
