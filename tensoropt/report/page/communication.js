@@ -9,6 +9,7 @@ const PURPOSES = {
   inside: "a collective inside an operator that the devices share",
   again: "a tensor that is resharded again for the backward pass",
   "between stages": "a message between stages of the pipeline",
+  "back between stages": "a gradient on its way back to the stage before",
 };
 
 function showCommunication() {
