@@ -29,7 +29,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Where Python may not keep what it compiled, each process compiles TensorFlow again: 10 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup horovod demo test proofs sanitize kernels pytest lint style types format clean
+.PHONY: help setup horovod demo test proofs sanitize test-page kernels pytest lint style types format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo "make test    ruff, import-linter, mypy and every test that is no long proof"
 	@echo "make proofs  long proofs: what make test checks, with more seeds, models and sizes"
 	@echo "make sanitize drive the collectives in C++ at random under sanitizers, for SECONDS=60 twice"
+	@echo "make test-page click through pages of plans in headless Chromium, which has to be on the machine"
 	@echo "make lint    ruff, import-linter and mypy alone"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make setup   .venv alone (the others do it too)"
@@ -97,6 +98,16 @@ pytest proofs: kernels horovod
 SECONDS := 60
 sanitize: $(STAMP)
 	$(BIN)/python -m tests.oracles.sanitize --seconds $(SECONDS)
+
+# The driver of the browser, apart from the rest, since nothing else needs it.
+PAGES :=
+SCREENSHOTS :=
+test-page: $(VENV)/.page
+	$(BIN)/python -m tests.oracles.page $(PAGES) $(if $(SCREENSHOTS),--screenshots $(SCREENSHOTS))
+
+$(VENV)/.page: $(STAMP) constraints-page.txt
+	$(INSTALL) -r constraints-page.txt
+	touch $@
 
 lint: style types
 

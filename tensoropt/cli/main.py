@@ -14,6 +14,7 @@ from tensoropt.cli.plan import plan
 from tensoropt.cli.profile import profile
 from tensoropt.cli.run import run
 from tensoropt.cli.show import show
+from tensoropt.cli.view import view
 from tensoropt.errors import OptionError, TensorOptError
 
 __all__ = ["main"]
@@ -33,7 +34,7 @@ class _Subcommands(click.Group):
 
 _COMMAND = _Subcommands(
     "tensoropt",
-    {command.name or "": command for command in (plan, check, profile, show, clusters, run)},
+    {command.name or "": command for command in (plan, check, profile, show, view, clusters, run)},
     help="Auto-parallel training for TensorFlow.",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=False,

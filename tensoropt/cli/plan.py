@@ -17,6 +17,7 @@ from tensoropt.cli.command import (
 )
 from tensoropt.cli.script_dry_run import check_is_script, dry_run_script
 from tensoropt.cli.show import print_plan
+from tensoropt.cli.view import check_page, write_page
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import OptionError
 from tensoropt.plan import ParallelismProfile, Plan
@@ -28,7 +29,10 @@ from tensoropt.report.text_table import write
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
 
-__all__ = ["plan", "plan_of_script"]
+__all__ = ["plan"]
+
+_POINTS_OF_PAGE = 16
+"""The points of a frontier whose strategies a page has; each takes seconds to plan."""
 
 
 @click.command(cls=ScriptCommand)
@@ -43,6 +47,12 @@ __all__ = ["plan", "plan_of_script"]
     type=click.Path(path_type=Path),
     help="Write the plan here.",
 )
+@click.option(
+    *("--html", "page"),
+    metavar="PAGE.html",
+    type=click.Path(path_type=Path),
+    help="Write the plan as a page here, with strategies of other points of its frontier.",
+)
 @click.pass_obj
 def plan(
     arguments: Sequence[str] | None,
@@ -52,6 +62,7 @@ def plan(
     cluster: str | None,
     profiling: bool,
     file: Path | None,
+    page: Path | None,
     **options: Any,
 ) -> None:
     """Plan a script for the devices of a cluster, without running it.
@@ -65,21 +76,26 @@ def plan(
     check_is_script(script, "plan")
     planned = None if cluster is None else load_cluster(cluster)
     replaced = given(options)
-    _check(replaced, profiling, file)
+    _check(replaced, profiling, file, page)
     from tensoropt.frontend.job.dry_run import DryRun
 
-    dry_run = DryRun(devices, planned, replaced, "profiling" if profiling else "plan")
+    points = 0 if page is None else _POINTS_OF_PAGE
+    dry_run = DryRun(devices, planned, replaced, "profiling" if profiling else "plan", points)
     if profiling:
         write(profile_table(_profile_of_script(script, arguments or (), dry_run)))
         return
-    plan = plan_of_script(script, arguments or (), dry_run)
+    plan, plans_of_points = _plans_of_script(script, arguments or (), dry_run)
     print_plan(plan)
     if file is not None:
         plan.save(file)
         print(f"written to {file}")
+    if page is not None:
+        write_page(plan, page, plans_of_points)
 
 
-def _check(options: Mapping[str, Any], profiling: bool, file: Path | None) -> None:
+def _check(
+    options: Mapping[str, Any], profiling: bool, file: Path | None, page: Path | None
+) -> None:
     """Check options before the script runs.
 
     Raises:
@@ -93,33 +109,40 @@ def _check(options: Mapping[str, Any], profiling: bool, file: Path | None) -> No
                 f"{flag} is for the table of --profiling. Got {flag} without it; add --profiling, "
                 "or leave it out."
             )
-    if profiling and (file is not None or "point" in options):
+    if profiling and (file is not None or page is not None or "point" in options):
         raise OptionError(
-            "--output and --point are for a plan. Got one with --profiling, which prints a table; "
-            "leave one of the two out."
+            "--output, --html and --point are for a plan. Got one with --profiling, which prints a "
+            "table; leave one of the two out."
         )
     if file is not None and not file.absolute().parent.is_dir():
         raise OptionError(
             f"a plan is written into an existing folder. Got --output {str(file)!r}; make its "
             "folder, or give another path."
         )
+    if page is not None:
+        check_page(page)
     PlanningOptions("profiling" if profiling else "mini_time", **options)
 
 
-def plan_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> Plan:
+def _plans_of_script(
+    script: Path, arguments: Sequence[str], dry_run: DryRun
+) -> tuple[Plan, Mapping[int, Plan]]:
     """The plan that a script passes to ``build_execution_graph``; see `dry_run_script`.
 
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
         dry_run: the devices to plan for.
+
+    Returns:
+        The plan, and the plans of points of its frontier by number, as many as the dry run has.
     """
     from tensoropt.frontend.job.dry_run import PlanReached
 
     try:
         dry_run_script(script, arguments, dry_run)
     except PlanReached as reached:
-        return reached.plan
+        return reached.plan, reached.points
 
 
 def _profile_of_script(

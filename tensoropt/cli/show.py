@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tensoropt.cli.command import Command
+from tensoropt.cli.view import check_page, write_page
 from tensoropt.plan import Plan
 from tensoropt.report.cluster_links import links_line
 from tensoropt.report.frontier_table import frontier_table
@@ -52,12 +53,22 @@ _PARTS = {
     default=OVERVIEW,
     help=f"The picture to draw: {', '.join([*PICTURES, OVERVIEW])} (all, the default).",
 )
-def show(file: Path, plot: Path | None, picture: str, **wanted: bool) -> None:
+@click.option(
+    *("--html", "page"),
+    metavar="PAGE.html",
+    type=click.Path(path_type=Path),
+    help="Write the plan as one page here, instead of printing it.",
+)
+def show(file: Path, plot: Path | None, picture: str, page: Path | None, **wanted: bool) -> None:
     """Print a plan file: its summary and its costliest layers; or the parts that are asked for."""
     plan = Plan.load(file)
     if plot is not None:
         plan.plot(picture, plot)
         print(f"drawn into {plot}")
+        return
+    if page is not None:
+        check_page(page)
+        write_page(plan, page)
         return
     parts = [name for name, is_wanted in wanted.items() if is_wanted]
     if not parts:

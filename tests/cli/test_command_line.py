@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -49,9 +50,9 @@ def script(tmp_path: Path) -> Path:
 def test_plan_prints_and_writes_what_the_script_would_run(
     script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "plan.json"
+    file, page = tmp_path / "plan.json", tmp_path / "plan.html"
     before = list(sys.path), sys.argv
-    own = ["--devices", "16", "--cluster", "2x8-v100", "--output", str(file)]
+    own = ["--devices", "16", "--cluster", "2x8-v100", "--output", str(file), "--html", str(page)]
     status = main(["plan", str(script), *own, "--", "128", "--rate", "0.1", "--devices", "3"])
     out = capsys.readouterr().out
     assert status == 0, out
@@ -68,6 +69,10 @@ def test_plan_prints_and_writes_what_the_script_would_run(
     assert "costliest" in out or "all layers" in out
     assert str(plan) in out
     assert f"written to {file}" in out
+    data = page.read_text("utf-8").split('id="data">')[1].split("</script>")[0]
+    numbers = [point["number"] for point in json.loads(data)["points"]]
+    assert len(numbers) == min(16, len(plan.frontier))
+    assert {numbers[0], numbers[-1]} == {0, len(plan.frontier) - 1}
     assert main(["show", str(file)]) == 0
     shown = capsys.readouterr().out
     assert shown in out  # the same tables
@@ -135,7 +140,7 @@ def test_plan_profiles_a_script_over_devices_and_limits(
     assert ["does not fit" in row for row in rows] == [True, False, True, False]
     output = ["--output", str(tmp_path / "plan.json")]
     for wrong, text in (
-        ([*own, *output], "--output and --point are for a plan. Got one with --profiling"),
+        ([*own, *output], "--output, --html and --point are for a plan. Got one with --profiling"),
         ([*own[:-1], "--parallelism", "2"], "--parallelism is for the table of --profiling"),
         ([*own, *limits, "--memory-limit", "8GiB"], "a memory limit is one, or one of several"),
     ):
@@ -303,7 +308,10 @@ def test_a_command_line_without_sense_is_status_2(
             ["profile", "train.py", "-x"],
             "option of `tensoropt profile` is one of --batch-size, ",
         ),
-        (["fly"], "a subcommand is one of plan, check, profile, show, clusters, run. Got 'fly'."),
+        (
+            ["fly"],
+            "a subcommand is one of plan, check, profile, show, view, clusters, run. Got 'fly'.",
+        ),
         (["profil"], "Got 'profil'. Did you mean 'profile'?"),
         (["clusters", "more", "--", "x"], "takes no further arguments. Got 'more -- x'; drop them"),
         (["plan", "train.py", "--devices", "two"], "--devices takes whole numbers from 1. Got 't"),

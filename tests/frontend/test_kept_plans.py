@@ -24,13 +24,13 @@ def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The options of the searches that are made; plans are kept in the test's folder."""
     monkeypatch.setenv("TENSOROPT_PLANS", str(tmp_path))
     made: list[str] = []
-    search = searching._plan
+    search = searching.plan_and_frontier
 
     def counted(request: Any, option: str) -> Any:
         made.append(option)
         return search(request, option)
 
-    monkeypatch.setattr(searching, "_plan", counted)
+    monkeypatch.setattr(searching, "plan_and_frontier", counted)
     return made
 
 

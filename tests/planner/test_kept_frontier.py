@@ -126,6 +126,15 @@ def test_a_point_that_is_not_there_or_does_not_fit_is_refused() -> None:
         kept.plan_of(replace(request, dry_run_peak=lambda *_: much), "mini_time", 0)
 
 
+def test_plans_of_several_points_are_those_of_each() -> None:
+    request = request_of(layers, 256)
+    market, plan = chosen(request, "mini_time")
+    kept = market.kept(plan)
+    numbers = sorted({0, len(kept) // 2, len(kept) - 1})
+    each = {number: kept.plan_of(request, "mini_time", number) for number in numbers}
+    assert kept.plans_of(request, "mini_time", numbers) == each
+
+
 def test_a_frontier_of_another_step_or_a_changed_one_is_refused() -> None:
     market, plan = chosen(request_of(layers, 256), "mini_time")
     kept = market.kept(plan)

@@ -32,12 +32,14 @@ class DryRun:
         aim: the end of the dry run: "plan" at `build_execution_graph`, with `PlanReached`; "check",
             "profile" and "profiling" at the first `find_strategy`, with `CheckReached`,
             `StepReached` and `ProfilingReached`.
+        points: the most points of the frontier whose plans are made beside the plan.
     """
 
     devices: int
     cluster: Cluster | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     aim: Literal["plan", "check", "profile", "profiling"] = "plan"
+    points: int = 0
 
     def replaced(self, script: PlanningOptions) -> PlanningOptions:
         """The options to plan with, from those of the script.
@@ -63,11 +65,13 @@ class PlanReached(BaseException):
 
     Attributes:
         plan: the plan that it would run.
+        points: plans of points of its frontier, by number, if the dry run asks for them.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, points: Mapping[int, Plan] | None = None) -> None:
         super().__init__(plan)
         self.plan = plan
+        self.points = points or {}
 
 
 class CheckReached(BaseException):

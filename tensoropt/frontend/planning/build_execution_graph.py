@@ -72,7 +72,10 @@ def build_execution_graph(
     script = tf.compat.v1.get_default_graph()
     graph = check_plan(job, script, plan)
     if job.dry_run is not None:
-        raise PlanReached(plan)
+        # Imported here because only a dry run for a page needs it.
+        from tensoropt.frontend.planning.points_of_frontier import plans_of_points
+
+        raise PlanReached(plan, plans_of_points(job, plan, job.dry_run.points))
     job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
     job.beside.wait()  # The plan may end ranks of the job.
     searched, job.searched = job.searched, None

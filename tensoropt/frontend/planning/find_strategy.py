@@ -36,7 +36,7 @@ from tensoropt.transformations.staged.order_of_passes import Schedule
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from Python 3.11 on
 
-__all__ = ["find_strategy"]
+__all__ = ["find_strategy", "plan_and_frontier"]
 
 _SECONDS = 30.0  # longest search with search_seconds="auto"
 _STEPS = 1000  # steps that a job is assumed to make, where ``steps`` is not given
@@ -260,7 +260,9 @@ def _searched_plan(job: Job, request: Request, option: str, point: int | None) -
     def planned() -> Any:
         nonlocal kept
         file = KeptPlan.of(request, option, job.transport)
-        search = interruptible(lambda: _plan(request, option), lambda result: file.write(*result))
+        search = interruptible(
+            lambda: plan_and_frontier(request, option), lambda result: file.write(*result)
+        )
         if point is not None:
             return file.of_point(point, search).to_json()
         kept = file.read()
@@ -273,7 +275,7 @@ def _searched_plan(job: Job, request: Request, option: str, point: int | None) -
         return Plan.from_json(values) if kept is None else kept
 
 
-def _plan(request: Request, option: str) -> tuple[Plan, Mapping[str, Any]]:
+def plan_and_frontier(request: Request, option: str) -> tuple[Plan, Mapping[str, Any]]:
     """Search, and return the plan and the values of its frontier to keep.
 
     The imports are local: a start that finds a kept plan does not load the search.

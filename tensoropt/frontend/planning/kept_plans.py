@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tensorflow as tf
 
@@ -35,7 +35,14 @@ from tensoropt.plan.plan import FEWER_DEVICES
 from tensoropt.planner.request import Request
 from tensoropt.tdl import described, lookup
 
-__all__ = ["PLANS_VARIABLE", "KeptPlan"]
+if TYPE_CHECKING:
+    from tensoropt.planner.offers.kept_frontier import KeptFrontier
+
+__all__ = ["PLANS_VARIABLE", "KeptPlan", "Search"]
+
+_T = TypeVar("_T")
+Search = Callable[[], tuple[Plan, Mapping[str, Any]]]
+"""A search, which returns a plan and the values of its frontier."""
 
 PLANS_VARIABLE = "TENSOROPT_PLANS"
 """Environment variable: the folder of kept plans, by default in the user's cache; ``none`` neither
@@ -105,16 +112,27 @@ class KeptPlan:
         """The file of the plan's frontier."""
         return None if self.path is None else self.path.with_suffix(".frontier.json")
 
-    def of_point(self, point: int, search: Callable[[], tuple[Plan, Mapping[str, Any]]]) -> Plan:
-        """The plan of a point of the frontier, which is read from its file or searched.
+    def of_point(self, point: int, search: Search) -> Plan:
+        """The plan of a point of the frontier.
 
         Args:
             point: number of the point.
-            search: a function that returns a plan and its frontier, called if none is kept.
+            search: see `from_frontier`.
 
         Raises:
             OptionError: the frontier has no such point.
             InfeasibleError: the point does not fit the memory limit.
+        """
+        return self.from_frontier(
+            lambda frontier: frontier.plan_of(self.request, self.option, point), search
+        )
+
+    def from_frontier(self, take: Callable[[KeptFrontier], _T], search: Search) -> _T:
+        """Return the result of a function of the frontier, which is read from its file or searched.
+
+        Args:
+            take: the function.
+            search: a function that returns a plan and its frontier, called if none is kept.
         """
         # Imported here because it loads the search, which a start with a kept plan avoids.
         from tensoropt.planner.offers.kept_frontier import KeptFrontier
@@ -126,11 +144,10 @@ class KeptPlan:
                     read_json(path, _FRONTIER, _FRONTIER_REMEDY), str(path)
                 )
                 _used(path)
-                return frontier.plan_of(self.request, self.option, point)
+                return take(frontier)
         except (OSError, PlanError) as error:
             _say(f"a kept frontier is not used: {error}")
-        frontier = KeptFrontier.from_json(search()[1])
-        return frontier.plan_of(self.request, self.option, point)
+        return take(KeptFrontier.from_json(search()[1]))
 
     def write(self, plan: Plan, frontier: Mapping[str, Any] | None = None) -> None:
         """Keep a plan and its frontier, and remove files above the limits."""

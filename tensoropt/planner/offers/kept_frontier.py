@@ -99,37 +99,56 @@ class KeptFrontier:
         return len(self.points)
 
     def plan_of(self, request: Request, option: str, number: int) -> Plan:
-        """Return the plan of a point.
+        """Return the plan of a point; see `plans_of`."""
+        return self.plans_of(request, option, [number])[number]
+
+    def plans_of(self, request: Request, option: str, numbers: Sequence[int]) -> dict[int, Plan]:
+        """Return the plans of points, by number.
 
         Args:
             request: the request for which the frontier was searched.
             option: the option for which it was searched.
-            number: the number of the point in ``Plan.frontier``.
+            numbers: the numbers of the points in ``Plan.frontier``.
 
         Raises:
-            OptionError: if the frontier has no point with this number.
-            InfeasibleError: if the point does not fit the memory limit.
+            OptionError: if the frontier has no point with such a number.
+            InfeasibleError: if a point does not fit the memory limit.
             PlanError: if the frontier is that of another step.
-            GraphError: if the step cannot be executed by the point's stages.
+            GraphError: if the step cannot be executed by a point's stages.
         """
+        request = replace(request, devices=self.devices)
+        usable = request.usable_bytes(request.devices)
+        limit = request.limit_bytes(request.devices)
+        offers: dict[int, Offer] = {}
+        plans = {}
+        for number in numbers:
+            self._check(number, usable)
+            place, within = self.points[number]
+            if place not in offers:
+                offers[place] = self._offer(request, place)
+            plan = offers[place].plan_of(within, option)
+            if plan.peak_bytes is not None and plan.peak_bytes > limit:
+                raise _does_not_fit(number, f"a peak of {bytes_of(plan.peak_bytes)}", limit)
+            shared = {name: getattr(self, name) for name in OF_THE_MARKET}
+            plans[number] = replace(plan, **shared)
+        return plans
+
+    def _offer(self, request: Request, place: int) -> Offer:
+        """Return the offer with a number, with the kept points alone."""
+        members = zip(self.frontier, self.points, strict=True)
+        points = [point for point, (offer, _) in members if offer == place]
+        return offer_of(request, self.offers[place], points)
+
+    def _check(self, number: int, usable: int) -> None:
+        """Check that there is a point with this number, and that its memory fits."""
         if not 0 <= number < len(self):
             raise OptionError(
                 f"point is the number of one of the {len(self)} points of the frontier, from 0 to "
                 f"{len(self) - 1}. Got point={number}; `tensoropt show` lists them for a plan."
             )
-        request = replace(request, devices=self.devices)
         memory, _ = self.frontier[number]
-        usable = request.usable_bytes(request.devices)
         if memory > usable:
             raise _does_not_fit(number, f"{bytes_of(memory)} a device", usable)
-        place, within = self.points[number]
-        members = zip(self.frontier, self.points, strict=True)
-        points = [point for point, (offer, _) in members if offer == place]
-        plan = offer_of(request, self.offers[place], points).plan_of(within, option)
-        limit = request.limit_bytes(request.devices)
-        if plan.peak_bytes is not None and plan.peak_bytes > limit:
-            raise _does_not_fit(number, f"a peak of {bytes_of(plan.peak_bytes)}", limit)
-        return replace(plan, **{name: getattr(self, name) for name in OF_THE_MARKET})
 
 
 def _does_not_fit(number: int, amount: str, limit: int) -> InfeasibleError:

@@ -1,0 +1,1 @@
+"""The page of a plan in a browser: `python -m tests.oracles.page`."""
