@@ -43,6 +43,9 @@ os.environ["TENSOROPT_PROFILE"] = "none"
 # Nor are the plans that the user's own runs have kept, and tests keep none there.
 os.environ["TENSOROPT_PLANS"] = "none"
 
+# Tests see every line of ranks, without a process that filters them; those of the filter unset it.
+os.environ["TENSOROPT_VERBOSE"] = "1"
+
 # Ranks share the machine's cores: a thread pool as wide as the machine in each would swamp it.
 RANK_ENV = dict.fromkeys(
     (

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tensoropt.cli.answers.answer import Answer
 from tensoropt.cli.command import Command
 from tensoropt.plan import Plan
 from tensoropt.report.cluster_links import links_line
@@ -15,18 +16,24 @@ from tensoropt.report.rewrite_table import rewrite_table
 from tensoropt.report.stage_table import stage_table
 from tensoropt.report.text_table import Report, write
 
-__all__ = ["print_plan", "show"]
+__all__ = ["plan_parts", "print_plan", "show"]
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, answer=Plan)
 @click.argument("file", metavar="PLAN.json", type=click.Path(path_type=Path))
-def show(file: Path) -> None:
+def show(file: Path) -> Answer:
     """Print a plan file: its operators, stages and costs, and the frontier it was chosen from."""
-    print_plan(Plan.load(file))
+    plan = Plan.load(file)
+    return Answer(plan, tuple(plan_parts(plan)))
 
 
 def print_plan(plan: Plan) -> None:
     """Print the plan's tables, its frontier and its notes."""
+    write(*plan_parts(plan))
+
+
+def plan_parts(plan: Plan) -> list[Report | str]:
+    """The plan's tables, its frontier and its notes."""
     parts: list[Report | str] = [plan_table(plan)]
     if plan.stages:
         parts += ["\nstages of the pipeline\n", stage_table(plan)]
@@ -40,4 +47,4 @@ def print_plan(plan: Plan) -> None:
         parts.append(f"measured before it was adopted:\n{plan.validation}")
     if plan.looked_at:
         parts.append(plan.looked_at)
-    write(*parts, *(f"note: {note}" for note in plan.notes))
+    return [*parts, *(f"note: {note}" for note in plan.notes)]

@@ -33,6 +33,7 @@ from tensoropt.json_files import read_json, write_json
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import FEWER_DEVICES
 from tensoropt.planner.request import Request
+from tensoropt.quiet.standard_error import write_note
 from tensoropt.tdl import described, lookup
 
 __all__ = ["PLANS_VARIABLE", "KeptPlan"]
@@ -94,7 +95,7 @@ class KeptPlan:
             _say(f"a kept plan is not used: {path} has that of another step")
             return None
         _used(path)
-        _say(
+        write_note(
             f"plan of {date.fromtimestamp(modified).isoformat()} used again "
             f"({PLANS_VARIABLE}={_NONE} plans anew)"
         )
@@ -105,11 +106,13 @@ class KeptPlan:
         """The file of the plan's frontier."""
         return None if self.path is None else self.path.with_suffix(".frontier.json")
 
-    def of_point(self, point: int, search: Callable[[], tuple[Plan, Mapping[str, Any]]]) -> Plan:
+    def of_point(
+        self, point: int | str, search: Callable[[], tuple[Plan, Mapping[str, Any]]]
+    ) -> Plan:
         """The plan of a point of the frontier, which is read from its file or searched.
 
         Args:
-            point: number of the point.
+            point: the point, see `PlanningOptions.point`.
             search: a function that returns a plan and its frontier, called if none is kept.
 
         Raises:

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 from annotated_types import Ge, Len
 
 from tensoropt.converters import Natural, Number, Positive, Text
-from tensoropt.errors import InfeasibleError, OptionError
+from tensoropt.errors import InfeasibleError
 from tensoropt.plan.amounts import bytes_of
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.offers.kept_offers import KeptOffer, kept_offer, offer_of
 from tensoropt.planner.offers.offer import Offer
+from tensoropt.planner.offers.points import number_of
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.union import UnionPoint
 from tensoropt.signed_files import FileKind
@@ -98,25 +99,21 @@ class KeptFrontier:
     def __len__(self) -> int:
         return len(self.points)
 
-    def plan_of(self, request: Request, option: str, number: int) -> Plan:
+    def plan_of(self, request: Request, option: str, point: int | str) -> Plan:
         """Return the plan of a point.
 
         Args:
             request: the request for which the frontier was searched.
             option: the option for which it was searched.
-            number: the number of the point in ``Plan.frontier``.
+            point: the point, see `number_of`.
 
         Raises:
-            OptionError: if the frontier has no point with this number.
+            OptionError: if the frontier has no such point.
             InfeasibleError: if the point does not fit the memory limit.
             PlanError: if the frontier is that of another step.
             GraphError: if the step cannot be executed by the point's stages.
         """
-        if not 0 <= number < len(self):
-            raise OptionError(
-                f"point is the number of one of the {len(self)} points of the frontier, from 0 to "
-                f"{len(self) - 1}. Got point={number}; `tensoropt show` lists them for a plan."
-            )
+        number = number_of(point, self.frontier)
         request = replace(request, devices=self.devices)
         memory, _ = self.frontier[number]
         usable = request.usable_bytes(request.devices)
