@@ -12,7 +12,8 @@ API: a call of one of its functions, a session or optimizer that is made, or a c
 on. An unknown name is an AttributeError.
 
 Under a launcher that has started several ranks, training outside of TensorOpt is refused from the
-import on, and an error of the script ends the job (`launched`).
+import on, and an error of the script ends the job (`launched`). Messages of libraries that tell a
+user nothing to act on are held back from there on, too (`quiet`): import TensorOpt before Keras.
 """
 
 from __future__ import annotations
@@ -107,3 +108,4 @@ def __dir__() -> list[str]:
 
 launched.refuse_copies()
 launched.end_job_on_error()
+launched.filter_standard_error()

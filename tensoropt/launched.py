@@ -27,6 +27,7 @@ __all__ = [
     "Hook",
     "call_hook",
     "end_job_on_error",
+    "filter_standard_error",
     "hook_of_script",
     "refuse_copies",
     "several_ranks",
@@ -67,6 +68,15 @@ def end_job_on_error() -> None:
     global _before
     if _before is None and several_ranks():
         _before, sys.excepthook = sys.excepthook, _end_job
+
+
+def filter_standard_error() -> None:
+    """Hold back chatter of libraries if a launcher has started several ranks; see `quiet`."""
+    rank = next((os.environ[name] for name in _RANKS if name in os.environ), None)
+    is_one = rank is None or not several_ranks()
+    if not is_one or os.environ.get("TENSOROPT_LOG"):
+        filters = importlib.import_module("tensoropt.quiet.standard_error")
+        filters.filter_standard_error(None if is_one else rank)
 
 
 def hook_of_script() -> Hook:

@@ -45,6 +45,9 @@ os.environ["TENSOROPT_PLANS"] = "none"
 # Nor does the load of the machine's cores change plans.
 os.environ["TENSOROPT_RANK_SPEEDS"] = "equal"
 
+# Tests see every line of ranks, without a process that filters them; those of the filter unset it.
+os.environ["TENSOROPT_VERBOSE"] = "1"
+
 # Ranks share the machine's cores: a thread pool as wide as the machine in each would swamp it.
 RANK_ENV = dict.fromkeys(
     (

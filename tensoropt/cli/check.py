@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tensoropt.cli.answers.answer import Answer
 from tensoropt.cli.command import (
     ScriptCommand,
     cluster_option,
@@ -20,7 +21,6 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.options.values import count
 from tensoropt.planner.split_check import Check
 from tensoropt.report.split_check_table import check_table
-from tensoropt.report.text_table import write
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
@@ -31,7 +31,7 @@ _DEVICES = 4
 """The number of devices if neither the command line nor the cluster gives one."""
 
 
-@click.command(cls=ScriptCommand)
+@click.command(cls=ScriptCommand, answer=Check)
 @click.argument("script", metavar="SCRIPT", type=click.Path(path_type=Path))
 @option(
     *("--devices", "N", int, count),
@@ -39,15 +39,13 @@ _DEVICES = 4
 )
 @cluster_option
 @planning_options("batch_size")
-@click.pass_obj
 def check(
-    arguments: Sequence[str] | None,
-    /,
     script: Path,
     devices: int | None,
     cluster: str | None,
+    arguments: Sequence[str],
     **options: Any,
-) -> None:
+) -> Answer:
     """List the operators of a script that cannot be split, why and at what cost.
 
     Run a training script on this process alone, without MPI, up to its find_strategy, and list
@@ -61,7 +59,8 @@ def check(
 
     cluster_devices = None if planned is None else planned.devices
     dry_run = DryRun(devices or cluster_devices or _DEVICES, planned, given(options), "check")
-    write(check_table(check_of_script(script, arguments or (), dry_run)))
+    found = check_of_script(script, arguments, dry_run)
+    return Answer(found, (check_table(found),))
 
 
 def check_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> Check:

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import sys
+from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
 from typing import Any
 
 import click
 
+from tensoropt.cli.answers.answer import Answer, write_answer
+from tensoropt.cost.cluster import cluster_names
 from tensoropt.errors import OptionError
-from tensoropt.planner.options.planning_options import command_options
 from tensoropt.planner.options.values import Check, value_of
 
-__all__ = ["Command", "ScriptCommand", "cluster_option", "given", "option", "planning_options"]
+__all__ = [
+    "Command",
+    "Group",
+    "ScriptCommand",
+    "cluster_option",
+    "complete_cluster",
+    "given",
+    "option",
+    "planning_options",
+]
 
 Function = Callable[..., Any]
+
+_AS_JSON = "as_json"
+
+
+def complete_cluster(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    """The names of clusters that begin as the text does, for the shell."""
+    return [name for name in cluster_names() if name.startswith(begun)]
 
 
 cluster_option = click.option(
     "--cluster",
     metavar="NAME_OR_PATH",
+    shell_complete=complete_cluster,
     help="The cluster of the devices, see `tensoropt clusters`; by default this machine.",
 )
 """Declares the option for the cluster to plan for."""
@@ -58,16 +79,21 @@ def option(
     return click.option(*names, metavar=metavar, type=str, callback=value, **settings)
 
 
-def planning_options(*names: str) -> Callable[[Function], Function]:
+def planning_options(*names: str, without: Collection[str] = ()) -> Callable[[Function], Function]:
     """Declare options of planning, which replace the script's.
 
     Args:
         names: their names in `PlanningOptions`; by default all that the command line has.
+        without: names to leave out.
+
+    The import is local, because it takes most of a second, and not all subcommands plan.
     """
+
+    from tensoropt.planner.options.planning_options import command_options
 
     def declare(function: Function) -> Function:
         for each in reversed(command_options()):
-            if not names or each.name in names:
+            if each.name in (names or (each.name,)) and each.name not in without:
                 text = f"{each.help[0].upper()}{each.help[1:]}."
                 declared = option(
                     each.flag, each.metavar, each.parse, each.check, each.name, help=text
@@ -79,10 +105,31 @@ def planning_options(*names: str) -> Callable[[Function], Function]:
 
 
 class Command(click.Command):
-    """A subcommand. The context's object has the arguments after ``--``; None without ``--``."""
+    """A subcommand, whose function returns an `Answer` or writes its output itself.
 
-    allow_extra_args = True  # `check_further` refuses them, with a remedy
+    Args:
+        answer: the type of its answers' values, which gives it the option ``--json``; None if the
+            function returns no answer.
+    """
+
+    allow_extra_args = True  # `parse_args` refuses them, with a remedy
     remedy = ""
+
+    def __init__(self, *arguments: Any, answer: type | None = None, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.answer = answer
+        if answer is not None:
+            text = "Write the answer as JSON, and the output of a script to standard error."
+            self.params.append(click.Option(["--json", _AS_JSON], is_flag=True, help=text))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the function, and write its answer; see `click.Command`."""
+        as_json = bool(ctx.params.pop(_AS_JSON, False))
+        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+            answer = super().invoke(ctx)
+        if isinstance(answer, Answer):
+            write_answer(answer, as_json)
+        return answer
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; see `click.Command`.
@@ -93,32 +140,78 @@ class Command(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            options = [item for item in self.get_params(ctx) if isinstance(item, click.Option)]
-            known = [name for item in options for name in item.opts]
-            kind = f"an option of `tensoropt {self.name}`"
-            text = f"{OptionError.one_of(kind, error.option_name, known)}{self.remedy}"
-            raise click.UsageError(text, ctx) from error
-        self.check_further(ctx)
+            raise _unknown(error, ctx, self.remedy) from error
+        if ctx.args and not ctx.resilient_parsing:
+            got = " ".join(ctx.args)
+            ctx.fail(f"`{ctx.command_path}` takes no further arguments. Got {got!r}; drop them.")
         return rest
-
-    def check_further(self, ctx: click.Context) -> None:
-        """Refuse more arguments than the subcommand declares."""
-        if ctx.args or ctx.obj is not None:
-            got = " ".join([*ctx.args, *([] if ctx.obj is None else ["--", *ctx.obj])])
-            ctx.fail(f"`tensoropt {self.name}` takes no further arguments. Got {got!r}; drop them.")
 
 
 class ScriptCommand(Command):
-    """A subcommand whose script has the arguments after ``--``."""
+    """A subcommand with a script, whose ``arguments`` come after ``--``.
+
+    Its function has a parameter ``arguments`` for them.
+    """
 
     remedy = " A script's own arguments come after `--`."
 
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The parts of the usage line; see `click.Command`."""
-        return [*super().collect_usage_pieces(ctx), "[-- SCRIPT ARGUMENTS]"]
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.append(
+            click.Argument(
+                *(["arguments"], False),
+                nargs=-1,
+                type=click.UNPROCESSED,
+                metavar="[-- SCRIPT ARGUMENTS]",
+            )
+        )
 
-    def check_further(self, ctx: click.Context) -> None:
-        """Refuse arguments of the script before ``--``."""
-        if ctx.args:
-            got, remedy = " ".join(ctx.args), self.remedy.strip(" .")
-            ctx.fail(f"{remedy}. Got {got!r} before it; write -- {ctx.args[0]}.")
+
+def _unknown(error: click.NoSuchOption, ctx: click.Context, remedy: str) -> click.UsageError:
+    """The error for an option that a command does not have, with the nearest name."""
+    options = [item for item in ctx.command.get_params(ctx) if isinstance(item, click.Option)]
+    known = [name for item in options for name in item.opts]
+    kind = f"an option of `{ctx.command_path}`"
+    text = f"{OptionError.one_of(kind, error.option_name, known)}{remedy}"
+    return click.UsageError(text, ctx)
+
+
+class Group(click.Group):
+    """A command with subcommands; an unknown one is an error with the nearest name.
+
+    Args:
+        modules: the module of each subcommand, which has it by its name. A module is imported when
+            its subcommand is asked for, so that completion in a shell is quick.
+    """
+
+    def __init__(self, *arguments: Any, modules: Mapping[str, str] | None = None, **settings: Any):
+        super().__init__(*arguments, **settings)
+        self.modules = modules or {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line up to the subcommand; see `click.Group`."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise _unknown(error, ctx, " A subcommand's options come after it.") from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the subcommands, in their order; see `click.Group`."""
+        return [*self.modules, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A subcommand, which is imported now; see `click.Group`."""
+        if cmd_name not in self.modules:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(self.modules[cmd_name]), cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand of a command line; see `click.Group`."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and not ctx.resilient_parsing:
+            kind = f"a subcommand of `{ctx.command_path}`"
+            ctx.fail(str(OptionError.one_of(kind, args[0], known)))
+        return super().resolve_command(ctx, args)

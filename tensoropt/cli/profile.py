@@ -13,20 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tensoropt.cli.answers.answer import Answer
+from tensoropt.cli.answers.profile import ProfileAnswer, profile_answer
 from tensoropt.cli.command import ScriptCommand, given, option, planning_options
-from tensoropt.cli.script_dry_run import dry_run_script
+from tensoropt.cli.script_dry_run import check_is_script, dry_run_script
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.errors import OptionError, TensorOptError
+from tensoropt.errors import TensorOptError
 from tensoropt.planner.options.values import count, memory
-from tensoropt.report.machine_profile_tables import (
-    collective_table,
-    left_line,
-    operator_table,
-    overhead_line,
-    steps_line,
-)
 from tensoropt.report.progress_bar import progress_bar
-from tensoropt.report.text_table import write
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.measuring.profile_measurement import Profiled
@@ -39,7 +33,7 @@ _SECONDS = 60  # for operators
 _NETWORK_SECONDS = 180  # for collectives of several machines
 
 
-@click.command(cls=ScriptCommand)
+@click.command(cls=ScriptCommand, answer=ProfileAnswer)
 @click.argument("script", metavar="[SCRIPT]", required=False, type=click.Path(path_type=Path))
 @planning_options("batch_size")
 @click.option(
@@ -64,8 +58,7 @@ _NETWORK_SECONDS = 180  # for collectives of several machines
     help=f"Time for collectives and steps, {_NETWORK_SECONDS} by default on several machines and "
     "without limit on one; those that plans need most come first.",
 )
-@click.pass_obj
-def profile(arguments: Sequence[str] | None, /, script: Path | None, **options: Any) -> None:
+def profile(script: Path | None, arguments: Sequence[str], **options: Any) -> Answer | None:
     """Measure this machine under mpirun, for accurate predictions.
 
     Measure with the number of ranks that plans will have: every collective over every device
@@ -76,26 +69,22 @@ def profile(arguments: Sequence[str] | None, /, script: Path | None, **options: 
     run measures the missing parts, also after an interruption. The script's own arguments come
     after `--`.
     """
+    if script is not None:
+        check_is_script(script, "profile")
     from collectives import world
     from tensoropt.frontend.job import failure
 
-    if script is None and arguments:
-        raise OptionError(
-            "without a script, `tensoropt profile` has only arguments of its own. Got "
-            f"{' '.join(arguments)}; see `tensoropt profile --help`."
-        )
     group = world()
     if group.size > 1:
         failure.install(group, lambda: None)
     try:
-        profiled = _measured(script, arguments or (), group.rank == 0, **options)
+        profiled = _measured(script, arguments, group.rank == 0, **options)
     except TensorOptError as error:
         if group.size == 1:
             raise
         sys.excepthook(type(error), error, error.__traceback__)  # prints once and ends the job
-        return
-    if group.rank == 0:
-        _print(profiled)
+        return None
+    return profile_answer(profiled) if group.rank == 0 else None
 
 
 def _measured(
@@ -150,32 +139,3 @@ def _step(
             dry_run_script(script, arguments, dry_run)
         except StepReached as reached:
             return reached.script, reached.request
-
-
-def _print(profiled: Profiled) -> None:
-    profile = profiled.profile
-    if profile.collectives:
-        write(collective_table(profile), "")
-    if profile.operators:
-        write(operator_table(profile), "")
-    print(overhead_line(profile))
-    if profile.steps:
-        print(steps_line(profile))
-    if profiled.not_run:
-        print(f"steps of the script were not measured: {profiled.not_run}")
-    if profile.skipped:
-        print(f"{len(profile.skipped)} operators cannot be timed: " + _reasons(profile.skipped))
-    if profiled.left:
-        print(f"{profiled.left} operators are interpolated: there was no time to measure them")
-    if profiled.left_collectives:
-        left = [(each.kind, each.wanted_bytes) for each in profiled.left_collectives]
-        print(left_line(left))
-    if profiled.measured:
-        print(f"measured {profiled.measured} times in {profiled.seconds:.0f} s: {profiled.path}")
-    else:
-        print(f"nothing to measure, the profile is complete: {profiled.path}")
-
-
-def _reasons(skipped: dict[str, str]) -> str:
-    distinct = sorted({reason.partition(":")[0] for reason in skipped.values()})
-    return ", ".join(distinct)

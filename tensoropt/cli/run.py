@@ -60,11 +60,9 @@ _seconds = rule("is a number of seconds from 0", lambda value: is_number(value) 
     type=click.Path(path_type=Path),
     help="A file that keeps the counts of starts for a job that a batch system starts again.",
 )
-@click.pass_obj
 @click.pass_context
 def run(
     ctx: click.Context,
-    arguments: Sequence[str] | None,
     /,
     script: Path,
     devices: int,
@@ -73,6 +71,7 @@ def run(
     restarts: int | None,
     wait_seconds: float | None,
     state: Path | None,
+    arguments: Sequence[str],
 ) -> None:
     """Run a script under mpirun, and start it again after a loss.
 
@@ -91,7 +90,7 @@ def run(
         raise OptionError(
             f"--min-devices is at most -np. Got {least_devices} and {devices}; lower one of them."
         )
-    command = (*INTERPRETER, str(script), *(arguments or ()))
+    command = (*INTERPRETER, str(script), *arguments)
     known = partial(hosts_of_job, hosts, devices)
     known()  # an error in the file comes before anything is started
     supervisor = Supervisor(MPIRun(command), known, limits, StateFile(state))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tensoropt.cli.answers.answer import Answer
 from tensoropt.cli.command import Command
 from tensoropt.cli.view import check_page, write_page
 from tensoropt.plan import Plan
@@ -34,7 +35,7 @@ _PARTS = {
 }
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, answer=Plan)
 @click.argument("file", metavar="PLAN.json", type=click.Path(path_type=Path))
 @click.option("--layers", is_flag=True, help=_PARTS["layers"])
 @click.option("--operators", is_flag=True, help=_PARTS["operators"])
@@ -59,22 +60,17 @@ _PARTS = {
     type=click.Path(path_type=Path),
     help="Write the plan as one page here, instead of printing it.",
 )
-def show(file: Path, plot: Path | None, picture: str, page: Path | None, **wanted: bool) -> None:
+def show(file: Path, plot: Path | None, picture: str, page: Path | None, **wanted: bool) -> Answer:
     """Print a plan file: its summary and its costliest layers; or the parts that are asked for."""
     plan = Plan.load(file)
     if plot is not None:
         plan.plot(picture, plot)
-        print(f"drawn into {plot}")
-        return
+        return Answer(plan, (f"drawn into {plot}",))
     if page is not None:
         check_page(page)
-        write_page(plan, page)
-        return
+        return Answer(plan, (write_page(plan, page),))
     parts = [name for name, is_wanted in wanted.items() if is_wanted]
-    if not parts:
-        print_plan(plan)
-        return
-    write(*(_part(plan, name) for name in parts))
+    return Answer(plan, tuple(_part(plan, name) for name in parts) or tuple(plan_parts(plan)))
 
 
 def _part(plan: Plan, name: str) -> Report:

@@ -58,8 +58,8 @@ def page_server(file: Path, port: int) -> ThreadingHTTPServer:
         ) from error
 
 
-def write_page(plan: Plan, file: Path, points: Mapping[int, Plan] | None = None) -> None:
-    """Write the page of a plan, and say so.
+def write_page(plan: Plan, file: Path, points: Mapping[int, Plan] | None = None) -> str:
+    """Write the page of a plan, and return a sentence that says so.
 
     Args:
         plan: the plan.
@@ -67,7 +67,7 @@ def write_page(plan: Plan, file: Path, points: Mapping[int, Plan] | None = None)
         points: plans of points of its frontier, by number.
     """
     file.write_text(_page_of(plan, points), encoding="utf-8")
-    print(f"page written to {file}")
+    return f"page written to {file}"
 
 
 def check_page(file: Path) -> None:

@@ -14,7 +14,8 @@ __all__ = ["delayed_progress_bar", "progress_bar"]
 _WIDTH = 30  # of the bar, in characters
 _FIRST_SECONDS = 1.0  # until the bar appears
 _TERMINAL_SECONDS = 0.1  # between two drawings
-_LOG_SECONDS = 10.0  # between two lines of a log
+_FIRST_LINE_SECONDS = 10.0  # until the first line of a log
+_LOG_SECONDS = 60.0  # between two lines of a log
 
 
 def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
@@ -65,13 +66,13 @@ def delayed_progress_bar(
 ) -> Callable[[str, int, int], None]:
     """A `progress_bar` that appears after the first second, for work that is often short.
 
-    A terminal's bar is drawn at most ten times a second. To another stream, a line is written every
-    ten seconds.
+    A terminal's bar is drawn at most ten times a second. To another stream, a line is written after
+    ten seconds, and then every minute.
     """
     is_terminal = stream.isatty()
     bar = progress_bar(stream)
     begun = clock()
-    due = begun + (_FIRST_SECONDS if is_terminal else _LOG_SECONDS)
+    due = begun + (_FIRST_SECONDS if is_terminal else _FIRST_LINE_SECONDS)
     shown = False
 
     def draw(what: str, done: int, all_: int) -> None:
@@ -89,7 +90,10 @@ def delayed_progress_bar(
             bar(f"{what}, {now - begun:.0f} s; Ctrl-C ends with the best so far", done, all_)
         else:
             due = now + _LOG_SECONDS
-            stream.write(f"tensoropt: searching, {now - begun:.0f} s: {what} {done}/{all_}\n")
+            stream.write(
+                f"tensoropt: searching strategies for {now - begun:.0f} s ({what}, {done} of "
+                f"{all_}); Ctrl-C ends with the best so far\n"
+            )
             stream.flush()
 
     return draw

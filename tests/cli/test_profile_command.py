@@ -175,7 +175,7 @@ def test_a_profile_that_is_not_complete_is_not_planned_with(
 
 def test_arguments_without_a_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("profile", "--seconds", "1", "--", "--speed") == 1
-    assert "Got --speed" in capsys.readouterr().err
+    assert "a script to profile is a Python file. Got '--speed'" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reproduction.paper.curves import time_at, times_above, turning_point
+from reproduction.paper.curves import time_at, times_above
+from tensoropt.planner.offers.points import turning_point
 
 
 def integers(*values: int) -> npt.NDArray[np.int64]:

@@ -150,10 +150,11 @@ def test_progress_waits_a_second_on_a_terminal() -> None:
 def test_progress_is_a_line_now_and_then_in_a_log() -> None:
     now, stream = [0.0], io.StringIO()
     draw = delayed_progress_bar(stream, lambda: now[0])
-    for second in range(25):
+    for second in range(75):
         now[0] = float(second)
         draw("rounds of bounds", 1, 3)
     assert stream.getvalue().splitlines() == [
-        "tensoropt: searching, 10 s: rounds of bounds 1/3",
-        "tensoropt: searching, 20 s: rounds of bounds 1/3",
+        f"tensoropt: searching strategies for {seconds} s (rounds of bounds, 1 of 3); Ctrl-C ends "
+        "with the best so far"
+        for seconds in (10, 70)
     ]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reproduction.paper.curves import TurningPoint, turning_point
 from reproduction.paper.results import Result
 from reproduction.paper.tasks import Task
+from tensoropt.planner.offers.points import TurningPoint, turning_point
 
 __all__ = [
     "SIGNIFICANT",

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensoropt.cost.cluster import Cluster
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.planner.options.planning_options import PlanningOptions
+from tensoropt.planner.options.relations import OF_AIMS
 from tensoropt.planner.request import Request
 from tensoropt.planner.split_check import Check
 
@@ -51,6 +52,12 @@ class DryRun:
         if self.aim == "profiling":
             changes |= {"option": "profiling", "point": None, "max_step_seconds": None}
             changes |= {"samples": None, "deadline_seconds": None}
+        if self.options.get("option", script.option) != script.option:
+            changes |= dict.fromkeys(OF_AIMS)
+        if "max_step_seconds" in self.options:
+            changes |= {"samples": None, "deadline_seconds": None}
+        if "samples" in self.options:
+            changes["max_step_seconds"] = None
         if "memory_limit_bytes" in self.options:
             changes["memory_limits_bytes"] = None
         if "memory_limits_bytes" in self.options:

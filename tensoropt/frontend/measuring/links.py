@@ -26,6 +26,7 @@ from tensoropt.frontend.job.hardware import Hardware, rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.profile_files import profile_folder
 from tensoropt.frontend.measuring.pace import measure_pace
+from tensoropt.quiet.standard_error import write_note
 
 __all__ = ["know_links", "links_of"]
 
@@ -128,10 +129,10 @@ def _keep(links: MeasuredLinks, path: Path, seconds: float) -> None:
         links.save(path)
     except OSError as error:
         kept = f"not kept: {error}"
-    sys.stderr.write(
-        f"tensoropt: links of {len(links.setting.hosts)} machines measured in {seconds:.1f} s, for "
+    write_note(
+        f"links of {len(links.setting.hosts)} machines measured in {seconds:.1f} s, for "
         f"each rank {text}; {kept}. `mpirun ... tensoropt profile SCRIPT` measures more; remove "
-        "the file to measure these anew\n"
+        "the file to measure these anew"
     )
 
 

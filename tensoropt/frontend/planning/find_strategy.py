@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
@@ -29,6 +28,7 @@ from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.options.relations import BUDGETED
 from tensoropt.planner.request import Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
+from tensoropt.quiet.standard_error import write_note
 from tensoropt.report.parallelism_profile_table import profile_table
 from tensoropt.report.text_table import write
 from tensoropt.transformations.staged.order_of_passes import Schedule
@@ -75,7 +75,7 @@ class _Keywords(TypedDict, total=False):
     pipeline: bool | int | Literal["auto"] | None
     schedule: Schedule | None
     rewrite: bool | None
-    point: int | None
+    point: int | str | None
 
 
 @overload
@@ -250,7 +250,7 @@ def _parallelism_profile(
     return profile
 
 
-def _searched_plan(job: Job, request: Request, option: str, point: int | None) -> Plan:
+def _searched_plan(job: Job, request: Request, option: str, point: int | str | None) -> Plan:
     """The plan of an option, or of a point of its frontier.
 
     The first rank reads the plan that an earlier start has kept, or searches.
@@ -287,9 +287,9 @@ def plan_and_frontier(request: Request, option: str) -> tuple[Plan, Mapping[str,
 
 
 def _write_notes(job: Job, plan: Plan) -> None:
-    """Write a plan's notes and measurements to the first rank's standard error."""
+    """Write a plan's notes and measurements as notes of the first rank, see `write_note`."""
     if job.group.rank == 0:
         measured = [] if plan.validation is None else str(plan.validation).splitlines()
         several = [plan.looked_at] if len(set(plan.frontier_ways)) > 1 else []
         for note in [*plan.notes, *several, *measured]:
-            sys.stderr.write(f"tensoropt: {note}\n")
+            write_note(note)

@@ -24,6 +24,7 @@ from tensoropt.parallel.strategy import derivations_of
 from tensoropt.plan import Plan
 from tensoropt.planner.optional_space import first_line
 from tensoropt.planner.request import Request
+from tensoropt.quiet.standard_error import write_note
 
 __all__ = ["plan_forward"]
 
@@ -126,7 +127,7 @@ def _stage_plan(
         return None
     plan = Plan.from_json(answer["plan"])
     if job.group.rank == 0:
-        sys.stderr.write(f"tensoropt: without gradients: {plan}\n")
+        write_note(f"without gradients: {plan}")
     return plan
 
 

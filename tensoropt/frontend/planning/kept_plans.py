@@ -33,6 +33,7 @@ from tensoropt.json_files import read_json, write_json
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import FEWER_DEVICES
 from tensoropt.planner.request import Request
+from tensoropt.quiet.standard_error import write_note
 from tensoropt.tdl import described, lookup
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class KeptPlan:
             _say(f"a kept plan is not used: {path} has that of another step")
             return None
         _used(path)
-        _say(
+        write_note(
             f"plan of {date.fromtimestamp(modified).isoformat()} used again "
             f"({PLANS_VARIABLE}={_NONE} plans anew)"
         )
@@ -112,11 +113,11 @@ class KeptPlan:
         """The file of the plan's frontier."""
         return None if self.path is None else self.path.with_suffix(".frontier.json")
 
-    def of_point(self, point: int, search: Search) -> Plan:
+    def of_point(self, point: int | str, search: Search) -> Plan:
         """The plan of a point of the frontier.
 
         Args:
-            point: number of the point.
+            point: the point, see `PlanningOptions.point`.
             search: see `from_frontier`.
 
         Raises:

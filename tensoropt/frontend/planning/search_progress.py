@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from collectives import Group
+from tensoropt.quiet.standard_error import write_note
 from tensoropt.report.progress_bar import delayed_progress_bar
 
 __all__ = ["interruptible", "others_ignore_interrupt"]
@@ -48,19 +49,19 @@ def interruptible(
             progress("", 0, 0)
         compiled = compiled_seconds() - before
         if compiled > _LONG_SECONDS:
-            sys.stderr.write(
-                f"tensoropt: {compiled:.0f} s went into compiling the search's kernels, which are "
-                "kept for later searches\n"
+            write_note(
+                f"{compiled:.0f} s went into compiling the search's kernels, which are "
+                "kept for later searches"
             )
         if watch.interrupted:
             sys.stderr.write("tensoropt: the search was interrupted; the best so far is used\n")
         elif watch.was_not_worth:
-            sys.stderr.write(
-                "tensoropt: a search has ended: the rest of it would take longer than it can save "
-                "in this job; steps=... is the number of steps that the job makes\n"
+            write_note(
+                "a search has ended: the rest of it would take longer than it can save "
+                "in this job; steps=... is the number of steps that the job makes"
             )
         elif watch.timed_out:
-            sys.stderr.write("tensoropt: search_seconds ended a search; its best so far is used\n")
+            write_note("search_seconds ended a search; its best so far is used")
         if not watch.interrupted:
             finish(result)
         return result

@@ -7,7 +7,6 @@ the plan arrives.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Mapping, Sequence
 
@@ -23,6 +22,7 @@ from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.planning.forward_plans import plan_forward
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph, needed_operations
 from tensoropt.plan import Plan
+from tensoropt.quiet.standard_error import write_plan
 
 __all__ = ["close", "is_step", "needs_gradient", "running_for", "switch_to"]
 
@@ -129,7 +129,7 @@ def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> N
         plan = find_strategy("mini_time", shapes=shapes, fetches=steps)
         assert isinstance(plan, Plan)
         if job.group.rank == 0:
-            sys.stderr.write(f"tensoropt: {plan}\n")
+            write_plan(str(plan), len(plan.notes))
         build_execution_graph(plan=plan)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -34,6 +33,7 @@ from tensoropt.frontend.steps.traces import Traces
 from tensoropt.frontend.steps.variable_values import VariableValues
 from tensoropt.plan import Plan
 from tensoropt.planner.options.planning_options import PlanningOptions
+from tensoropt.quiet.standard_error import write_plan
 
 __all__ = ["ParallelStep", "check_options", "parallelize"]
 
@@ -82,8 +82,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         )
     if options.get("option") == "profiling":
         raise OptionError(
-            "a step runs by a plan. Got option='profiling', which makes none; run tensoropt plan "
-            "--profiling, or choose mini_time, mini_parallelism or mini_cost."
+            "a step runs by a plan. Got option='profiling', which makes none; run tensoropt "
+            "profiling, or choose mini_time, mini_parallelism or mini_cost."
         )
     PlanningOptions(**{name: value for name, value in options.items() if name != "plan"})
 
@@ -289,4 +289,4 @@ class ParallelStep:
 
 def _say(plan: Plan) -> None:
     if current().group.rank == 0:
-        sys.stderr.write(f"tensoropt: {plan}\n")
+        write_plan(str(plan), len(plan.notes))

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 from annotated_types import Ge, Len
 
 from tensoropt.converters import Natural, Number, Positive, Text
-from tensoropt.errors import InfeasibleError, OptionError
+from tensoropt.errors import InfeasibleError
 from tensoropt.plan.amounts import bytes_of
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.offers.kept_offers import KeptOffer, kept_offer, offer_of
 from tensoropt.planner.offers.offer import Offer
+from tensoropt.planner.offers.points import number_of
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.union import UnionPoint
 from tensoropt.signed_files import FileKind
@@ -98,8 +99,9 @@ class KeptFrontier:
     def __len__(self) -> int:
         return len(self.points)
 
-    def plan_of(self, request: Request, option: str, number: int) -> Plan:
-        """Return the plan of a point; see `plans_of`."""
+    def plan_of(self, request: Request, option: str, point: int | str) -> Plan:
+        """Return the plan of a point, given as for `number_of`; see `plans_of`."""
+        number = number_of(point, self.frontier)
         return self.plans_of(request, option, [number])[number]
 
     def plans_of(self, request: Request, option: str, numbers: Sequence[int]) -> dict[int, Plan]:
@@ -141,11 +143,7 @@ class KeptFrontier:
 
     def _check(self, number: int, usable: int) -> None:
         """Check that there is a point with this number, and that its memory fits."""
-        if not 0 <= number < len(self):
-            raise OptionError(
-                f"point is the number of one of the {len(self)} points of the frontier, from 0 to "
-                f"{len(self) - 1}. Got point={number}; `tensoropt show` lists them for a plan."
-            )
+        number_of(number, self.frontier)
         memory, _ = self.frontier[number]
         if memory > usable:
             raise _does_not_fit(number, f"{bytes_of(memory)} a device", usable)

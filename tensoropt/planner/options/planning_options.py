@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from math import inf
 from typing import Any, Literal
 
 from tensoropt.graph.batch_norm import BATCH_NORMS, BatchNorm
@@ -21,10 +20,13 @@ from tensoropt.planner.options.values import (
     is_number,
     memory,
     name_of,
+    point_of_frontier,
     positive,
     rule,
     seconds,
     several,
+    text_or_count,
+    yes_or_no,
 )
 from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule
 
@@ -47,7 +49,9 @@ _option = name_of("an option", ("mini_time", "mini_parallelism", "mini_cost", "p
 _batch_norm = name_of("a batch_norm", BATCH_NORMS)
 _compression = name_of("a compression", COMPRESSIONS)
 _schedule = name_of("a schedule", SCHEDULES)
-_yes_no = rule("is True, False or None", lambda value: value in (True, False))
+_yes_no = rule(
+    "is True or False, yes or no on the command line", lambda value: value in (True, False)
+)
 _epsilon = rule(
     "is at least 0",
     lambda value: is_number(value) and value >= 0,
@@ -72,11 +76,6 @@ _pipeline = rule(
     "is a whole number of stages from 1, 'auto' or False",
     lambda value: value is False or value == "auto" or is_count(value),
     "give a number of at most as many stages as devices, such as 4",
-)
-_point = rule(
-    "is the number of a point of the frontier, or None",
-    lambda value: is_count(value, -inf),
-    "`tensoropt show` lists the points of a plan's frontier",
 )
 
 
@@ -196,8 +195,10 @@ class PlanningOptions:
             graph is chosen if its step is predicted to take at least 3 % less time, or if nothing
             else fits; it may have microbatches or stages and may keep less. Variables, slots,
             checkpoints and fetches stay as in the script; sums are computed in another order.
-        point: the number of a frontier point, its position in ``Plan.frontier``, as
-            `tensoropt show` lists it. The plan is the plan of this point instead of the option's.
+        point: a point of the frontier: its number, an amount of memory such as "2GiB" for the
+            fastest point within it, or "turning-point", where more memory begins to gain little
+            time (section 5.2). A number is the position in ``Plan.frontier``, as
+            `tensoropt frontier` lists it. The plan is that of this point instead of the option's.
             Nothing is searched if an earlier start with the same options has kept its frontier,
             see the user guide.
 
@@ -205,7 +206,7 @@ class PlanningOptions:
         OptionError: a value that an option does not take; options that exclude one another.
     """
 
-    option: str = _declared("mini_time", _option)
+    option: str = _declared("mini_time", _option, "AIM")
     _: KW_ONLY
     batch_size: int | None = _declared(None, count, "B", int)
     shapes: Mapping[Any, Sequence[int]] | None = _declared(None)
@@ -216,25 +217,27 @@ class PlanningOptions:
         None, ascending, "AMOUNT,AMOUNT,...", several(memory)
     )
     device_hour_cost: float | None = _declared(None, positive, "PRICE", float)
-    max_step_seconds: float | None = _declared(None, positive)
-    samples: float | None = _declared(None, positive)
-    deadline_seconds: float | None = _declared(None, positive)
+    max_step_seconds: float | None = _declared(None, positive, "SECONDS", float)
+    samples: float | None = _declared(None, positive, "NUMBER", float)
+    deadline_seconds: float | None = _declared(None, positive, "SECONDS", float)
     algorithm: str = _declared("ft", _known_algorithm, "NAME")
-    epsilon: float = _declared(0.0, _epsilon)
+    epsilon: float = _declared(0.0, _epsilon, "SHARE", float)
     search_seconds: float | Literal["auto"] | None = _declared(
         "auto", _search_seconds, "SECONDS", seconds
     )
-    steps: int | None = _declared(None, amount)
-    save_memory: bool | None = _declared(None, _yes_no)
+    steps: int | None = _declared(None, amount, "N", int)
+    save_memory: bool | None = _declared(None, _yes_no, "yes|no", yes_or_no)
     validate: int = _declared(0, _validate)
     feed_dict: Mapping[Any, Any] | None = _declared(None)
     batch_norm: BatchNorm = _declared("global", _batch_norm, "global|local")  # noqa: RUF009
     compression: Compression | None = _declared(None, _compression, "bf16")  # noqa: RUF009
     microbatches: int | None = _declared(None, _microbatches, "K", int)
-    pipeline: bool | int | Literal["auto"] | None = _declared(None, _pipeline, "STAGES", int)
+    pipeline: bool | int | Literal["auto"] | None = _declared(
+        None, _pipeline, "STAGES", text_or_count
+    )
     schedule: Schedule | None = _declared(None, _schedule, "1f1b|gpipe")  # noqa: RUF009
-    rewrite: bool | None = _declared(None, _yes_no)
-    point: int | None = _declared(None, _point, "NUMBER", int)
+    rewrite: bool | None = _declared(None, _yes_no, "yes|no", yes_or_no)
+    point: int | str | None = _declared(None, point_of_frontier, "POINT", text_or_count)
 
     def __post_init__(self) -> None:
         for option in fields(self):

@@ -9,12 +9,12 @@ from tensoropt.errors import OptionError
 if TYPE_CHECKING:  # it checks itself by this module
     from tensoropt.planner.options.planning_options import PlanningOptions
 
-__all__ = ["BUDGETED", "check_relations"]
+__all__ = ["BUDGETED", "OF_AIMS", "check_relations", "not_for"]
 
 BUDGETED = ("profiling", "mini_cost")
 """Aims that consider several numbers of devices and the price of each."""
 
-_AIMS = {
+OF_AIMS = {
     "parallelism": BUDGETED,
     "memory_limits_bytes": ("profiling",),
     "device_hour_cost": BUDGETED,
@@ -26,6 +26,11 @@ _AIMS = {
 
 _VALIDATED_ALGORITHMS = ("ft", "mesh_tensorflow", "brute_force")
 """The algorithms that find several strategies."""
+
+
+def not_for(aim: str) -> list[str]:
+    """The names of options that an aim does not accept."""
+    return [name for name, aims in OF_AIMS.items() if aim not in aims]
 
 
 def check_relations(options: PlanningOptions) -> None:
@@ -93,7 +98,7 @@ def _check_measured(options: PlanningOptions) -> None:
 
 def _check_budget(options: PlanningOptions) -> None:
     """Check options about numbers of devices, their price and a deadline."""
-    for name, aims in _AIMS.items():
+    for name, aims in OF_AIMS.items():
         if getattr(options, name) is not None and options.option not in aims:
             _refuse(options, f"{name} is for {' and '.join(map(repr, aims))}", name, "option")
     if options.memory_limits_bytes is not None and options.memory_limit_bytes is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
+from difflib import get_close_matches
 from math import inf
 from numbers import Integral, Real
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from tensoropt.errors import OptionError
 
 __all__ = [
+    "TURNING_POINT",
     "Check",
     "amount",
     "ascending",
@@ -19,11 +21,14 @@ __all__ = [
     "is_number",
     "memory",
     "name_of",
+    "point_of_frontier",
     "positive",
     "rule",
     "seconds",
     "several",
+    "text_or_count",
     "value_of",
+    "yes_or_no",
 ]
 
 Check = Callable[[str, Any], Any]
@@ -31,6 +36,9 @@ Check = Callable[[str, Any], Any]
 
 Raises an OptionError for a value that the option does not take.
 """
+
+TURNING_POINT = "turning-point"
+"""The name of the point at which a frontier turns from steep to flat."""
 
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{prefix}iB": 2 ** (10 * power) for power, prefix in enumerate("KMGT", 1)}
@@ -144,3 +152,32 @@ def seconds(text: str) -> float:
 def several(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     """A parser of values separated by commas, from the parser of one value."""
     return lambda text: tuple(value_of(part, parse) for part in text.split(","))
+
+
+def point_of_frontier(name: str, value: Any) -> int | str:
+    """Check a point of a frontier: its number, an amount of memory, or its turning point.
+
+    Raises:
+        OptionError: for any other value.
+    """
+    if is_count(value, -inf) or value == TURNING_POINT:
+        return int(value) if is_count(value, -inf) else TURNING_POINT
+    if isinstance(value, str) and re.match(r"\s*\d", value):
+        memory(value)
+        return value
+    near = get_close_matches(str(value), [TURNING_POINT], 1, 0.5)
+    remedy = f"Did you mean {near[0]!r}?" if near else "`tensoropt frontier` lists the points."
+    raise OptionError(
+        f"{name} is the number of a point of the frontier, an amount of memory such as '2GiB' for "
+        f"the fastest point within it, or {TURNING_POINT!r}. Got {value!r}. {remedy}"
+    )
+
+
+def text_or_count(text: str) -> int | str:
+    """A whole number if the text is one, else the text."""
+    return int(text) if re.fullmatch(r"-?\d+", text) else text
+
+
+def yes_or_no(text: str) -> bool | str:
+    """True for ``yes``, False for ``no``, else the text."""
+    return {"yes": True, "no": False}.get(text.lower(), text)

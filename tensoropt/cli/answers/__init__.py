@@ -1,0 +1,1 @@
+"""The results of subcommands, as text for people and as JSON for programs."""

@@ -1,0 +1,1 @@
+"""``tensoropt clusters``: the descriptions of clusters that plans are made for."""

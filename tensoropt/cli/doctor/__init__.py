@@ -1,0 +1,1 @@
+"""``tensoropt doctor``: what is installed here, and whether it works."""

@@ -1,0 +1,106 @@
+"""Starts the filter of a rank's standard error, and writes the lines that it knows.
+
+The filter starts at ``import tensoropt`` where a launcher has started several ranks, or
+``TENSOROPT_LOG`` is set: before TensorFlow is imported, if TensorOpt is imported first. It replaces
+descriptor 2, which C++ and child processes write to as well.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tensoropt.errors import OptionError
+from tensoropt.quiet.chatter import NOTE
+
+__all__ = ["LOG_VARIABLE", "VERBOSE_VARIABLE", "filter_standard_error", "write_note", "write_plan"]
+
+VERBOSE_VARIABLE = "TENSOROPT_VERBOSE"
+"""Environment variable: 1 to hold back nothing."""
+LOG_VARIABLE = "TENSOROPT_LOG"
+"""Environment variable: a file for all lines of a rank, whose number comes before the suffix."""
+
+_END_SECONDS = 1.0  # for the last lines, at the end of the process
+
+_filter: subprocess.Popen[bytes] | None = None  # of this process; None where there is none
+
+
+def filter_standard_error(rank: str | None) -> None:
+    """Start the filter, unless it has started, or has nothing to do.
+
+    Args:
+        rank: the number of this rank; None if it is the only one.
+
+    Raises:
+        OptionError: a variable with another value than it takes; a log in a folder that is not
+            there.
+    """
+    global _filter
+    log, is_quiet = _log_of(rank), rank is not None and not _is_verbose()
+    if _filter is not None or not sys.executable or not (log or is_quiet):
+        return
+    reading, writing = os.pipe()
+    program = str(Path(__file__).with_name("chatter.py"))
+    _filter = subprocess.Popen(
+        [sys.executable, "-I", "-S", program, log, str(int(is_quiet))],
+        stdin=reading,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # a launcher kills the group of a rank, and Ctrl-C does
+    )
+    before = os.dup(2)
+    sys.stderr.flush()
+    os.dup2(writing, 2)
+    os.close(reading)
+    os.close(writing)
+    atexit.register(_end, _filter, before)
+
+
+def _end(process: subprocess.Popen[bytes], before: int) -> None:
+    """Wait until the last lines are passed on; children that have the descriptor may go on."""
+    sys.stderr.flush()
+    os.dup2(before, 2)
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.returncode = 0  # it ends with the last child
+
+
+def _is_verbose() -> bool:
+    text = os.environ.get(VERBOSE_VARIABLE, "")
+    if text not in ("", "0", "1"):
+        raise OptionError(
+            f"{VERBOSE_VARIABLE} is 1 to hold back no line of libraries, else 0. Got {text!r}; "
+            "unset it."
+        )
+    return text == "1"
+
+
+def _log_of(rank: str | None) -> str:
+    """The path of this rank's log; empty for none."""
+    text = os.environ.get(LOG_VARIABLE, "")
+    if not text:
+        return ""
+    path = Path(text).absolute()
+    if path.is_dir() or not path.parent.is_dir():
+        raise OptionError(
+            f"{LOG_VARIABLE} is a file in a folder that is there. Got {text!r}; make its folder, "
+            "or name a file in another one."
+        )
+    return str(path if rank is None else path.with_name(f"{path.stem}.{rank}{path.suffix}"))
+
+
+def write_note(text: str) -> None:
+    """Write a line of TensorOpt that a quiet run shows in its log alone."""
+    mark = "" if _filter is None else NOTE.decode()
+    sys.stderr.write(f"{mark}tensoropt: {text}\n")
+
+
+def write_plan(plan: str, notes: int) -> None:
+    """Write the line of a plan, which counts the notes that a quiet run does not show."""
+    hint = ""
+    if notes and _filter is not None and not _is_verbose():
+        hint = f"; {notes} note{'s' * (notes > 1)} with {VERBOSE_VARIABLE}=1"
+    sys.stderr.write(f"tensoropt: {plan}{hint}\n")

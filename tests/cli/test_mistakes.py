@@ -1,0 +1,101 @@
+"""Twelve mistakes on the command line and twelve in scripts.
+
+Each error has the rule, what came, and the remedy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensoropt as tf
+from tensoropt.cli.main import main
+
+MISTAKES = [
+    (["paln", "a.py"], "is one of plan, frontier", "Got 'paln'", "Did you mean 'plan'?"),
+    (["plan", "a.py", "--device", "2"], "is one of --devices", "Got '--device'", "'--devices'?"),
+    (["plan", "a.py", "--devices", "0"], "takes whole numbers from 1", "Got 0", "correct it"),
+    (
+        ["plan", "a.py", "--devices", "2", "--memory-limit", "8 apples"],
+        *("memory is a number with one of the units", "Got '8 apples'", "such as 8GiB"),
+    ),
+    (
+        ["plan", "a.py", "--devices", "2", "--schedule", "1f1c"],
+        *("a schedule is one of", "Got '1f1c'", "Did you mean '1f1b'?"),
+    ),
+    (
+        ["plan", "a.py", "--devices", "2", "--point", "turningpoint"],
+        *("is the number of a point", "Got 'turningpoint'", "Did you mean 'turning-point'?"),
+    ),
+    (
+        ["plan", "a.py", "--devices", "2", "--save-memory", "maybe"],
+        *("yes or no on the command line", "Got 'maybe'", "correct it"),
+    ),
+    (["check", "none.py"], "a script to check is a Python file", "Got 'none.py'", "give its path"),
+    (["frontier", "a.py"], "is for a number of devices", "without --devices", "add --devices 4"),
+    (["show", "none.json"], "a plan is a whole, readable", "Got 'none.json'", "Give the path"),
+    (
+        ["clusters", "make", "none/c.json", "--this-machine"],
+        *("into an existing folder", "Got 'none/c.json'", "make its folder"),
+    ),
+    (
+        ["clusters", "make", "c.json", "--machines", "2"],
+        *("a question is asked on a terminal", "no --devices", "add --devices 8"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "rule", "got", "remedy"), MISTAKES)
+def test_a_mistake_has_its_remedy(
+    arguments: list[str],
+    rule: str,
+    got: str,
+    remedy: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with contextlib.suppress(SystemExit):
+        assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert all(part in error for part in (rule, got, remedy)), error
+    assert not list(tmp_path.iterdir())
+
+
+def step(**options: Any) -> Any:
+    """Plan a step of one matrix product for two devices."""
+    tf.init(devices=2)
+    values = tf.placeholder(tf.float32, [None, 8], name="values")
+    weights = tf.get_variable("weights", [8, 4])
+    tf.GradientDescentOptimizer().minimize(tf.reduce_mean(tf.matmul(values, weights)))
+    return tf.find_strategy(**{"batch_size": 4, **options})
+
+
+SCRIPT_MISTAKES: list[tuple[Callable[[], Any], str, str, str]] = [
+    (lambda: tf.init(devces=2), "an argument of init is one of", "'devces'", "'devices'?"),
+    (lambda: tf.init(devices=0), "at least one device", "Got devices=0", "leave it out"),
+    (lambda: tf.init(transport="mpy"), "a transport is one of", "'mpy'", "leave it out"),
+    (lambda: tf.init(cluster="moon"), "a cluster is one of", "'moon'", "Use a file"),
+    (lambda: tf.find_strategy(), "is started before", "before init", "call tensoropt.init()"),
+    (lambda: step(option="min_time"), "an option is one of", "'min_time'", "'mini_time'?"),
+    (lambda: step(batchsize=2), "an argument of find_strategy", "'batchsize'", "'batch_size'?"),
+    (lambda: step(batch_size=0), "takes whole numbers from 1", "Got 0", "correct it"),
+    (lambda: step(point=1, validate=2), "one point of the frontier", "Got point=1", "leave one"),
+    (lambda: step(samples=9), "samples is for 'mini_cost'", "Got samples=9", "leave one"),
+    (lambda: step(pipeline=2, microbatches=1), "on different microbatches", "Got", "at least 2"),
+    (lambda: step(memory_limit_bytes=8), "a strategy takes", "Got", "raise"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "rule", "got", "remedy"), SCRIPT_MISTAKES)
+def test_a_mistake_in_a_script_has_its_remedy(
+    mistake: Callable[[], Any], rule: str, got: str, remedy: str
+) -> None:
+    with pytest.raises(tf.TensorOptError) as raised:
+        mistake()
+    assert all(part in str(raised.value) for part in (rule, got, remedy)), raised.value
