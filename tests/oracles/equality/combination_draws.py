@@ -179,7 +179,8 @@ def _operators(
             continue
         configuration = drawn[stage][operator.name]
         derivation = derivation_under(operator, configuration)
-        made.append(operator_plan(operator, derivation, configuration, meshes[stage], 0, 0))
+        mesh = meshes[stage]
+        made.append(operator_plan(operator, derivation, configuration, mesh, 0, 0, (), ""))
     return tuple(made)
 
 
