@@ -18,6 +18,7 @@ import numpy as np
 from drawn_digits import batches, digit_images
 
 import tensoropt as tf
+from tensoropt.view import view_of
 
 __all__ = ["main"]
 
@@ -71,6 +72,8 @@ def main() -> None:
     tf.build_execution_graph(engine="tensorflow", plan=plan)
     if tf.rank() == 0:
         print(plan)
+        for layer in view_of(plan).layers:
+            print(f"  {layer.name}: {layer.words}")
 
     train_images, train_labels, test_images, test_labels = digit_images(TEST_EXAMPLES, [64])
     for epoch in range(options.epochs):
