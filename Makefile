@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := .venv-docs
 HOROVOD_STAMP := $(VENV)/.horovod
 # pip would compile every file of every package; Python compiles those that are imported, which are few.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
@@ -29,7 +30,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Where Python may not keep what it compiled, each process compiles TensorFlow again: 10 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup horovod demo test proofs sanitize test-page kernels pytest lint style types format clean
+.PHONY: help setup horovod demo docs test proofs sanitize test-page kernels pytest lint style types format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -38,6 +39,7 @@ help:
 	@echo "make proofs  long proofs: what make test checks, with more seeds, models and sizes"
 	@echo "make sanitize drive the collectives in C++ at random under sanitizers, for SECONDS=60 twice"
 	@echo "make test-page click through pages of plans in headless Chromium, which has to be on the machine"
+	@echo "make docs    the documentation as a site, in site/"
 	@echo "make lint    ruff, import-linter and mypy alone"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make setup   .venv alone (the others do it too)"
@@ -82,6 +84,16 @@ $(HOROVOD_STAMP): $(STAMP) constraints-horovod.txt
 demo: $(STAMP)
 	$(BIN)/mpirun -np 4 $(BIN)/python examples/train_digits.py </dev/null
 
+# In an environment of its own, so that no other command installs more.
+docs: $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs --quiet build --strict
+	@echo "open site/index.html"
+
+$(DOCS)/.installed: constraints-docs.txt
+	$(PYTHON) -m venv --clear $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	touch $@
+
 # Two at a time: types are checked beside the tests.
 test: style
 	$(MAKE) --no-print-directory -j 2 pytest types
@@ -124,7 +136,7 @@ format: $(STAMP)
 	$(BIN)/python -m ruff format .
 
 clean:
-	rm -rf $(VENV) build dist tensoropt.egg-info
+	rm -rf $(VENV) $(DOCS) build dist site tensoropt.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find tensoropt collectives examples benchmarks reproduction tools tests -name __pycache__ -type d -prune \
 		-exec rm -rf {} + 2>/dev/null || true

@@ -1,10 +1,11 @@
-"""Train a multilayer perceptron on scikit-learn's handwritten digits, on any number of devices.
+"""Train a multilayer perceptron on drawn digits, on any number of devices.
 
     python examples/train_digits.py
     mpirun -np 4 python examples/train_digits.py
 
 What makes this a parallel program are the lines that begin with ``tf.init``, ``tf.find_strategy``
-and ``tf.build_execution_graph``. The last line that rank 0 prints is one JSON object.
+and ``tf.build_execution_graph``. Data and initial values have seeds, so the losses that are printed
+are the same on any number of ranks. The last line that rank 0 prints is one JSON object.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import json
 from typing import Any
 
 import numpy as np
-from handwritten_digits import batches, digit_images
+from drawn_digits import batches, digit_images
 
 import tensoropt as tf
-from tensoropt.report.plan_table import plan_table
+from tensoropt.view import view_of
 
 __all__ = ["main"]
 
@@ -70,7 +71,9 @@ def main() -> None:
     plan = tf.find_strategy(option=options.option, batch_size=options.batch)
     tf.build_execution_graph(engine="tensorflow", plan=plan)
     if tf.rank() == 0:
-        print(plan_table(plan))
+        print(plan)
+        for layer in view_of(plan).layers:
+            print(f"  {layer.name}: {layer.words}")
 
     train_images, train_labels, test_images, test_labels = digit_images(TEST_EXAMPLES, [64])
     for epoch in range(options.epochs):

@@ -1,4 +1,4 @@
-"""Train a Wide ResNet on scikit-learn's handwritten digits (8x8 images).
+"""Train a Wide ResNet on drawn digits (8x8 images).
 
     python examples/train_wide_resnet.py
     mpirun -np 2 python examples/train_wide_resnet.py
@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 import numpy as np
-from handwritten_digits import batches, digit_images
+from drawn_digits import batches, digit_images
 from models.wide_resnet import wide_resnet_scores
 
 import tensoropt as tf

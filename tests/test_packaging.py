@@ -51,7 +51,8 @@ print(kernels.__file__, compiled_seconds())
 
 @pytest.mark.slow
 def test_a_wheel_has_its_kernels_compiled(tmp_path: Path, python: Callable[..., Any]) -> None:
-    """The build begins with the source's compiled kernels, except for one."""
+    """The build begins with the source's compiled kernels, except for one. The README's program
+    runs with what the wheel has, away from the checkout."""
     source, built, installed = tmp_path / "source", tmp_path / "built", tmp_path / "installed"
     without = shutil.ignore_patterns("__pycache__")
     for package in ("tensoropt", "collectives"):
@@ -77,3 +78,9 @@ def test_a_wheel_has_its_kernels_compiled(tmp_path: Path, python: Callable[..., 
     where, compiled = done.stdout.split()
     assert Path(where).is_relative_to(installed)
     assert float(compiled) == 0
+    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    script = tmp_path / "train.py"
+    script.write_text(f"{program}\nprint(tensoropt.__file__)\n")
+    done = python(script, env={**path, "TENSOROPT_DEVICES": "2"}, cwd=tmp_path, fresh=True)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.splitlines()[-1]).is_relative_to(installed)

@@ -11,6 +11,8 @@ __all__ = ["collective_table", "left_line", "operator_table", "overhead_line", "
 
 _SPREAD = 0.2
 """Measurements with a larger relative interquartile range are reported as not repeatable."""
+_NOISY = 0.25
+"""A profile is noisy if a larger share of its measurements is not repeatable."""
 _LONGEST = 12  # rows
 
 
@@ -46,7 +48,7 @@ def operator_table(profile: Profile) -> Report:
 
 
 def overhead_line(profile: Profile) -> str:
-    """Overheads, and the repeatability of the measurements."""
+    """Overheads, the repeatability of the measurements, and the remedy if a profile is noisy."""
     spreads = [collective.spread for collective in profile.collectives]
     spreads += [operator.spread for operator in profile.operators]
     wide = sum(spread > _SPREAD for spread in spreads)
@@ -62,9 +64,15 @@ def overhead_line(profile: Profile) -> str:
             f"{overheads.step_nanoseconds / 1e3:.1f} us a step\n"
         )
     )
-    return (
+    line = (
         f"{line}repeatability: {wide} of {len(spreads)} measurements spread by more than "
         f"{_SPREAD:.0%}, {outliers} outliers"
+    )
+    if wide <= _NOISY * len(spreads):
+        return line
+    return (
+        f"{line}\nthis profile is noisy, and plans made with it may be slow: end other programs, "
+        "start no more ranks than there are cores, and measure again with --force"
     )
 
 

@@ -14,7 +14,7 @@ from tests.proofs import proof
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 
 FEW = {
-    "train_wide_resnet.py": ["--epochs", "2"],
+    "train_wide_resnet.py": ["--epochs", "3"],
     "train_language_model.py": ["--steps", "60", "--hidden", "32", "--length", "6"],
     "train_transformer.py": ["--steps", "40", "--model-width", "32", "--length", "4"],
 }

@@ -37,7 +37,7 @@ from tests.oracles.equality.stages import batch_of
 tensoropt.enable_graph_mode()
 
 v1 = tf.compat.v1
-GUIDE = Path(__file__).parent.parent.parent / "docs" / "user-guide.md"
+GUIDE = Path(__file__).parent.parent.parent / "docs" / "combining.md"
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +162,7 @@ EXCLUDED: dict[tuple[str, str], Callable[[], None]] = {
 
 def test_the_table_of_what_excludes_each_other_is_true() -> None:
     text = GUIDE.read_text()
-    section = text.partition("### What goes together")[2].partition("\n#")[0]
+    section = text.partition("## What goes together")[2].partition("\n#")[0]
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", section, re.MULTILINE)
     assert {(one.strip(), other.strip()) for one, other in rows[1:]} == set(EXCLUDED)
     for refuses in EXCLUDED.values():

@@ -317,8 +317,8 @@ def difference(found: Any, truth: Any) -> float:
 
 
 def guide() -> None:
-    """The model that the user guide shows."""
-    text = (Path(__file__).parents[2] / "docs" / "user-guide.md").read_text()
+    """The model that the guide shows."""
+    text = (Path(__file__).parents[2] / "docs" / "keras.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (program,) = [each for each in programs if "model.fit(" in each]
     names: dict[str, Any] = {}

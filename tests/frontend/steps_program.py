@@ -135,8 +135,8 @@ def worst(build: Callable[[], Any], devices: int, seed: int) -> float:
 
 
 def guide() -> None:
-    """The step that the user guide shows."""
-    text = (Path(__file__).parents[2] / "docs" / "user-guide.md").read_text()
+    """The step that the guide shows."""
+    text = (Path(__file__).parents[2] / "docs" / "custom-loops.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (program,) = [each for each in programs if "tensoropt.parallelize(train_step" in each]
     exec(program, {})

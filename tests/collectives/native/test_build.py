@@ -60,11 +60,15 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
     return Compiler(tmp_path, monkeypatch)
 
 
-def test_a_library_is_compiled_once_for_each_compiler(compiler: Compiler) -> None:
+def test_a_library_is_compiled_once_for_each_compiler(
+    compiler: Compiler, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = library()
     assert first.parent == cache_folder()
     assert first.read_text() == "half\n"
+    assert capsys.readouterr().err.startswith("collectives: compiling test in C++, once for this ")
     assert library() == first
+    assert not capsys.readouterr().err
     assert compiler.compiled == 1
     compiler.write(version="2")
     assert library() != first
