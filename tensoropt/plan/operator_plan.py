@@ -24,7 +24,7 @@ class Dimension(NamedTuple):
 
     Attributes:
         name: its name for people, such as "batch", "columns" or "dimension 2".
-        extent: the number of its values.
+        extent: the number of its values; 0 if it differs between steps.
     """
 
     name: str

@@ -98,7 +98,7 @@ def test_the_command_lines_that_are_shown_parse(
     blocks = blocks.replace("\\\n", " ")  # a command in several lines
     commands = re.findall(r"^tensoropt (.*)$", blocks, re.MULTILINE)
     assert [command.split()[0] for command in commands] == [
-        *("clusters", "plan", "show", "plan", "check"),
+        *("clusters", "plan", "show", "profiling", "check"),
     ]
     monkeypatch.chdir(ROOT)
     for command in commands:

@@ -48,7 +48,7 @@ def test_pipelines_equal_one_device_and_scripts_see_whole_values(
     [
         proof("is_killed", "Killed (signal 9)"),
         ("is_out_of_memory", "rank 2 ends the job, after ResourceExhaustedError."),
-        ("is_stopped", "', for a message: rank 2, which does not answer (stopped, stuck or out of"),
+        ("is_stopped", "rank 2, which does not answer (stopped, stuck or out of"),
         ("has_another_order", "Got in the order of a pipeline's step as the first difference"),
     ],
     ids=lambda text: text if text.isidentifier() else "",

@@ -166,7 +166,7 @@ def operator_plan(
         memory_bytes=memory,
         kept=configuration.kept,
         dimensions=tuple(
-            Dimension(name, index.extent)
+            Dimension(name, max(index.extent, 0))  # -1 where it differs between steps
             for name, index in zip(
                 chain(names, repeat(_OF_SHARES)), derivation.indices, strict=False
             )
