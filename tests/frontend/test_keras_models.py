@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from tests.conftest import Finished
 from tests.proofs import proof
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).parent / "keras_program.py"
 UNLESS_IT_HANGS = 280.0  # seconds, less than pytest's own limit: what it has said shows
 
@@ -66,11 +64,9 @@ def test_mistakes_with_models_are_errors(program: Callable[[str], str]) -> None:
     assert all(found[name].endswith(end) for name, end in ends.items()), found
 
 
-def test_the_readme_s_model_on_two_ranks(mpirun: Callable[..., Finished], tmp_path: Path) -> None:
+def test_a_model_of_keras_on_two_ranks(mpirun: Callable[..., Finished], tmp_path: Path) -> None:
     """Ranks whose draws differ train one model, and the first alone shows and writes."""
-    text = (ROOT / "README.md").read_text()
-    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (program,) = [each for each in programs if "model.fit(" in each]
+    program = Path(__file__).with_name("keras_example_program.py").read_text()
     script = tmp_path / "train.py"
     ends = """
 import os

@@ -108,9 +108,8 @@ def test_variables_without_sense_are_errors(
 
 
 def test_ranks_of_keras_write_few_lines(mpirun: Callable[..., Any], tmp_path: Path) -> None:
-    """The Keras example of the README: at most five lines that are not Keras's."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    example = readme.partition("### Keras")[2].partition("```python\n")[2].partition("```")[0]
+    """A small model of Keras: at most five lines that are not Keras's."""
+    example = (ROOT / "tests" / "frontend" / "keras_example_program.py").read_text("utf-8")
     script = tmp_path / "train.py"
     for text, other in (("epochs=3", "epochs=1"), ("model.keras", f"{tmp_path}/model.keras")):
         assert text in example
