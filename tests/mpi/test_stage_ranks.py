@@ -48,7 +48,7 @@ def test_pipelines_equal_one_device_and_scripts_see_whole_values(
     [
         proof("is_killed", "Killed (signal 9)"),
         ("is_out_of_memory", "rank 2 ends the job, after ResourceExhaustedError."),
-        ("is_stopped", "rank 2, which does not answer (stopped, stuck or out of"),
+        ("is_stopped", "', for a message: rank 2, which does not answer (stopped, stuck or out of"),
         ("has_another_order", "Got in the order of a pipeline's step as the first difference"),
     ],
     ids=lambda text: text if text.isidentifier() else "",
@@ -62,5 +62,4 @@ def test_a_rank_of_a_stage_that_fails_ends_the_job(
     output = finished.stdout + finished.stderr
     assert finished.returncode != 0, output
     assert reason in output
-    # On a loaded machine the stop may come after the step's last message: then others end the step.
-    assert case == "is_stopped" or "went on" not in output
+    assert "went on" not in output

@@ -5,9 +5,9 @@ mpirun -np 3 python stage_failures.py CASE
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -40,7 +40,9 @@ def script_of(case: str, rank: int) -> Script:
         def act(given: Any) -> Any:
             if rank == ODD and given > 1:
                 time.sleep(1)  # the others have begun the step by then, and wait for a message
-                os.kill(os.getpid(), signal.SIGSTOP if case == "is_stopped" else signal.SIGKILL)
+                # To this thread: the main one takes a signal to the process, and this one goes on.
+                number = signal.SIGSTOP if case == "is_stopped" else signal.SIGKILL
+                signal.pthread_kill(threading.get_ident(), number)
             return np.float32(given)
 
         if case in ("is_killed", "is_stopped"):
