@@ -281,6 +281,26 @@ class Plan:
             f"{compared and f'; {compared}'}"
         )
 
+    @property
+    def known_peaks(self) -> dict[int, int]:
+        """Predicted peaks of points of the frontier, and the plan's, by the search's memory."""
+        peaks = dict(self.frontier_peaks)
+        if self.peak_bytes is not None:
+            peaks[self.memory_bytes] = self.peak_bytes
+        return peaks
+
+    def fits(self, memory_bytes: int, peak_bytes: int | None) -> bool:
+        """Whether a point of memory and time fits: its sum the limit, its peak the device.
+
+        Args:
+            memory_bytes: the search's sum.
+            peak_bytes: the predicted peak; None if it is unknown.
+        """
+        limit = self.memory_limit_bytes
+        return limit is None or (
+            memory_bytes <= limit and (peak_bytes or 0) <= limit * self.cluster.safety_factor
+        )
+
     def plot(self, picture: str = "overview", file: str | Path | None = None) -> Any:
         """Draw the plan with Matplotlib, which the extra ``plots`` installs.
 

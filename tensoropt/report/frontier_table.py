@@ -24,21 +24,15 @@ def frontier_table(plan: Plan) -> Report:
     chosen = plan.memory_bytes, plan.time_nanoseconds
     points = sorted({*plan.frontier, chosen})
     plan_place = points.index(chosen)
-    limit = plan.memory_limit_bytes
     number_of = {point: number for number, point in enumerate(plan.frontier)}
     ways = dict(zip(plan.frontier, plan.frontier_ways, strict=False))
     ways.setdefault(chosen, plan.way)
     differ = bool(plan.frontier_ways) and len(set(ways.values())) > 1
-    peaks = dict(plan.frontier_peaks)
-    if plan.peak_bytes is not None:
-        peaks[plan.memory_bytes] = plan.peak_bytes
+    peaks = plan.known_peaks
     rows = []
     for place in _shown(len(points), plan_place):
         memory, time = points[place]
         peak = peaks.get(memory)
-        fits = limit is None or (
-            memory <= limit and (peak or 0) <= limit * plan.cluster.safety_factor
-        )
         rows.append(
             [
                 "*" if place == plan_place else "",
@@ -46,7 +40,7 @@ def frontier_table(plan: Plan) -> Report:
                 f"{memory / 2**20:,.2f}",
                 "" if peak is None else f"{peak / 2**20:,.2f}",
                 f"{time / 1e6:,.3f}",
-                "yes" if fits else "no",
+                "yes" if plan.fits(memory, peak) else "no",
                 *([ways[points[place]]] if differ else []),
             ]
         )

@@ -12,15 +12,12 @@ _DATA_PARALLELISM = "data parallelism"
 
 def points_of(plan: Plan) -> tuple[PointView, ...]:
     """The points, the least memory first. The plan is one, even if it is not on the frontier."""
-    peaks, limit = dict(plan.frontier_peaks), plan.memory_limit_bytes
-    if plan.peak_bytes is not None:
-        peaks[plan.memory_bytes] = plan.peak_bytes
+    peaks = plan.known_peaks
     ways = plan.frontier_ways or ("",) * len(plan.frontier)
     chosen = plan.memory_bytes, plan.time_nanoseconds
 
     def fits(memory: int) -> bool:
-        most = None if limit is None else limit * plan.cluster.safety_factor
-        return limit is None or (memory <= limit and peaks.get(memory, 0) <= (most or 0))
+        return plan.fits(memory, peaks.get(memory))
 
     points = [
         PointView("frontier", way, number, *point, peaks.get(point[0]), fits(point[0]))

@@ -72,23 +72,15 @@ class FrontierAnswer:
 
 def frontier_answer(plan: Plan) -> FrontierAnswer:
     """The frontier of a plan."""
-    peaks = dict(plan.frontier_peaks)
+    peaks, ways = plan.known_peaks, plan.frontier_ways
     chosen = plan.memory_bytes, plan.time_nanoseconds
-    if plan.peak_bytes is not None:
-        peaks[plan.memory_bytes] = plan.peak_bytes
-    limit, ways = plan.memory_limit_bytes, plan.frontier_ways
-
-    def fits(memory: int) -> bool:
-        most = plan.cluster.safety_factor
-        return limit is None or (memory <= limit and peaks.get(memory, 0) <= limit * most)
-
     points = tuple(
         FrontierPoint(
             number,
             memory,
             peaks.get(memory),
             time,
-            fits(memory),
+            plan.fits(memory, peaks.get(memory)),
             ways[number] if ways else "",
             (memory, time) == chosen,
         )
@@ -96,5 +88,11 @@ def frontier_answer(plan: Plan) -> FrontierAnswer:
     )
     turning = turning_number(plan.frontier)
     return FrontierAnswer(
-        plan.cluster.name, plan.devices, limit, plan.exact, plan.within, turning, points
+        plan.cluster.name,
+        plan.devices,
+        plan.memory_limit_bytes,
+        plan.exact,
+        plan.within,
+        turning,
+        points,
     )
