@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tensoropt.view.build import view_of
-from tensoropt.view.data import PlanView
+from tensoropt.view.data.plan_view import PlanView
 
 __all__ = ["PlanView", "view_of"]

@@ -7,7 +7,9 @@ from tensoropt.plan.operator_plan import NAMES_ONLY
 from tensoropt.plan.plan import Plan
 from tensoropt.transformations.staged.simulated_time import simulated_tasks
 from tensoropt.view.communication import communication_of
-from tensoropt.view.data import Measured, Pass, PassKind, PlanView, StageView, Summary, TimePart
+from tensoropt.view.data.plan_view import PlanView
+from tensoropt.view.data.stages import Pass, PassKind, StageView
+from tensoropt.view.data.summary import Measured, Summary, TimePart
 from tensoropt.view.devices import devices_of_plan
 from tensoropt.view.layers import Row, rows_of, with_communication
 from tensoropt.view.memory import memory_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tensoropt.parallel.resharding import LOCAL_KINDS
 from tensoropt.plan.details.move import Move
 from tensoropt.plan.plan import Plan
-from tensoropt.view.data import Communication
+from tensoropt.view.data.layers import Communication
 from tensoropt.view.devices import Devices, devices_of_plan
 from tensoropt.view.layers import Row
 

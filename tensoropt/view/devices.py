@@ -10,7 +10,7 @@ from math import prod
 from tensoropt.cost.cluster import Cluster
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.plan import Plan
-from tensoropt.view.data import ClusterLevel
+from tensoropt.view.data.summary import ClusterLevel
 
 __all__ = ["Devices", "devices_of_plan", "levels_of"]
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensoropt.converters import Natural, to_values
-from tensoropt.view.data import LayerView, PlanView, Summary
+from tensoropt.view.data.layers import LayerView
+from tensoropt.view.data.plan_view import PlanView
+from tensoropt.view.data.summary import Summary
 from tensoropt.view.layers import range_of
 
 __all__ = ["LayerDifference", "PlanDifference", "difference"]

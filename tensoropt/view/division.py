@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from tensoropt.plan.operator_plan import OperatorPlan
-from tensoropt.view.data import Replicated, Split
+from tensoropt.view.data.layers import Replicated, Split
 from tensoropt.view.devices import Devices
 
 __all__ = ["in_words", "merged", "replicated_of", "splits_of"]

@@ -11,7 +11,7 @@ from math import prod
 from tensoropt.graph.operator import GRADIENT, VARIABLE_TYPES
 from tensoropt.plan.operator_plan import NAMES_ONLY, OperatorPlan
 from tensoropt.plan.plan import Plan
-from tensoropt.view.data import Communication, LayerView, Split
+from tensoropt.view.data.layers import Communication, LayerView, Split
 from tensoropt.view.devices import Devices, devices_of_plan
 from tensoropt.view.division import in_words, replicated_of, splits_of
 from tensoropt.view.layer_names import layer_names

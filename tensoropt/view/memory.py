@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tensoropt.cost.peak.held_memory import HOLDERS
 from tensoropt.graph.operator import GRADIENT
 from tensoropt.plan.plan import Plan
-from tensoropt.view.data import Alive, MemoryAt, MemoryView, Share
+from tensoropt.view.data.memory import Alive, MemoryAt, MemoryView, Share
 from tensoropt.view.layers import Row
 
 __all__ = ["memory_of"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.plan.plan import Plan
-from tensoropt.view.data import PointKind, PointView
+from tensoropt.view.data.points import PointKind, PointView
 
 __all__ = ["points_of"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.report.pictures.canvas import COLOURS, GREY, shortened, text_colour
 from tensoropt.view import PlanView
-from tensoropt.view.data import LayerView, Split
+from tensoropt.view.data.layers import LayerView, Split
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

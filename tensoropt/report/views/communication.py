@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensoropt.report.text_table import Report, table
 from tensoropt.report.views.amounts import memory
 from tensoropt.view import PlanView
-from tensoropt.view.data import Communication
+from tensoropt.view.data.layers import Communication
 
 __all__ = ["communication_table"]
 

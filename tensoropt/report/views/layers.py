@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tensoropt.report.text_table import Report, table
 from tensoropt.view import PlanView
-from tensoropt.view.data import LayerView
+from tensoropt.view.data.layers import LayerView
 
 __all__ = ["layer_columns", "layer_table"]
 

@@ -1,0 +1,1 @@
+"""The data of a view, by what it tells of a plan."""
