@@ -49,6 +49,7 @@ class _Layers:
         self.names: dict[str, str] = {}
         self._updates = self._after_gradients()
         self._aliases = self._scopes_of_readers()
+        self._beside = {_scope(alias) for alias in self._aliases} - {""}
         self._assign()
 
     def _after_gradients(self) -> set[str]:
@@ -143,8 +144,7 @@ class _Layers:
         for outer in _outer(scope):
             if outer in self._aliases:
                 return self._aliases[outer]
-        beside = {_scope(alias) for alias in self._aliases} - {""}
-        return next((outer for outer in _outer(scope) if outer and _scope(outer) in beside), "")
+        return next((outer for outer in _outer(scope) if _scope(outer) in self._beside), "")
 
     def _weight(self, operator: OperatorPlan) -> str | None:
         """The weight that an operator reads; None if it reads none."""
