@@ -8,8 +8,8 @@ from tensoropt.parallel.resharding import LOCAL_KINDS
 from tensoropt.plan.details.move import Move
 from tensoropt.plan.plan import Plan
 from tensoropt.view.data.layers import Communication
-from tensoropt.view.devices import Devices, devices_of_plan
-from tensoropt.view.layers import Row
+from tensoropt.view.devices import Devices, devices_by_stage
+from tensoropt.view.layers import SUMS, Row, row_names
 
 __all__ = ["communication_of"]
 
@@ -26,8 +26,6 @@ _WORDS = {
 """The words for the tensor of a move, by its purpose."""
 _MESSAGE = "message"
 """The kind of a message between two devices of different stages."""
-_SUMS = ("gradient sum", "statistics")
-"""Purposes of moves whose tensors may be those of several layers, and stay in their layers."""
 
 _Key = tuple[str, tuple[str, ...], str, tuple[str, ...], tuple[int, ...], int | None]
 
@@ -36,7 +34,7 @@ def communication_of(plan: Plan, rows: Sequence[Row]) -> tuple[Communication, ..
     """The communication of a plan, the slowest first."""
     if plan.details is None:
         return ()
-    row_of = {operator.name: row.name for row in rows for operator in row.operators}
+    row_of, devices_of = row_names(rows), devices_by_stage(plan)
     names = {
         operator.name: operator.name.removeprefix(f"{layer}/")
         for row in rows
@@ -46,27 +44,20 @@ def communication_of(plan: Plan, rows: Sequence[Row]) -> tuple[Communication, ..
     groups: dict[_Key, list[Move]] = {}
     for move in plan.details.moves:
         groups.setdefault(_key(move, row_of), []).append(move)
-    devices: dict[int | None, Devices] = {}
-    found = []
-    for key, moves in groups.items():
-        stage = key[-1]
-        if stage not in devices:
-            devices[stage] = devices_of_plan(plan, stage)
-        found.append(_line(key, moves, devices[stage], names))
+    found = [_line(key, moves, devices_of[key[-1]], names) for key, moves in groups.items()]
     return tuple(sorted(found, key=lambda each: -each.nanoseconds))
 
 
 def _key(move: Move, row_of: Mapping[str, str]) -> _Key:
     """The lines of two moves are one if this is equal."""
-    source = next((row_of[name] for name in move.tensors if name in row_of), "")
-    targets = dict.fromkeys(row_of[name] for name in move.readers if name in row_of)
+    makers = [row_of[name] for name in move.tensors if name in row_of]
+    readers = [row_of[name] for name in move.readers if name in row_of]
+    source = next(iter(makers), "")
     collectives = [step for step in move.steps if step.kind not in LOCAL_KINDS]
     axes = sorted({axis for step in collectives for axis in step.axes})
     kinds = dict.fromkeys(step.kind for step in collectives)
-    if move.purpose in _SUMS:
-        targets = dict.fromkeys(row_of[name] for name in move.tensors if name in row_of)
-    target = tuple(targets) or (source,)
-    return move.purpose, tuple(kinds), source, target, tuple(axes), move.stage
+    targets = tuple(dict.fromkeys(makers if move.purpose in SUMS else readers)) or (source,)
+    return move.purpose, tuple(kinds), source, targets, tuple(axes), move.stage
 
 
 def _line(

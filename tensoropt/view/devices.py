@@ -12,7 +12,7 @@ from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.plan import Plan
 from tensoropt.view.data.summary import ClusterLevel
 
-__all__ = ["Devices", "devices_of_plan", "levels_of"]
+__all__ = ["Devices", "devices_by_stage", "devices_of_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Devices:
         return f"the {count} {name}s{within}"
 
 
-def levels_of(cluster: Cluster, counts: Sequence[int]) -> tuple[ClusterLevel, ...]:
+def _levels_of(cluster: Cluster, counts: Sequence[int]) -> tuple[ClusterLevel, ...]:
     """The levels with more than one group; a single device is a level of its own."""
     levels = [
         ClusterLevel(level.name, count)
@@ -80,7 +80,7 @@ def devices_of_plan(plan: Plan, stage: int | None = None) -> Devices:
     copies = 1 if stage is None else plan.copies
     counts = list(plan.cluster.level_counts(prod(axes) // copies))
     counts[0] *= copies
-    levels = levels_of(plan.cluster, counts)
+    levels = _levels_of(plan.cluster, counts)
     level_of, level, reached = [], 0, 1
     for size in axes:
         level_of.append(level)
@@ -88,3 +88,9 @@ def devices_of_plan(plan: Plan, stage: int | None = None) -> Devices:
         if reached >= levels[level].count and level < len(levels) - 1:
             level, reached = level + 1, 1
     return Devices(levels, axes, tuple(level_of))
+
+
+def devices_by_stage(plan: Plan) -> dict[int | None, Devices]:
+    """The devices of each stage; without stages those of the plan, for None."""
+    stages = range(len(plan.stages)) if plan.stages else [None]
+    return {stage: devices_of_plan(plan, stage) for stage in stages}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +10,9 @@ from tensoropt.converters import Natural, to_values
 from tensoropt.view.data.layers import LayerView
 from tensoropt.view.data.plan_view import PlanView
 from tensoropt.view.data.summary import Summary
-from tensoropt.view.layers import range_of
+from tensoropt.view.layers import pattern_of, range_of
 
 __all__ = ["LayerDifference", "PlanDifference", "difference"]
-
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ def difference(before: PlanView, after: PlanView) -> PlanDifference:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in dict.fromkeys([*rows[0], *rows[1]]):
         old, new = ("; ".join(row.words for row in of.get(name, ())) for of in rows)
-        groups.setdefault((_NUMBER.sub("*", name), old, new), []).append(name)
+        groups.setdefault((pattern_of(name), old, new), []).append(name)
     layers = [
         LayerDifference(
             range_of(names),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -12,11 +12,14 @@ from tensoropt.graph.operator import GRADIENT, VARIABLE_TYPES
 from tensoropt.plan.operator_plan import NAMES_ONLY, OperatorPlan
 from tensoropt.plan.plan import Plan
 from tensoropt.view.data.layers import Communication, LayerView, Split
-from tensoropt.view.devices import Devices, devices_of_plan
+from tensoropt.view.devices import Devices, devices_by_stage
 from tensoropt.view.division import in_words, replicated_of, splits_of
 from tensoropt.view.layer_names import layer_names
 
-__all__ = ["Row", "range_of", "rows_of", "with_communication"]
+__all__ = ["SUMS", "Row", "pattern_of", "range_of", "row_names", "rows_of", "with_communication"]
+
+SUMS = ("gradient sum", "statistics")
+"""Purposes of moves whose tensors may be those of several layers, and stay in their layers."""
 
 _NUMBER = re.compile(r"\d+")
 _NO_WORK = VARIABLE_TYPES | NAMES_ONLY | {GRADIENT, "Const"}
@@ -29,6 +32,7 @@ class Row:
     Attributes:
         pattern: their name, with a star for each number.
         stage: their stage; None without stages.
+        devices: the devices of the stage, or of the plan.
         splits: their division.
         words: the same in words.
         layers: operators of each layer, by its name.
@@ -37,6 +41,7 @@ class Row:
 
     pattern: str
     stage: int | None
+    devices: Devices
     splits: tuple[Split, ...]
     words: str
     layers: dict[str, list[OperatorPlan]] = field(default_factory=dict)
@@ -51,10 +56,7 @@ class Row:
 def rows_of(plan: Plan) -> list[Row]:
     """The rows of a plan, in the order of the step."""
     stage_of, names = plan.stage_of, layer_names(plan)
-    devices: dict[int | None, Devices] = {
-        stage: devices_of_plan(plan, stage)
-        for stage in (range(len(plan.stages)) if plan.stages else [None])
-    }
+    devices_of = devices_by_stage(plan)
     layers: dict[tuple[str, int | None], list[OperatorPlan]] = {}
     for operator in sorted(plan.operators, key=lambda each: each.type in VARIABLE_TYPES):
         key = names[operator.name], stage_of.get(operator.name)
@@ -64,9 +66,10 @@ def rows_of(plan: Plan) -> list[Row]:
         working = [operator for operator in operators if operator.type not in _NO_WORK]
         if not working and not any(operator.variable for operator in operators):
             continue
-        splits = splits_of(working, devices[stage])
-        pattern, words = _NUMBER.sub("*", name), in_words(splits, devices[stage])
-        row = rows.setdefault((pattern, stage, words), Row(pattern, stage, splits, words))
+        devices, pattern = devices_of[stage], pattern_of(name)
+        splits = splits_of(working, devices)
+        words = in_words(splits, devices)
+        row = rows.setdefault((pattern, stage, words), Row(pattern, stage, devices, splits, words))
         row.layers[name] = operators
     taken = Counter[str]()
     for row in rows.values():
@@ -76,6 +79,16 @@ def rows_of(plan: Plan) -> list[Row]:
             own = taken[row.name] if row.stage is None else f"stage {row.stage}"
             row.name += f" ({own})"
     return list(rows.values())
+
+
+def row_names(rows: Iterable[Row]) -> dict[str, str]:
+    """The name of each operator's row."""
+    return {operator.name: row.name for row in rows for operator in row.operators}
+
+
+def pattern_of(name: str) -> str:
+    """The name of a layer with a star for each number: like layers have the same."""
+    return _NUMBER.sub("*", name)
 
 
 def range_of(names: Sequence[str]) -> str:
@@ -102,7 +115,7 @@ def with_communication(
         communication: all its communication. A row has that of which it is the source, and its
             part of the sums of gradients of several layers.
     """
-    row_of = {operator.name: row.name for row in rows for operator in row.operators}
+    row_of = row_names(rows)
     positions: dict[str, list[int]] = {}
     network, sent = Counter[str](), Counter[str]()
     elements = {operator.name: prod(operator.shape) for operator in plan.operators}
@@ -114,10 +127,9 @@ def with_communication(
             parts = {name: int(total * share) for name, share in shares.items()}
             parts[each.source] += total - sum(parts.values())
             of_rows.update(parts)
-    devices = {row.stage: devices_of_plan(plan, row.stage) for row in rows}
     return tuple(
         replace(
-            _view(row, row_of, devices[row.stage]),
+            _view(row, row_of),
             network_nanoseconds=network[row.name],
             communicated_bytes=sent[row.name],
             communication=tuple(positions.get(row.name, ())),
@@ -131,7 +143,7 @@ def _shares(
 ) -> dict[str, float]:
     """The share of each row in a communication: all for its source, but for sums of the gradients
     of several layers, which go by the elements of their weights."""
-    if communication.purpose not in ("gradient sum", "statistics"):
+    if communication.purpose not in SUMS:
         return {communication.source: 1.0}
     of_rows = Counter[str]({communication.source: 0})
     for name in communication.tensors:
@@ -140,18 +152,17 @@ def _shares(
     return {name: count / total for name, count in of_rows.items()}
 
 
-def _view(row: Row, row_of: Mapping[str, str], devices: Devices) -> LayerView:
+def _view(row: Row, row_of: Mapping[str, str]) -> LayerView:
     """The view of a row without its communication."""
     operators = row.operators
+    computing = [operator for operator in operators if operator.type not in _NO_WORK]
     time = Counter[str]()
-    for operator in operators:
-        if operator.type not in _NO_WORK:
-            time[operator.type] += operator.time_nanoseconds
+    for operator in computing:
+        time[operator.type] += operator.time_nanoseconds
     reads = dict.fromkeys(
         row_of[name] for operator in operators for name in operator.reads if name in row_of
     )
     weights = [operator for operator in operators if operator.variable == "weights"]
-    computing = [o for o in operators if o.type not in _NO_WORK]
     shapes = [o.shape for o in sorted(computing, key=lambda o: -o.time_nanoseconds) if o.shape]
     return LayerView(
         name=row.name,
@@ -159,7 +170,7 @@ def _view(row: Row, row_of: Mapping[str, str], devices: Devices) -> LayerView:
         stage=row.stage,
         words=row.words,
         splits=row.splits,
-        replicated=replicated_of([*computing, *weights], devices),
+        replicated=replicated_of([*computing, *weights], row.devices),
         types=tuple(name for name, _ in time.most_common()),
         operators=tuple(operator.name for operator in operators),
         shape=shapes[0] if shapes else (),

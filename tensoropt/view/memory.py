@@ -9,17 +9,17 @@ from tensoropt.cost.peak.held_memory import HOLDERS
 from tensoropt.graph.operator import GRADIENT
 from tensoropt.plan.plan import Plan
 from tensoropt.view.data.memory import Alive, MemoryAt, MemoryView, Share
-from tensoropt.view.layers import Row
+from tensoropt.view.layers import Row, row_names
 
 __all__ = ["memory_of"]
 
 
 def memory_of(plan: Plan, rows: Sequence[Row]) -> MemoryView:
     """The holders of a plan's memory. Without details only variables are told apart."""
-    row_of = {operator.name: row.name for row in rows for operator in row.operators}
     held = plan.details.memory if plan.details else None
     if held is None:
         return _by_operators(plan)
+    row_of = row_names(rows)
     return MemoryView(
         peak=_largest([Share(*pair) for pair in zip(HOLDERS, held.bytes, strict=True)]),
         peak_bytes=sum(held.bytes),
