@@ -26,6 +26,6 @@ def _in_unit(amount: int, units: tuple[tuple[str, int], ...], smallest: str) -> 
     return f"{amount} {smallest}"
 
 
-def plural(count: int, noun: str) -> str:
-    """A number and a noun: "1 layer", "12 layers"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def plural(count: int, noun: str, several: str = "") -> str:
+    """A number and a noun: "1 layer", "12 layers", or its other plural: "3 strategies"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or f'{noun}s'}"

@@ -22,12 +22,9 @@ def summary(view: PlanView) -> Report:
     for title, text in summary_lines(view):
         lines.append(f"  {title:<{_INDENT - 2}}{text}")
     shown = view.costliest(COSTLIEST)
-    rows = "row" if len(view.layers) == 1 else "rows"
-    which = (
-        "all layers"
-        if len(shown) == len(view.layers)
-        else (f"the {len(shown)} costliest of {len(view.layers)} {rows} of layers (--layers: all)")
-    )
+    which = "all layers"
+    if len(shown) < len(view.layers):
+        which = f"the {len(shown)} costliest of {len(view.layers)} rows of layers (--layers: all)"
     return Report(*lines, f"\n{which}\n", layer_table(view, shown))
 
 
@@ -82,7 +79,7 @@ def _frontier(view: PlanView) -> str:
     number = next(point.number for point in view.frontier if point.kind == "plan")
     place = "lies beside them" if number is None else f"is point {number}"
     return (
-        f"{plural(len(points), 'strategy').replace('strategys', 'strategies')} from "
+        f"{plural(len(points), 'strategy', 'strategies')} from "
         f"{memory(least.memory_bytes)} and {time(least.nanoseconds)} to "
         f"{memory(most.memory_bytes)} and {time(most.nanoseconds)}; this plan {place} (--frontier)"
     )
