@@ -84,10 +84,8 @@ def held_memory(
     firsts = range(0, len(totals), width)
     chosen = {max(range(n, min(n + width, len(totals))), key=totals.__getitem__) for n in firsts}
     peak = max(chosen, key=lambda number: (totals[number], -number), default=None)
-    over_step, tensors = (
-        [],
-        [HeldTensor(name, uses[name], size) for name, size in step.resident.items()],
-    )
+    over_step: list[HeldAt] = []
+    tensors = [HeldTensor(name, uses[name], size) for name, size in step.resident.items()]
     for number, (event, alive, total) in enumerate(step.timeline.states()):
         if number not in chosen:
             continue
