@@ -34,7 +34,7 @@ __all__ = [
     "piece_limits",
     "reduces",
     "rescaling",
-    "share_of",
+    "shares_of",
 ]
 
 
@@ -240,20 +240,21 @@ def largest_share(derivation: Derivation, pieces: Collection[int]) -> Fraction:
     return Fraction(largest, whole)
 
 
-def share_of(
-    derivation: Derivation, configuration: Configuration, mesh: Mesh, rank: int
-) -> Fraction:
-    """Return the share of the iteration space that a device computes."""
-    share = Fraction(1)
+def shares_of(
+    derivation: Derivation, configuration: Configuration, mesh: Mesh
+) -> tuple[list[int], int]:
+    """Return the share of the iteration space that each device computes, and their denominator."""
+    shares, whole = [1] * mesh.size, 1
     for index, axes in zip(derivation.indices, configuration.splits, strict=True):
         if not axes or index.partial_inputs:
             continue
         if mesh.divides(index.extent, axes):
-            share /= mesh.pieces(axes)
+            whole *= mesh.pieces(axes)
         else:
-            start, end = mesh.bounds(index.extent, axes, rank)
-            share *= Fraction(end - start, index.extent)
-    return share
+            whole *= index.extent
+            extents = mesh.extents(index.extent, axes)
+            shares = [share * own for share, own in zip(shares, extents, strict=True)]
+    return shares, whole
 
 
 def _dims(

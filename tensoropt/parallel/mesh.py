@@ -193,21 +193,23 @@ class Mesh:
     def divides(self, extent: int, axes: Sequence[int]) -> bool:
         """Whether all pieces of a dimension that these axes split have the same extent."""
         if axes and self.is_shared(extent):
-            return (
-                len({end - start for start, end in _shared_bounds(self, extent, tuple(axes))}) == 1
-            )
+            return len(_shared_extents(self, extent, tuple(axes))) == 1
         return extent % self.pieces(axes) == 0
+
+    def extents(self, extent: int, axes: Sequence[int]) -> tuple[int, ...]:
+        """Return the extent of the piece that each device has of a dimension, see `bounds`."""
+        return _extents(self, extent, tuple(axes))
 
     def largest(self, extent: int, axes: Sequence[int]) -> int:
         """Return the extent of the largest piece of a dimension that these axes split."""
         if axes and self.is_shared(extent):
-            return max(end - start for start, end in _shared_bounds(self, extent, tuple(axes)))
+            return max(_shared_extents(self, extent, tuple(axes)))
         return -(-extent // self.pieces(axes))
 
     def has_empty(self, extent: int, axes: Sequence[int]) -> bool:
         """Whether a piece of a dimension that is not empty has no element."""
         if axes and self.is_shared(extent):
-            return any(start == end for start, end in _shared_bounds(self, extent, tuple(axes)))
+            return 0 in _shared_extents(self, extent, tuple(axes))
         pieces = self.pieces(axes)
         return extent < pieces and extent % pieces != 0
 
@@ -253,6 +255,17 @@ def _shared_bounds(mesh: Mesh, extent: int, axes: tuple[int, ...]) -> tuple[tupl
     first = np.moveaxis(speeds, axes, range(len(axes)))
     weights = first.reshape(*(mesh.axes[axis] for axis in axes), -1).sum(axis=-1)
     return tuple(_nested_bounds(0, extent, weights))
+
+
+@lru_cache(maxsize=65536)
+def _shared_extents(mesh: Mesh, extent: int, axes: tuple[int, ...]) -> frozenset[int]:
+    """Return the extents that pieces of a dimension have."""
+    return frozenset(end - start for start, end in _shared_bounds(mesh, extent, axes))
+
+
+@lru_cache(maxsize=4096)
+def _extents(mesh: Mesh, extent: int, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(end - start for start, end in (mesh.bounds(extent, axes, rank) for rank in mesh))
 
 
 def _nested_bounds(start: int, length: int, weights: Int64Array) -> Iterator[tuple[int, int]]:

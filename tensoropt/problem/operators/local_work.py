@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from math import prod
 
 from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork, WorkOfRank
@@ -13,7 +14,7 @@ from tensoropt.parallel.configuration import (
     input_slot,
     largest_share,
     output_slot,
-    share_of,
+    shares_of,
 )
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -111,8 +112,8 @@ def _work_of_last(
     """Return the work of the device that computes the longest, by its share and its speed."""
     assert mesh.shares is not None, "the pieces are in proportion to speeds"
     speeds = mesh.shares.speeds
-    times = [share_of(derivation, configuration, mesh, n) / speeds[n] for n in mesh]
-    last = times.index(max(times))
+    shares, _ = shares_of(derivation, configuration, mesh)
+    last = max(mesh, key=lambda rank: Fraction(shares[rank], speeds[rank]))
     return work_of_rank(operator, derivation, configuration, mesh, differentiated_inputs, last)
 
 
@@ -126,7 +127,8 @@ def work_of_rank(
 ) -> WorkOfRank:
     """Return the work of one device for an operator that takes time."""
     local = LocalShapes.of(derivation, configuration, mesh, rank)
-    flops = int(derivation.flops * share_of(derivation, configuration, mesh, rank))
+    shares, whole = shares_of(derivation, configuration, mesh)
+    flops = derivation.flops * shares[rank] // whole
     work = local_work(operator, derivation, local, flops, differentiated_inputs)
     return WorkOfRank(**{name: getattr(work, name) for name in OperatorWork.__slots__}, rank=rank)
 
