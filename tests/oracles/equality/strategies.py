@@ -24,7 +24,7 @@ from tensoropt.cost.hierarchy import large_ones
 from tensoropt.errors import TensorOptError
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.execution.world.world import GoesInHierarchy
-from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.job import Job, current
 from tensoropt.parallel.choices import unequal
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
@@ -42,7 +42,7 @@ from tests.oracles.equality.engine import (
 from tests.oracles.equality.kinds import kept_kinds, split_kinds
 from tests.oracles.equality.scripts import SCRIPTS, UNEVEN
 
-__all__ = ["TYPES", "compare", "main"]
+__all__ = ["TYPES", "compare", "error_of_ranks", "main"]
 
 TYPES = ("float32", "float64")
 REASON_CHARACTERS = 400
@@ -66,11 +66,7 @@ def compare(
     for number, dtype in itertools.product(numbers, TYPES):
         random = np.random.default_rng([seed, zlib.crc32(model.encode()), devices, number])
         train, kinds = draw(scripts[dtype], number, random)
-        if job.is_mpi:
-            error = max(job.group.allgather_object(worst_error(train(), truths[dtype])))
-            reason = ""
-        else:
-            error, reason = _attempt(train, truths[dtype])
+        error, reason = error_of_ranks(job, train, truths[dtype])
         if job.group.rank == 0:
             line = {
                 "model": model,
@@ -86,8 +82,13 @@ def compare(
             sys.stdout.flush()
 
 
-def _attempt(train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
-    """The error; infinite, with a reason, if training fails, since other draws may work."""
+def error_of_ranks(job: Job, train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
+    """The worst error of all ranks; in one process infinite, with a reason, if training fails.
+
+    Other draws may work. Under mpirun a failure is raised: the other ranks may wait for this one.
+    """
+    if job.is_mpi:
+        return max(job.group.allgather_object(worst_error(train(), truth))), ""
     try:
         return worst_error(train(), truth), ""
     except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as error:

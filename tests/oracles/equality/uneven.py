@@ -19,10 +19,8 @@ from collections import Counter
 from unittest.mock import patch
 
 import numpy as np
-import tensorflow as tf
 
 import tensoropt
-from tensoropt.errors import TensorOptError
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices import choices as choices_module
@@ -37,8 +35,8 @@ from tests.oracles.equality.engine import (
     random_prices,
     train_parallel,
     train_plain,
-    worst_error,
 )
+from tests.oracles.equality.strategies import error_of_ranks
 from tests.oracles.equality.uneven_scripts import BODIES, uneven_script
 
 __all__ = ["BAR", "main"]
@@ -93,19 +91,17 @@ def main() -> int:
             mesh, batch = Mesh.of(devices), int(random.choice(BATCHES))
             script, truth = _script(name, batch)
             numbers, uneven = _uneven_strategy(script, mesh, random)
-            world = MPIWorld(mesh, job.group) if job.is_mpi else None
-            agreement = job.agreement if job.is_mpi else None
-            reason = ""
-            try:
-                prices = random_prices(number)
-                trained = train_parallel(script, mesh, numbers, prices, BATCHED, world, agreement)
-                error = worst_error(trained, truth)
-            except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as failed:
-                if job.is_mpi:  # the other ranks may wait for this one
-                    raise
-                error, reason = float("inf"), f"{type(failed).__name__}: {failed}"[:400]
-            if job.is_mpi:
-                error = max(job.group.allgather_object(error))
+            train = functools.partial(
+                train_parallel,
+                script,
+                mesh,
+                numbers,
+                random_prices(number),
+                BATCHED,
+                world=MPIWorld(mesh, job.group) if job.is_mpi else None,
+                agreement=job.agreement if job.is_mpi else None,
+            )
+            error, reason = error_of_ranks(job, train, truth)
             worst[name] = max(worst.get(name, 0.0), error)
             of_devices[devices] += 1
             types |= uneven
