@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from tensoropt.arrays import BoolArray, Int64Array
 from tensoropt.errors import LayoutError, OptionError
+from tensoropt.parallel.assignments import unlike_rows
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.space import LayoutSpace, layout_space
@@ -295,13 +296,13 @@ def _priced_edges(
     """Return the nanoseconds of edges, given the class of each, and the bytes it moves and
     copies."""
     rows = np.stack([classes, bytes_, copied], axis=1)
-    kinds, of_edge = np.unique(rows, axis=0, return_inverse=True)
+    first, of_edge = unlike_rows(rows)
     prices = []
-    for cost_class, size, copy in kinds.tolist():
+    for cost_class, size, copy in rows[first].tolist():
         kind, group, _ = space.classes[cost_class]
         copying = price("slice", group, copy) if copy else 0
         prices.append(_checked(price(kind, group, size) + copying, kind, group))
-    weights: Int64Array = np.array(prices, np.int64)[of_edge.ravel()]
+    weights: Int64Array = np.array(prices, np.int64)[of_edge]
     return weights
 
 
