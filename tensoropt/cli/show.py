@@ -16,7 +16,7 @@ from tensoropt.report.pictures.plans import OVERVIEW, PICTURES
 from tensoropt.report.plan_table import plan_table
 from tensoropt.report.rewrite_table import rewrite_table
 from tensoropt.report.stage_table import stage_table
-from tensoropt.report.text_table import Report, write
+from tensoropt.report.text_table import Report
 from tensoropt.report.views.communication import communication_table
 from tensoropt.report.views.layers import layer_table
 from tensoropt.report.views.memory import memory_table
@@ -24,7 +24,7 @@ from tensoropt.report.views.replicated import replicated_table
 from tensoropt.report.views.summary import summary
 from tensoropt.view import view_of
 
-__all__ = ["plan_parts", "print_plan", "show"]
+__all__ = ["plan_parts", "show"]
 
 _PARTS = {
     "layers": "All layers, and what several devices do or hold alike.",
@@ -86,11 +86,6 @@ def _part(plan: Plan, name: str) -> Report:
         return Report("layers\n", layer_table(view), title, replicated_table(view), "")
     of_view = communication_table if name == "communication" else memory_table
     return Report(f"{name}\n", of_view(view), "")
-
-
-def print_plan(plan: Plan) -> None:
-    """Print `plan_parts`."""
-    write(*plan_parts(plan))
 
 
 def plan_parts(plan: Plan) -> list[Report | str]:

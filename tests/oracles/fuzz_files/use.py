@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tensoropt.cli.show import print_plan
+from tensoropt.cli.show import plan_parts
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.cost.measured_links import MeasuredLinks, on_links
@@ -23,6 +23,7 @@ from tensoropt.report.machine_profile_tables import (
     overhead_line,
     steps_line,
 )
+from tensoropt.report.text_table import write
 
 __all__ = ["READ_AND_USED"]
 
@@ -38,7 +39,7 @@ def _plan(path: Path) -> None:
 
 def _use_plan(plan: Plan) -> None:
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")):
-        print_plan(plan)
+        write(*plan_parts(plan))
         print(compare(plan, ExecutedSteps()))
     assert set(plan.configurations) == {operator.name for operator in plan.operators}
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
