@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ __all__ = [
     "Command",
     "Group",
     "ScriptCommand",
+    "check_folder",
     "cluster_option",
     "complete_cluster",
     "given",
@@ -34,6 +36,25 @@ _AS_JSON = "as_json"
 def complete_cluster(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
     """The names of clusters that begin as the text does, for the shell."""
     return [name for name in cluster_names() if name.startswith(begun)]
+
+
+def check_folder(what: str, file: Path, flag: str = "") -> None:
+    """Check that a file can be written, before the work for it.
+
+    Args:
+        what: the content, with its article.
+        file: the file.
+        flag: the option that names it; empty for an argument.
+
+    Raises:
+        OptionError: its folder does not exist.
+    """
+    if not file.absolute().parent.is_dir():
+        got = f"{flag} {str(file)!r}".lstrip()
+        raise OptionError(
+            f"{what} is written into an existing folder. Got {got}; make its folder, or give "
+            "another path."
+        )
 
 
 cluster_option = click.option(

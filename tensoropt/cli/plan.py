@@ -11,6 +11,7 @@ import click
 from tensoropt.cli.answers.answer import Answer
 from tensoropt.cli.command import (
     ScriptCommand,
+    check_folder,
     cluster_option,
     given,
     option,
@@ -68,11 +69,8 @@ def plan(
     chosen from. Nothing is trained. The script's own arguments come after `--`. Options of
     find_strategy replace the script's.
     """
-    if file is not None and not file.absolute().parent.is_dir():
-        raise OptionError(
-            f"a plan is written into an existing folder. Got --output {str(file)!r}; make its "
-            "folder, or give another path."
-        )
+    if file is not None:
+        check_folder("a plan", file, "--output")
     if page is not None:
         check_page(page)
     points = 0 if page is None else _POINTS_OF_PAGE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tensoropt.cli.command import Command
+from tensoropt.cli.command import Command, check_folder
 from tensoropt.errors import OptionError
 from tensoropt.plan import Plan
 
@@ -79,11 +79,7 @@ def check_page(file: Path) -> None:
     from tensoropt.report.page.chart_library import chart_library
 
     chart_library()
-    if not file.absolute().parent.is_dir():
-        raise OptionError(
-            f"a page is written into an existing folder. Got --html {str(file)!r}; make its "
-            "folder, or give another path."
-        )
+    check_folder("a page", file, "--html")
 
 
 def _page_of(plan: Plan, points: Mapping[int, Plan] | None = None) -> str:

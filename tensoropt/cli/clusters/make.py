@@ -14,7 +14,7 @@ import click
 from collectives.limits import memory_limit_bytes
 from collectives.transport.launch import available_cores
 from tensoropt.cli.answers.answer import Answer
-from tensoropt.cli.command import Command
+from tensoropt.cli.command import Command, check_folder
 from tensoropt.cost.cluster import Cluster, Device, Level, load_cluster
 from tensoropt.errors import OptionError
 from tensoropt.json_files import write_json
@@ -114,11 +114,7 @@ def make(file: Path, this_machine: bool, **given: str | None) -> Answer:
 
     Options answer questions beforehand. What no option answers is asked on the terminal.
     """
-    if not file.absolute().parent.is_dir():
-        raise OptionError(
-            f"a cluster is written into an existing folder. Got {str(file)!r}; make its folder, or "
-            "give another path."
-        )
+    check_folder("a cluster", file)
     cluster = _this_machine(file, given) if this_machine else _described(file, given)
     write_json(file, cluster.to_json(), indent=2)
     said = f"{cluster.devices} devices: {links_line(cluster) or 'no links'}"
