@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensoropt.cost.cluster import Cluster
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.planner.options.planning_options import PlanningOptions
-from tensoropt.planner.options.relations import OF_AIMS
+from tensoropt.planner.options.relations import OF_AIMS, not_for
 from tensoropt.planner.request import Request
 from tensoropt.planner.split_check import Check
 
@@ -50,8 +50,8 @@ class DryRun:
         """
         changes: dict[str, Any] = {"validate": 0}
         if self.aim == "profiling":
-            changes |= {"option": "profiling", "point": None, "max_step_seconds": None}
-            changes |= {"samples": None, "deadline_seconds": None}
+            changes |= {"option": "profiling", "point": None}
+            changes |= dict.fromkeys(not_for("profiling"))
         if self.options.get("option", script.option) != script.option:
             changes |= dict.fromkeys(OF_AIMS)
         if "max_step_seconds" in self.options:
