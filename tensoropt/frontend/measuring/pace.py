@@ -33,7 +33,8 @@ def measure_pace(group: Group, config: tf.compat.v1.ConfigProto) -> MeasuredPace
         group: the ranks, all of which compute.
         config: configuration of the session.
     """
-    return _pace(config, lambda run: _seconds(group, run))
+    (pace,) = _paces(config, lambda run: _seconds(group, run), 1)
+    return pace
 
 
 def measure_paces(
@@ -43,13 +44,13 @@ def measure_paces(
 
     All ranks compute for the same time, so that slower ones never have the machine to themselves.
     """
-    own = [_pace(config, lambda run: _seconds_within(group, run)) for _ in range(rounds)]
+    own = _paces(config, lambda run: _seconds_within(group, run), rounds)
     figures = group.allgather_object([(p.flops_per_second, p.bytes_per_second) for p in own])
     return [tuple(MeasuredPace(*of_rank[n]) for of_rank in figures) for n in range(rounds)]
 
 
-def _pace(config: tf.compat.v1.ConfigProto, seconds: _Timed) -> MeasuredPace:
-    """Return the pace by the mean seconds of runs."""
+def _paces(config: tf.compat.v1.ConfigProto, seconds: _Timed, rounds: int) -> list[MeasuredPace]:
+    """Return the pace in each round, by the mean seconds of runs in one session."""
     with tf.Graph().as_default() as graph:
         # Values that are fed would be copied.
         matrix = _variable([_ORDER, _ORDER], 1 / _ORDER)
@@ -58,10 +59,13 @@ def _pace(config: tf.compat.v1.ConfigProto, seconds: _Timed) -> MeasuredPace:
         sums = [one.assign_add(other, read_value=False) for one, other in _pairs(arrays)]
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run([variable.initializer for variable in (matrix, *arrays)])
-            multiplying = seconds(session.make_callable(product))
-            adding = seconds(session.make_callable(tf.group(*sums)))
+            runs = session.make_callable(product), session.make_callable(tf.group(*sums))
+            timed = [(seconds(runs[0]), seconds(runs[1])) for _ in range(rounds)]
     flops, read_or_written = 2 * _ORDER**3, 3 * 4 * _ELEMENTS * len(sums)
-    return MeasuredPace(round(flops / multiplying), round(read_or_written / adding))
+    return [
+        MeasuredPace(round(flops / multiplying), round(read_or_written / adding))
+        for multiplying, adding in timed
+    ]
 
 
 def _variable(shape: list[int], value: float) -> tf.Variable:
