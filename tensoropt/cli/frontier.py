@@ -11,7 +11,7 @@ import click
 from tensoropt.cli.answers.answer import Answer
 from tensoropt.cli.answers.frontier import FrontierAnswer, frontier_answer
 from tensoropt.cli.command import ScriptCommand, cluster_option, option, planning_options
-from tensoropt.cli.plan import plan_for
+from tensoropt.cli.plan import plan_reached
 from tensoropt.errors import OptionError
 from tensoropt.plan import Plan
 from tensoropt.planner.options.relations import not_for
@@ -52,7 +52,7 @@ def frontier(
             "--devices 4."
         )
     else:
-        found = plan_for(file, devices, cluster, arguments, options, "frontier")
+        found = plan_reached(file, devices, cluster, arguments, options, "frontier").plan
     answer = frontier_answer(found)
     title = f"frontier of cluster {found.cluster} (* is the plan)\n"
     return Answer(answer, (title, frontier_table(found), answer.turning_sentence))

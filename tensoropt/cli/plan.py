@@ -30,7 +30,7 @@ from tensoropt.planner.options.values import count
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import PlanReached
 
-__all__ = ["plan", "plan_for"]
+__all__ = ["plan", "plan_reached"]
 
 _POINTS_OF_PAGE = 16
 """The points of a frontier whose strategies a page has; each takes seconds to plan."""
@@ -74,7 +74,7 @@ def plan(
     if page is not None:
         check_page(page)
     points = 0 if page is None else _POINTS_OF_PAGE
-    reached = _plan_reached(script, devices, cluster, arguments, options, "plan", points)
+    reached = plan_reached(script, devices, cluster, arguments, options, "plan", points)
     plan = reached.plan
     parts = plan_parts(plan)
     if file is not None:
@@ -85,31 +85,7 @@ def plan(
     return Answer(plan, tuple(parts))
 
 
-def plan_for(
-    script: Path,
-    devices: int,
-    cluster: str | None,
-    arguments: Sequence[str],
-    options: Mapping[str, Any],
-    aim: str,
-) -> Plan:
-    """The plan of a script for some devices.
-
-    Args:
-        script: a Python file.
-        devices: the number of devices.
-        cluster: name or path of their cluster; None for this machine.
-        arguments: the script's command line.
-        options: options of `find_strategy` that replace the script's; None for those that do not.
-        aim: the subcommand, for errors.
-
-    Raises:
-        OptionError: there is no script; options that exclude one another; another aim than a plan.
-    """
-    return _plan_reached(script, devices, cluster, arguments, options, aim).plan
-
-
-def _plan_reached(
+def plan_reached(
     script: Path,
     devices: int,
     cluster: str | None,
@@ -121,8 +97,16 @@ def _plan_reached(
     """The plan that a script passes to ``build_execution_graph``, and plans of other points.
 
     Args:
-        script, devices, cluster, arguments, options, aim: see `plan_for`.
+        script: a Python file.
+        devices: the number of devices.
+        cluster: name or path of their cluster; None for this machine.
+        arguments: the script's command line.
+        options: options of `find_strategy` that replace the script's; None for those that do not.
+        aim: the subcommand, for errors.
         points: the most points of the frontier to plan beside it.
+
+    Raises:
+        OptionError: there is no script; options that exclude one another; another aim than a plan.
     """
     check_is_script(script, aim)
     planned = None if cluster is None else load_cluster(cluster)
