@@ -19,6 +19,7 @@ from tensoropt.frontend.job.job import (
     local_size,
     shutdown,
 )
+from tensoropt.frontend.keras_models import deferred_values as _deferred
 from tensoropt.frontend.keras_models.parallelize import parallelize
 from tensoropt.frontend.measuring.run_summary import compare, summary
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
@@ -77,6 +78,7 @@ end_job_on_error()
 _copies.install_before_init()
 at_start(_saving.install, _saving.remove, is_for_one=True)
 at_start(_reads.install, lambda: None)
+at_start(_deferred.install, _deferred.remove)
 
 _OWN_CLASSES = GradientDescentOptimizer, InteractiveSession, PreemptionHook, Session
 _ELSEWHERE = {

@@ -65,7 +65,8 @@ def test_mistakes_with_models_are_errors(program: Callable[[str], str]) -> None:
 
 
 def test_a_model_of_keras_on_two_ranks(mpirun: Callable[..., Finished], tmp_path: Path) -> None:
-    """Ranks whose draws differ train one model, and the first alone shows and writes."""
+    """Ranks whose draws differ train one model, and the first alone shows and writes. A large
+    variable gets its value when it is read."""
     program = Path(__file__).with_name("keras_example_program.py").read_text()
     script = tmp_path / "train.py"
     ends = """
@@ -78,6 +79,12 @@ assert set(sizes) == {1}, sizes  # no rank has kept a variable that was read for
 loaded = keras.saving.load_model("model.keras").get_weights()
 assert all(np.array_equal(*pair) for pair in zip(loaded, model.get_weights()))
 print("read by", tensoropt.rank())
+initializer = keras.initializers.GlorotUniform(7)
+large = keras.Variable(initializer, (512, 512))
+handle = large.value.__dict__["_tensoropt_handle"]
+held = tf.raw_ops.ReadVariableOp(resource=handle, dtype="float32")
+assert np.size(held) == 1  # the value is computed when something asks for it
+assert np.array_equal(large, initializer((512, 512)))
 model.save(f"{os.getcwd()}/missing/model.keras")
 """
     script.write_text(f"import os\nos.chdir({str(tmp_path)!r})\n{program}{ends}")

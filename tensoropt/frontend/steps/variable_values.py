@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from tensoropt.tensorflow_private import trackable
 __all__ = [
     "VariableValues",
     "bring_up_to_date",
+    "defer",
     "discard",
     "newest_of",
     "only_captured",
@@ -52,12 +53,14 @@ class _State:
         newest: the graph whose steps have changed it since the script's variable was set, and its
             entry there; None if the script's variable is up to date.
         known: graphs of steps that hold the newest value.
-        run: runs a graph.
+        run: runs a graph; None before a step has used the variable.
+        first: computes the first value, while the script's variable does not have it.
     """
 
-    newest: tuple[StepGraph, Captured] | None
-    known: weakref.WeakSet[tf.Graph]
-    run: Runs
+    newest: tuple[StepGraph, Captured] | None = None
+    known: weakref.WeakSet[tf.Graph] = field(default_factory=weakref.WeakSet)
+    run: Runs | None = None
+    first: Callable[[], tf.Tensor] | None = None
 
 
 class VariableValues:
@@ -97,8 +100,8 @@ class VariableValues:
         state = _state_of(captured.variable)
         state.known.add(step.graph)
         if captured.is_written:
-            state.newest = step.home, captured
-            _poison(captured.variable)
+            state.newest, state.first = (step.home, captured), None
+            discard(captured.variable)
 
     def changed(self, step: TracedStep) -> None:
         """Note that a step has run: its graph now has the newest values of the variables it writes.
@@ -116,7 +119,7 @@ class VariableValues:
                 state.known.add(step.graph)
                 if state.newest is None or state.newest[0] is not step.home:
                     state.newest = step.home, captured
-                    _poison(captured.variable)
+                    discard(captured.variable)
         _left_by = step
 
     def leave(self, home: StepGraph) -> None:
@@ -145,7 +148,7 @@ def bring_up_to_date(variables: Iterable[Any]) -> None:
         call = _called("reads", newest)
         values = run(home.graph, [captured.value for captured in newest], [], {}, call=call)
         for variable, state in here:
-            _set(variable, values[state.newest[1].value])
+            set_value(variable, values[state.newest[1].value])
             state.newest = None
         behind = [(variable, state) for variable, state in behind if state.newest is not None]
 
@@ -175,16 +178,6 @@ def newest_of(variable: Any) -> tuple[StepGraph, Captured] | None:
     """The graph of steps that alone has a variable's newest value, and its entry there."""
     state = variable.__dict__.get(_STATE)
     return None if state is None else state.newest
-
-
-def set_value(variable: Any, value: Any) -> None:
-    """Set the script's variable on this rank, without a change of where the newest value is."""
-    _set(variable, value)
-
-
-def discard(variable: Any) -> None:
-    """Free the value that `set_value` has set."""
-    _poison(variable)
 
 
 @contextmanager
@@ -280,7 +273,7 @@ def _forget_job() -> None:
             state = _state_of(variable)
             if state.newest is not None:
                 shape = [extent or 0 for extent in variable.shape]
-                _set(variable, np.full(shape, _bad(variable), variable.dtype.as_numpy_dtype))
+                set_value(variable, np.full(shape, _bad(variable), variable.dtype.as_numpy_dtype))
             state.newest = None
             state.known.clear()
 
@@ -307,16 +300,30 @@ def _state_of(variable: Any) -> _State:
     return state
 
 
+def defer(variable: Any, first: Callable[[], tf.Tensor]) -> None:
+    """Free the first value of a variable that nothing has used yet; compute it when needed."""
+    _watch(variable).first = first
+    discard(variable)
+
+
 def _watched(variable: Any, run: Runs) -> _State:
+    """The state of a variable that a step uses."""
+    state = _watch(variable)
+    if state.run is None:
+        _touched()
+        _variables[next(_numbers)] = variable
+        state.run = run
+    return state
+
+
+def _watch(variable: Any) -> _State:
     """The state of a variable, whose handle is a property from now on.
 
     Every read and assignment of a variable asks for its handle first.
     """
     if _STATE not in variable.__dict__:
-        _touched()
-        _variables[next(_numbers)] = variable
         kind = type(variable)
-        variable.__dict__[_STATE] = _State(None, weakref.WeakSet(), run)
+        variable.__dict__[_STATE] = _State()
         # TensorFlow's compiled code reads `_handle`; other code reads `handle`, which uses it.
         variable.__dict__[_REAL_HANDLE] = variable.__dict__.pop("_handle")
         if kind not in _classes:
@@ -358,6 +365,9 @@ def _fetch(variable: Any) -> None:
     that reads one variable takes as long as for all of them.
     """
     state = _state_of(variable)
+    if state.first is not None:
+        set_value(variable, _first(variable))
+        state.first = None
     if state.newest is None:
         return
     if _read_by is not None:
@@ -377,26 +387,37 @@ def _fetch(variable: Any) -> None:
 
 def _value(variable: Any) -> Any:
     """The newest value of a variable; unlike a use of the handle, this cannot change it."""
+    if _state_of(variable).first is not None:
+        return np.asarray(_first(variable))
     _fetch(variable)
     with tf.init_scope():
         handle, dtype = variable.__dict__[_REAL_HANDLE], variable.dtype
         return np.asarray(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy())
 
 
-def _set(variable: Any, value: Any) -> None:
+def _first(variable: Any) -> tf.Tensor:
+    """Compute the first value of a variable."""
+    first = _state_of(variable).first
+    assert first is not None, "the script's variable does not have it"
+    with tf.init_scope():
+        return first()
+
+
+def set_value(variable: Any, value: Any) -> None:
+    """Set the script's variable on this rank, without a change of where the newest value is."""
     handle = variable.__dict__[_REAL_HANDLE]
     with tf.init_scope():
         tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(value, variable.dtype))
 
 
-def _poison(variable: Any) -> None:
-    """Overwrite the script's value, which is out of date.
+def discard(variable: Any) -> None:
+    """Free and overwrite the script's value, which is out of date.
 
     A function of the script that was traced earlier has the real handle; it now computes NaN or
     fails instead of using the old value.
     """
     shape = [1] * (len(variable.shape) + 2)
-    _set(variable, np.full(shape, _bad(variable), variable.dtype.as_numpy_dtype))
+    set_value(variable, np.full(shape, _bad(variable), variable.dtype.as_numpy_dtype))
 
 
 def _bad(variable: Any) -> Any:
