@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from reproduction.baselines.layout_factors import LayoutFactors, Names
+from reproduction.baselines.like_layers import one_name_for_like_layers
 from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.named_dimensions import named_dimensions
@@ -19,7 +20,9 @@ __all__ = ["meshes", "solve"]
 _MOST_LAYOUTS = 400_000  # the paper's four models need fewer
 
 
-def solve(problem: GraphProblem, most_layouts: int = _MOST_LAYOUTS) -> Frontier:
+def solve(
+    problem: GraphProblem, most_layouts: int = _MOST_LAYOUTS, *, free: bool = False
+) -> Frontier:
     """The frontier of all Mesh-TensorFlow programs for a graph (section 5.1; Shazeer et al., 2018).
 
     A program has one mesh, whose dimensions are groups of the devices' axes, and a layout: for each
@@ -34,8 +37,12 @@ def solve(problem: GraphProblem, most_layouts: int = _MOST_LAYOUTS) -> Frontier:
         problem: the planned problem.
         most_layouts: most layouts that are kept. If there are more, layouts spread evenly over each
             frontier stay, and the result is not exact.
+        free: whether each layer has names of its own. Otherwise like layers share names, as the
+            programs of Mesh-TensorFlow's paper do.
     """
     dimensions = named_dimensions(problem)
+    if not free:
+        dimensions = one_name_for_like_layers(problem, dimensions)
     strategies, exact = [], True
     for mesh in meshes(len(problem.mesh.axes)):
         factors = LayoutFactors(problem, dimensions, mesh)

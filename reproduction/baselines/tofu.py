@@ -16,11 +16,15 @@ from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.tdl import Derivation
 
-__all__ = ["fully_split", "solve", "solve_without_copies"]
+__all__ = ["fully_split", "solve"]
 
 
 def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
     """The fastest strategy of those that hold no tensor twice (section 5.1).
+
+    "Splitting all the tensors among all the devices and disabling tensor replication" is said of
+    tensors, which the graph stores: outputs and weights. An operand that an operator gathers for
+    its own computation is not stored, as in Tofu, whose operators fetch what they lack.
 
     Tofu minimises communication. If the work of every operator is divided by all devices,
     computation takes about the same time under any split (Tofu, section 5), so the fastest strategy
@@ -43,37 +47,6 @@ def fully_split(problem: GraphProblem, node: int) -> Int64Array:
         if problem.graph[name].gradient is None:
             pieces += _pieces(problem.derivations[name], follower, problem.mesh)
     return np.flatnonzero(pieces == pieces.max())
-
-
-def solve_without_copies(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
-    """The fastest strategy by another reading of the same sentence: among those that hold the
-    fewest copies of tensors, operands as well as outputs. Partial sums are not copies."""
-    kept = []
-    for group in problem.choices:
-        copies = np.zeros(len(group.options), dtype=np.int64)
-        for name, follower in zip(group.members, group.options.followers, strict=True):
-            if problem.graph[name].gradient is None:
-                copies += _copied(problem.derivations[name], follower, problem.mesh)
-        kept.append(np.flatnonzero(copies == copies.min()))
-    return least_time(problem.problem, kept, limits)
-
-
-def _copied(derivation: Derivation, follower: Follower, mesh: Mesh) -> Int64Array:
-    """For each option the number of elements of the operator's tensors on all devices together."""
-    sums = {number for number, index in enumerate(derivation.indices) if index.reducer == "sum"}
-    inputs = zip(derivation.inputs, derivation.input_shapes, strict=True)
-    outputs = zip(derivation.outputs, derivation.output_shapes, strict=True)
-    tensors = [(set(dims), shape) for dims, shape in inputs]
-    tensors += [({*dims, *sums}, shape) for dims, shape in outputs]
-    total = np.zeros(len(follower.assigned), dtype=np.int64)
-    sizes = np.array(mesh.axes, dtype=np.int64)
-    for along, shape in tensors:
-        if -1 in shape:
-            continue
-        splits = np.array([n in along for n in range(follower.indices)] + [False])
-        assert NO_INDEX == -1  # index -1 selects the last element
-        total += prod(shape) * np.where(splits[follower.assigned], 1, sizes).prod(axis=1)
-    return total
 
 
 def _pieces(derivation: Derivation, follower: Follower, mesh: Mesh) -> Int64Array:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from reproduction.paper.testbed import PaperCosts
 from tensoropt.cost.memory import Footprint, MemoryUse
-from tensoropt.cost.model import ClusterCostModel
 
 __all__ = ["KeptCopies", "KeptOutputs"]
 
 
-class KeptCopies(ClusterCostModel):
+class KeptCopies(PaperCosts):
     """A cluster's costs, with the memory of parameters and of each copy kept for the backward pass.
 
     By equation 1, m_t is the memory of temporary tensors, "e.g., tensors for use in backward
@@ -26,7 +26,7 @@ class KeptCopies(ClusterCostModel):
         return MemoryUse(kept, footprint.output_bytes - footprint.kept_bytes)
 
 
-class KeptOutputs(ClusterCostModel):
+class KeptOutputs(PaperCosts):
     """A cluster's costs, with the memory of parameters and of a given set of kept outputs.
 
     With `reproduction.paper.layers.kept_by_layers`, an operator is a layer, as in the paper's Table

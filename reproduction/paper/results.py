@@ -55,8 +55,9 @@ class Result:
         computation_nanoseconds: int64[P], the part of the time that operators take.
         variables_nanoseconds, tensors_nanoseconds: int64[P], network time of parameters with their
             gradients, and of all other tensors.
-        kept: for each kind of `tensoropt.parallel.configuration.KEPT` the bytes of activations
-            whose operators keep that kind, over all devices, at the points numbered by "point".
+        made_again: what reuse of tensors changes at the points numbered by "point", by pricing them
+            with both copies of every tensor kept: "dropped_bytes" of a device, and "nanoseconds" of
+            making dropped copies again.
         seconds, cpu_seconds: time of building the problem and searching it.
         exact: whether the frontier has all points.
         within: the proven gap, None if unknown.
@@ -72,7 +73,7 @@ class Result:
     computation_nanoseconds: Int64Array
     variables_nanoseconds: Int64Array
     tensors_nanoseconds: Int64Array
-    kept: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    made_again: Mapping[str, Sequence[int]] = field(default_factory=dict)
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     exact: bool = True

@@ -10,7 +10,6 @@ import json
 import signal
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.training_step import TrainingStep
-from reproduction.baselines import tofu
+from reproduction.baselines import ft_elimination, mesh_tensorflow
 from reproduction.paper.breakdown import breakdown
 from reproduction.paper.layers import kept_by_layers
 from reproduction.paper.memory_models import KeptCopies, KeptOutputs
 from reproduction.paper.models import training_step
 from reproduction.paper.tasks import NO_STRATEGY, Task
-from reproduction.paper.testbed import paper_cluster
-from tensoropt.cost.model import ClusterCostModel
+from reproduction.paper.testbed import PaperCosts, paper_cluster
+from tensoropt.errors import SearchSizeError
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
 from tensoropt.problem.annotated_graph import AnnotatedGraph
@@ -51,7 +50,7 @@ def computed(task: Task, step: TrainingStep) -> dict[str, Any]:
     """
     cluster = paper_cluster(task.cluster, task.links)
     mesh = cluster.mesh(task.devices)
-    cost, reads = ClusterCostModel(cluster, mesh), step.reads
+    cost, reads = PaperCosts(cluster, mesh), step.reads
     if task.reuse:
         cost = KeptCopies(cluster, mesh)
     elif task.layers:
@@ -81,16 +80,18 @@ def computed(task: Task, step: TrainingStep) -> dict[str, Any]:
         "computation_nanoseconds": parts.computation.tolist(),
         "variables_nanoseconds": parts.variables.tolist(),
         "tensors_nanoseconds": parts.tensors.tolist(),
-        "kept": _kept(whole, frontier),
+        "made_again": _made_again(whole, frontier),
     }
 
 
 def _found(algorithm: str, whole: GraphProblem) -> Frontier:
     """The frontier of a solver by its name, or of a solver that only the paper asks for."""
-    if algorithm == "ft_elimination":
+    if algorithm == "ft_ldp":
         return frontier_tracking(whole.problem, bounds=False)
-    if algorithm == "tofu_operands":
-        return tofu.solve_without_copies(whole)
+    if algorithm == "ft_elimination":
+        return ft_elimination.solve(whole.problem)
+    if algorithm == "mesh_tensorflow_free":
+        return mesh_tensorflow.solve(whole, free=True)
     return solver(algorithm)(whole).found
 
 
@@ -102,30 +103,25 @@ def _outputs(graph: Graph) -> BackwardReads:
     )
 
 
-def _kept(whole: GraphProblem, frontier: Frontier) -> dict[str, list[int]]:
-    """The kept copies of resharded tensors, at points spread evenly over the frontier.
+def _made_again(whole: GraphProblem, frontier: Frontier) -> dict[str, list[int]]:
+    """The price of tensor reuse, at points spread evenly over the frontier.
+
+    Each point is priced anew with both copies of every tensor kept and all splits as they are.
 
     Returns:
-        The numbers of the points, for each point the bytes of activations by the kind of kept
-            copies, and the bytes of the kept copies.
+        The numbers of the points ("point"), the bytes of a device that dropped copies save
+            ("dropped_bytes"), and the time of making them again ("nanoseconds").
     """
     count = min(len(frontier), _MOST_LOOKED_AT)
-    places = np.unique(np.linspace(0, len(frontier) - 1, count).astype(np.int64)).tolist()
-    found: dict[str, list[int]] = {"point": places}
-    weights = {name for group in whole.choices for name in group.weights}
-    sizes = {
-        op.name: sum(spec.bytes for spec in op.outputs if -1 not in spec.shape)
-        for op in whole.graph
-        if op.name not in weights and not (op.is_variable or op.is_constant) and op.gradient is None
+    places = np.unique(np.linspace(0, len(frontier) - 1, count).astype(np.int64))
+    splits = np.array([len(group.options) // len(group.options.kept) for group in whole.choices])
+    assert all(group.options.kept[0] == "both" for group in whole.choices), "the first way"
+    memory, time = whole.problem.costs(frontier.strategies[places] % splits)
+    return {
+        "point": places.tolist(),
+        "dropped_bytes": (memory - frontier.memory[places]).tolist(),
+        "nanoseconds": (frontier.time[places] - time).tolist(),
     }
-    for number, place in enumerate(places):
-        chosen = whole.configurations(frontier.strategies[place].tolist())
-        bytes_: Counter[str] = Counter()
-        for name, each in chosen.items():
-            bytes_[each.kept] += sizes.get(name, 0)
-        for kept, size in bytes_.items():
-            found.setdefault(kept, [0] * len(places))[number] = size
-    return found
 
 
 def _enough(number: int, frame: FrameType | None) -> None:
@@ -146,6 +142,9 @@ def main() -> None:
             values = computed(task, step)
         except KeyboardInterrupt:
             told = f"{NO_STRATEGY} after {_PATIENCE_SECONDS:g} s of CPU"
+            (folder / f"{task.name}.failed").write_text(told, encoding="utf-8")
+        except SearchSizeError:
+            told = f"{NO_STRATEGY}, a table had too many points"
             (folder / f"{task.name}.failed").write_text(told, encoding="utf-8")
         else:
             unfinished.write_text(json.dumps(values), encoding="utf-8")
