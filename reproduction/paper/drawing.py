@@ -31,9 +31,10 @@ _COLOURS = {
     "data_parallel": "tab:red",
     "optcnn": "tab:orange",
     "tofu": "tab:purple",
-    "tofu_operands": "tab:pink",
+    "mesh_tensorflow_free": "tab:cyan",
 }
-_MARKERS = {"data_parallel": "s", "optcnn": "^", "tofu": "D", "tofu_operands": "d", "ft": "o"}
+_LINES = ("ft", "mesh_tensorflow", "mesh_tensorflow_free")
+_MARKERS = {"data_parallel": "s", "optcnn": "^", "tofu": "D", "ft": "o"}
 _SEVERAL = ("tab:blue", "tab:green", "tab:orange")
 _MEMORY = "memory per device (GB)"
 _TIME = "time per iteration (s)"
@@ -96,7 +97,7 @@ def _frontiers(panel: Axes, evidence: Evidence, model: str) -> None:
     as points."""
     panel.set(title=TITLES[model], xlabel=_MEMORY, ylabel=_TIME)
     found = {a: evidence.get(Task(model, a)) for a in ALGORITHMS}
-    lines = [r for r in (found["ft"], found["mesh_tensorflow"]) if r is not None]
+    lines = [r for a in _LINES if (r := found[a]) is not None]
     most = max((float(_gb(r)[-1]) for r in lines), default=1.0)
     slowest = max((float(r.nanoseconds[0]) / 1e9 for r in lines), default=1.0)
     outside = []
@@ -107,7 +108,7 @@ def _frontiers(panel: Axes, evidence: Evidence, model: str) -> None:
         memory, time = _gb(result), result.nanoseconds / 1e9
         if memory[0] > _FAR * most or time[-1] > _FAR * slowest:
             outside.append(f"{label}: {memory[0]:.3g} GB, {time[0]:.3g} s")
-        elif algorithm in ("ft", "mesh_tensorflow"):
+        elif algorithm in _LINES:
             marker = "." if len(memory) > 1 else "o"
             panel.plot(memory, time, color=colour, label=label, marker=marker, markersize=3)
         else:
@@ -156,15 +157,13 @@ def _figure_6_reuse(evidence: Evidence) -> Figure:
         _parts(panel, result)
         _from_zero(panel)
         again = panel.twinx()
-        counts = np.zeros(len(result.kept["point"]), dtype=np.int64)
-        for kind, operators in result.kept.items():
-            counts += 0 if kind in ("point", "both") else np.array(operators)
+        dropped = np.array(result.made_again["dropped_bytes"]) / 2**30
         again.plot(
-            _gb(result)[list(result.kept["point"])], counts / 2**30, ".", color="tab:red",
-            alpha=0.6, label="activations that are not kept in both layouts (right)",
+            _gb(result)[list(result.made_again["point"])], dropped, ".", color="tab:red",
+            alpha=0.6, label="copies that are dropped (right)",
         )  # fmt: skip
-        again.set_ylim(0, max(1, 1.1 * counts.max() / 2**30))
-        again.set_ylabel("activations reused (GB, all devices)", color="tab:red")
+        again.set_ylim(0, max(1, 1.1 * dropped.max()))
+        again.set_ylabel("copies dropped (GB of a device)", color="tab:red")
         if model == FIGURE_6_MODELS[-1]:
             handles, labels = panel.get_legend_handles_labels()
             more, names = again.get_legend_handles_labels()
@@ -215,7 +214,7 @@ def _figure_8(evidence: Evidence) -> Figure:
     figure, panels = _panels(len(FIGURE_8_MODELS))
     for panel, model in zip(panels, FIGURE_8_MODELS, strict=True):
         panel.set(title=TITLES[model], xlabel="number of devices", ylabel=_TIME)
-        for algorithm in ("ft", "data_parallel", "optcnn", "tofu", "tofu_operands"):
+        for algorithm in ("ft", "data_parallel", "optcnn", "tofu"):
             devices, times, missing = [], [], []
             for count in FIGURE_8_DEVICES:
                 result = evidence.get(Task(model, algorithm, devices=count))

@@ -97,7 +97,7 @@ def claims_list(claims: Sequence[Claim]) -> str:
         title = figure if figure.startswith("Table") else f"Figure {figure}"
         items = [
             _item(
-                f"{'Yes' if claim.holds else '**No**'}: *{claim.claim}*; "
+                f"{'Yes' if claim.holds else '**No**'} ({claim.by}): *{claim.claim}*; "
                 f"{claim.why.removesuffix('.')}."
             )
             for claim in of_figure

@@ -18,7 +18,6 @@ from reproduction.rannc.searches.without_blocks import SummedProfile
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.errors import InfeasibleError
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import import_graph
@@ -31,7 +30,7 @@ from tensoropt.pipeline.blocks.partition import Blocks, partition
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.split.profile import SplitProfile
-from tensoropt.pipeline.stages.frontier import pipeline_frontier
+from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 
 __all__ = ["MACHINES", "Phases", "Step", "layers_of", "step_of", "testbed"]
@@ -186,35 +185,30 @@ class Phases:
         return replace(self.problem, machines=1, batch=batch)
 
     def split(self) -> tuple[Pipeline, ...]:
-        """The frontier of pipelines whose stages are split by frontier tracking; it starts from
-        the frontier of replicated stages."""
-        known = pipeline_frontier(self.problem, ("1f1b",), epsilon=EPSILON)
-        problem = replace(self.problem, profile=self._split_profile)
-        return pipeline_frontier(problem, ("1f1b",), epsilon=EPSILON, known=known)
+        """The frontier of pipelines whose stages are split by frontier tracking.
 
-    def tensor_split(self) -> tuple[int, int]:
-        """Nanoseconds and bytes of the fastest step without a pipeline.
+        Every point is a strategy that a plan can execute: microbatches and copies divide the batch,
+        and a stage of several machines has equal pieces on them.
+        """
+        return pipeline_frontier(self._executable, ("1f1b",), epsilon=EPSILON)
 
-        Frontier tracking finds the splits for a machine; each other machine has a replica. There is
-        one microbatch.
+    def tensor_split(self) -> Pipeline:
+        """The fastest step of one stage on all devices: splits without a pipeline.
+
+        Frontier tracking finds the splits for a machine; each other machine has a replica.
+        Gradients are accumulated over as many microbatches as is fastest, and the step may be
+        computed again in the backward pass.
 
         Raises:
             InfeasibleError: if no split fits the memory.
         """
-        problem = self.problem
-        points = self._split_profile(0, problem.blocks - 1, problem.devices, self._batch, 1)
-        assert points is not None, "there are as many examples as devices"
-        forward, backward, once = map(points.column, ("forward", "backward", "once"))
-        time = forward + backward + once
-        memory = points.column("fixed") + points.column("saved")
-        fits = np.flatnonzero(memory <= self.memory_limit)
-        if not fits.size:
-            raise InfeasibleError(
-                f"a step without a pipeline fits {self.memory_limit} bytes of each device. Got "
-                f"{memory.min()} at least; use more devices or a smaller batch."
-            )
-        best = int(fits[time[fits].argmin()])
-        return int(time[best]), int(memory[best])
+        problem, alone = self._executable, Counts(stages=(1, 1), copies=(1,))
+        sizes = (problem.devices,)
+        return pipeline_frontier(problem, ("1f1b",), sizes=sizes, epsilon=EPSILON, counts=alone)[-1]
+
+    @property
+    def _executable(self) -> PipelineProblem:
+        return replace(self.problem, profile=self._split_profile)
 
     @cached_property
     def _split_profile(self) -> SplitProfile:
@@ -229,6 +223,7 @@ class Phases:
             self.links,
             self.problem.devices,
             replicated,
+            replicas=False,
         )
 
     def _priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:

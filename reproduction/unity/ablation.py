@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from reproduction.unity.systems import request_of
+from reproduction.unity.entry import request_of
+from reproduction.unity.models import MODELS
 from tensoropt.arrays import Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
 from tensoropt.planner.searches.frontier_search import problem_of
@@ -44,7 +45,7 @@ def figure_15a(devices: int, model: str = "bert_large") -> dict[str, float]:
         devices: number of devices of the test bed.
         model: a name of `reproduction.unity.models.MODELS`.
     """
-    request = request_of(model, devices)
+    request = request_of(MODELS[model], devices)
     problem = problem_of(request, devices)
     found = {
         name: int(least_time(problem.problem, _kept(problem, allowed)).time[0]) / 1e9

@@ -8,14 +8,20 @@ run: TensorFlow fuses operators on each rank that a plan leaves whole.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from dataclasses import fields, replace
+from math import prod
+from typing import Any, ClassVar
 
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.cost.operator_time import OperatorTime, OperatorWork, roofline_time
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.planner.request import Request
 from tensoropt.tdl.expression import Operand, Sum, elementwise
 from tensoropt.tdl.registry import describe
 from tensoropt.transformations.rewritten.needed import needed
 
-__all__ = ["FUSED", "fuse_activations"]
+__all__ = ["FUSED", "FusedPrices", "fuse_activations", "with_fused_prices"]
 
 FUSED = "FusedMatMulActivation"
 """Type of an operator that is a `MatMul`, perhaps a bias, and an activation."""
@@ -70,3 +76,53 @@ def _parts(
         maker, bias = graph[maker.inputs[0].operator], (maker.inputs[1],)
     turned = maker.attributes.get("transpose_a") or maker.attributes.get("transpose_b")
     return (maker, bias) if maker.type == "MatMul" and not turned else None
+
+
+class FusedPrices(ClusterCostModel):
+    """A cluster's costs, where a fused operator's backward pass is that of its parts.
+
+    Forward the product's kernel adds the bias and applies the activation. Backward no kernel fuses
+    them: the activation's gradient passes over the output, the gradients by both factors are
+    products, and the bias's gradient is a sum over the output.
+    """
+
+    __slots__ = ()
+
+    times_by_amounts: ClassVar[bool] = False  # the factors' shapes matter
+
+    def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
+        """See `tensoropt.cost.model.CostModel`."""
+        if work.operator != FUSED or not work.differentiated_inputs:
+            return super().operator_nanoseconds(work)
+        factors = min(work.differentiated_inputs, 2)
+        rest = work.differentiated_inputs - factors
+        (rows, summed), (_, columns) = work.local_shapes[:2]
+        element = work.bytes // max(1, rows * summed + summed * columns + rows * columns
+                                    + sum(map(prod, work.local_shapes[2:])))  # fmt: skip
+        output = rows * columns
+        product = super().operator_nanoseconds(replace(work, differentiated_inputs=factors))
+        activation = _passes(self, work, output, 3 * output * element)
+        sums = _passes(self, work, output, output * element) if rest else 0
+        return OperatorTime(product.forward, product.backward + activation + sums)
+
+
+def _passes(cost: ClusterCostModel, work: OperatorWork, flops: int, bytes_: int) -> int:
+    """Nanoseconds of an elementwise kernel."""
+    kernel = OperatorWork("elementwise", work.dtype, flops, bytes_)
+    return roofline_time(cost.cluster.device, kernel).forward
+
+
+class _FusedRequest(Request):
+    """A request whose fused operators have `FusedPrices`."""
+
+    __slots__ = ()
+
+    def cost_model(self, devices: int, mesh: Mesh | None = None) -> ClusterCostModel:
+        """See `Request.cost_model`."""
+        plain = super().cost_model(devices, mesh)
+        return FusedPrices(plain.cluster, plain.mesh, self.memory_model)
+
+
+def with_fused_prices(request: Request) -> Request:
+    """The same request with right prices of fused operators."""
+    return _FusedRequest(**{each.name: getattr(request, each.name) for each in fields(request)})

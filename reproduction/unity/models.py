@@ -18,7 +18,7 @@ from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.operator import Graph
 
-__all__ = ["MODELS", "JointModel", "JointStep", "bert_layer", "training_step"]
+__all__ = ["MODELS", "JointModel", "JointStep", "bert_layer", "minimized", "training_step"]
 
 Tensor = Any
 
@@ -64,8 +64,7 @@ def training_step(model: JointModel, devices: int) -> JointStep:
     and nothing runs."""
     script = tf.Graph()
     with script.as_default():
-        make = tf.train.AdamOptimizer if model.adam else tf.train.GradientDescentOptimizer
-        train = make(1e-4 if model.adam else 0.01).minimize(model.build())
+        train = minimized(model)
         fed, batched = fed_shapes(script, model.batch * devices, None)
         roots = training_roots(script, [train])
         graph = import_graph(script, roots, fed)
@@ -73,6 +72,12 @@ def training_step(model: JointModel, devices: int) -> JointStep:
     own = {operator.name for operator in graph}
     shapes = {name: shape for name, shape in fed.items() if name in own}
     return JointStep(graph, tuple(roots), shapes, batched & own, reads)
+
+
+def minimized(model: JointModel) -> Any:
+    """The operator of a model's training step, in the default graph."""
+    make = tf.train.AdamOptimizer if model.adam else tf.train.GradientDescentOptimizer
+    return make(1e-4 if model.adam else 0.01).minimize(model.build())
 
 
 def mlp(layers: int = 16, width: int = 8192) -> Tensor:

@@ -1,42 +1,45 @@
-"""Each system's step for a model on some devices of the simulated Summit."""
+"""Each system's step for a model on some devices of the simulated Summit.
+
+Ours is the plan that `find_strategy` returns. Every other strategy is priced as a plan prices its
+own step (`step_time`), so all times of a model compare.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from reproduction.unity.fused import fuse_activations
-from reproduction.unity.models import MODELS, training_step
+from reproduction.baselines import flexflow
+from reproduction.unity.entry import planned, request_of
+from reproduction.unity.fused import fuse_activations, with_fused_prices
+from reproduction.unity.models import MODELS, JointModel
 from tensoropt.arrays import Int64Array
-from tensoropt.cost.cluster import load_cluster
-from tensoropt.errors import InfeasibleError
+from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.branch_search import branches_side_by_side
 from tensoropt.planner.searches.frontier_search import problem_of
-from tensoropt.planner.searches.joint_search import Searched, search_jointly, searched_alone
+from tensoropt.planner.searches.joint_search import searched_alone
 from tensoropt.planner.searches.rewritten_graphs import (
     JointLimits,
     RewrittenGraph,
     candidates,
 )
 from tensoropt.planner.searches.step_estimate import StepEstimate
-from tensoropt.planner.searches.union import union
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.least_time import least_time
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_option
+from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.transformations.rewritten.application import substitutions_by_name
 from tensoropt.transformations.rewritten.moves import applicable
 
-__all__ = ["CLUSTER", "Found", "find", "request_of"]
+__all__ = ["Found", "find", "find_model"]
 
-CLUSTER = "summit"
-EPSILON = 0.01
 _COLUMNS = re.compile(r"/(q|k|v|first)/MatMul$")  # products that Megatron-LM splits by columns
 _ROWS = re.compile(r"/(mixed|second)/MatMul$")
 
@@ -48,24 +51,23 @@ class Found:
     Attributes:
         data_parallel: variables replicated, the batch split.
         expert: an expert's strategy: tables split by columns and the rest data parallel
-            (recommendation models), or Megatron (BERT); None for other models.
-        rewritten_first: the graph that is fastest on one device, fused and then parallelized, with
-            branches side by side if that is faster.
-        jointly: the fastest step over all graphs, with branches side by side if that is faster.
-        all_devices: the fastest step over all graphs without branches side by side.
-        frontier_points: number of points of the joint frontier.
-        graphs: number of graphs whose frontiers were searched.
-        substitutions: substitutions of the graph that is fastest on all devices.
-        search_seconds: time of the joint search.
+            (recommendation models), the same for products with more weights than values
+            (CANDLE-Uno), or Megatron (BERT); None for other models.
+        taso_flexflow: the graph that is fastest on one device, fused, and then FlexFlow's walk.
+        rewritten_first: the same graph, then parallelized by our search, with branches side by side
+            if that is faster; or data parallelism of the script's graph if that is faster.
+        ours: the plan of `find_strategy`.
+        way: how that plan runs the step.
+        substitutions: substitutions of that plan.
+        search_seconds: time of `find_strategy`.
     """
 
     data_parallel: float | None
     expert: float | None
+    taso_flexflow: float | None
     rewritten_first: float | None
-    jointly: float | None
-    all_devices: float | None
-    frontier_points: int
-    graphs: int
+    ours: float
+    way: str
     substitutions: tuple[str, ...]
     search_seconds: float
 
@@ -74,77 +76,57 @@ class Found:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def find(model: str, devices: int, search_seconds: float = 30.0, algorithm: str = "ft") -> Found:
+def find(model: str, devices: int, search_seconds: float = 30.0) -> Found:
     """The steps of all systems for a model.
 
     Args:
         model: a name of `MODELS`.
         devices: number of devices of the cluster.
-        search_seconds: time after which the search of one graph's frontier ends with its best
-            frontier.
-        algorithm: "ft" for frontiers, "optcnn" for the fastest strategy of each graph alone.
+        search_seconds: the option of `find_strategy`, and the time of each of the others' searches.
     """
-    request = request_of(model, devices, search_seconds, algorithm)
-    limits = JointLimits(searched=3)
+    return find_model(MODELS[model], devices, search_seconds, model)
+
+
+def find_model(
+    model: JointModel, devices: int, search_seconds: float = 30.0, name: str = ""
+) -> Found:
+    """See `find`; experts know a model by its name."""
     started = time.perf_counter()
-    fused = replace(request, graph=fuse_activations(request.graph, request.roots))
-    alone, first = _fastest_alone(request, limits)
-    searched = list(search_jointly(request, devices, limits=limits))
-    same = [each for each in searched if each.request.rewrites == first.rewrites]
-    searched.append(searched_alone(fused, devices))
-    sequential = searched[-1]
-    if first.rewrites:
-        sequential = searched_alone(first, devices)
-        searched.append(sequential)
-    elif same and len(first.graph) == len(request.graph):
-        sequential = same[0]
-    usable = request.usable_bytes(devices)
-    points = [
-        point
-        for point in union(each.frontier.points for each in searched)
-        if point.memory <= usable
-    ]
-    best = min(points, key=lambda point: point.time, default=None)
-    shared = jointly = best.time / 1e9 if best else None
-    for each in searched:
-        jointly = _side_by_side(each.request, jointly)
-    rewritten_first = _side_by_side(alone, _at_least_data_parallel(sequential, usable))
+    plan = planned(model, devices, search_seconds)
     took = time.perf_counter() - started
-    problem = (
-        searched[0].problem if len(request.meshes(devices)) == 1 else problem_of(request, devices)
-    )
-    (parallel,) = data_parallel.solve(problem)
-    used = searched[best.frontier].request.rewrites if best else ()
+    request = request_of(model, devices, search_seconds)
+    problem = problem_of(request, devices)
+    parallel = _priced(request, problem, data_parallel.solve(problem))
+    alone, first = _fastest_alone(request)
+    usable = request.usable_bytes(devices)
+    walked = problem_of(first, devices)
+    searched = searched_alone(first, devices)
+    in_turn = _least(parallel, _priced(searched.request, searched.problem, searched.frontier))
     return Found(
-        data_parallel=parallel.time / 1e9 if parallel.memory <= usable else None,
-        expert=_expert(model, problem, usable),
-        rewritten_first=rewritten_first,
-        jointly=jointly,
-        all_devices=shared,
-        frontier_points=len(union(each.frontier.points for each in searched)),
-        graphs=len(searched),
-        substitutions=tuple(dict.fromkeys(each.substitution for each in used)),
+        data_parallel=parallel,
+        expert=_expert(name, request, problem),
+        taso_flexflow=_priced(first, walked, flexflow.solve(walked, usable)),
+        rewritten_first=_side_by_side(alone, in_turn),
+        ours=plan.predicted_step_seconds,
+        way=plan.way,
+        substitutions=tuple(dict.fromkeys(each.substitution for each in plan.rewrites)),
         search_seconds=took,
     )
 
 
-def request_of(
-    model: str, devices: int, search_seconds: float = 30.0, algorithm: str = "ft"
-) -> Request:
-    """The request for a model's step on the test bed; see `find` for the arguments."""
-    cluster, step = load_cluster(CLUSTER), training_step(MODELS[model], devices)
-    return Request(
-        step.graph,
-        lambda _: cluster,
-        devices,
-        step.roots,
-        step.shapes,
-        step.batch_placeholders,
-        reads=step.reads,
-        algorithm=algorithm,
-        epsilon=EPSILON,
-        search_seconds=search_seconds,
-    )
+def _priced(request: Request, problem: GraphProblem, found: Frontier) -> float | None:
+    """Seconds of the fastest fitting strategy as a plan would predict them; None if none fits."""
+    fitting = [each for each in found if each.memory <= request.usable_bytes(request.devices)]
+    if not fitting:
+        return None
+    chosen = min(fitting, key=lambda each: each.time)
+    strategy = request.strategy(problem, chosen.strategy.tolist())
+    cost = request.cost_model(request.devices, problem.mesh)
+    return step_time(strategy, cost, None, request.reads).total / 1e9
+
+
+def _least(*times: float | None) -> float | None:
+    return min((each for each in times if each is not None), default=None)
 
 
 def _side_by_side(request: Request, best: float | None) -> float | None:
@@ -156,51 +138,50 @@ def _side_by_side(request: Request, best: float | None) -> float | None:
         for search, each in branches_side_by_side(request, limit).pipelines
         if each.memory <= usable
     ]
-    return min([*times, *([] if best is None else [best])], default=None)
+    return _least(best, *times)
 
 
-def _fastest_alone(request: Request, limits: JointLimits) -> tuple[Request, Request]:
+def _fastest_alone(request: Request) -> tuple[Request, Request]:
     """The requests for the graph with the least time on one device: as it is, with branches side
     by side, and with fused activations."""
-    estimate = StepEstimate(request.cost_model(1))
+    fused_request = with_fused_prices(request)
+    estimate = StepEstimate(fused_request.cost_model(1))
     known = applicable(substitutions_by_name().values())
-    near = candidates(request.graph, request.roots, known, estimate, limits)
+    near = candidates(request.graph, request.roots, known, estimate, JointLimits(searched=3))
     near.append(RewrittenGraph((), request.graph, 0, 0))
     fused = [(each, fuse_activations(each.graph, request.roots)) for each in near]
     chosen, graph = min(fused, key=lambda each: estimate(each[1]))
     rewrites = chosen.rewrites
-    return request.of_rewritten(rewrites, chosen.graph), request.of_rewritten(rewrites, graph)
+    return request.of_rewritten(rewrites, chosen.graph), fused_request.of_rewritten(rewrites, graph)
 
 
-def _at_least_data_parallel(searched: Searched, usable: int) -> float | None:
-    """The fastest fitting step of a frontier or of data parallelism; the search of the frontier
-    may have ended early."""
-    (parallel,) = data_parallel.solve(searched.problem)
-    times = [parallel.time / 1e9] if parallel.memory <= usable else []
-    found = _fastest(searched, usable)
-    return min([*times, *([] if found is None else [found])], default=None)
-
-
-def _fastest(searched: Searched, usable: int) -> float | None:
-    try:
-        point = searched.frontier.fastest(usable)
-    except InfeasibleError:
-        return None
-    return int(searched.frontier.time[point]) / 1e9
-
-
-def _expert(model: str, problem: GraphProblem, usable: int) -> float | None:
+def _expert(model: str, request: Request, problem: GraphProblem) -> float | None:
     """The fastest fitting strategy whose operators are split as experts do; all other operators
     are free."""
-    makers: list[Callable[[GraphProblem], list[Int64Array]]] = []
-    if model in ("dlrm", "xdl", "candle_uno"):
-        makers = [_tables_split]
+    makers: Sequence[Callable[[GraphProblem], list[Int64Array]]] = ()
+    if model in ("dlrm", "xdl"):
+        makers = (_tables_split,)
+    elif model == "candle_uno":
+        makers = (_weights_split,)
     elif model == "bert_large":
         axes = len(problem.mesh.axes)
         makers = [lambda p, n=n: _megatron(p, range(axes - n, axes)) for n in range(3)]  # type: ignore[misc]
     found = [least_time(problem.problem, make(problem)) for make in makers]
-    fitting = [int(each.time[0]) for each in found if int(each.memory[0]) <= usable]
-    return min(fitting) / 1e9 if fitting else None
+    return _least(*(_priced(request, problem, each) for each in found))
+
+
+def _weights_split(problem: GraphProblem) -> list[Int64Array]:
+    """Configurations with products whose weights outnumber their values by columns, and all other
+    products data parallel: what communicates more in data parallelism is model parallel."""
+    (parallel,) = data_parallel.solve(problem)
+
+    def wanted(operator: str, type_: str) -> int | None:
+        if type_ != "MatMul":
+            return None
+        rows, columns, summed = (index.extent for index in problem.derivations[operator].indices)
+        return 1 if summed * columns > rows * (summed + columns) else 0
+
+    return _pinned(problem, wanted, parallel.strategy.tolist())
 
 
 def _tables_split(problem: GraphProblem) -> list[Int64Array]:

@@ -305,7 +305,24 @@ def similarities() -> Script:
     return script
 
 
-SCRIPTS = {"layers": layers, "residual": residual_layers, "similarities": similarities}
+def alike() -> Script:
+    """Two layers of the same widths, each with a width of its own within."""
+    script = Script()
+    values = script.add("x", "Placeholder", (), (48, 96))
+    for layer in ("layer0", "layer1"):
+        inner = script.variable(f"{layer}/in/w", (96, 192))
+        inner = script.matmul(f"{layer}/in/MatMul", values, inner)
+        outer = script.variable(f"{layer}/out/w", (192, 96))
+        values = script.matmul(f"{layer}/out/MatMul", inner, outer)
+    return script
+
+
+SCRIPTS = {
+    "alike": alike,
+    "layers": layers,
+    "residual": residual_layers,
+    "similarities": similarities,
+}
 
 
 def make(script: str, devices: int, space: Space) -> GraphProblem:

@@ -61,12 +61,14 @@ class Claim:
         claim: the paper's statement.
         holds: whether the claim holds here.
         why: the reason, from the data.
+        by: "measured" if what the claim is about ran here, "simulated" if it was priced.
     """
 
     figure: str
     claim: str
     holds: bool
     why: str
+    by: str = "simulated"
 
     @property
     def lacks_data(self) -> bool:
@@ -113,13 +115,13 @@ class Evidence:
         return self._results.get(task)
 
 
-def judged(figure: str, claim: str, judge: Callable[[], Judgement]) -> Claim:
+def judged(figure: str, claim: str, judge: Callable[[], Judgement], by: str = "simulated") -> Claim:
     """Judge a claim; without data it does not hold."""
     try:
         holds, why = judge()
     except NoDataError as error:
         holds, why = False, f"{_NO_DATA}{error}"
-    return Claim(figure, claim, bool(holds), why)
+    return Claim(figure, claim, bool(holds), why, by)
 
 
 Condition = tuple[bool, float]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,7 @@ from reproduction.paper.claims.evidence import (
 )
 from reproduction.paper.curves import times_above
 from reproduction.paper.results import Result
-from reproduction.paper.tasks import ALGORITHMS, FIGURE_6_MODELS, Task
+from reproduction.paper.tasks import FIGURE_6_MODELS, Task
 
 __all__ = ["figure_6_claims"]
 
@@ -141,50 +140,50 @@ def _reuse_claims(evidence: Evidence, model: str) -> Iterator[Claim]:
 
 
 def _reuse(ours: Result) -> Judgement:
-    """Left of the turning point, copies are made again. At the turning point at most half as
-    many bytes are made again, and resharding of tensors is at least half of the time that falls
-    there."""
-    points = list(ours.kept.get("point", ()))
-    again = np.zeros(len(points), dtype=np.int64)
-    for kind, counts in ours.kept.items():
-        if kind not in ("point", "both"):
-            again += np.array(counts, dtype=np.int64)
-    if not again.any():
+    """Left of the turning point, dropped copies are made again. Beside the same strategies that
+    keep both copies, at most half as many bytes are dropped at the turning point, and making them
+    again is at least half of the time that falls up to there."""
+    again = ours.made_again
+    dropped, made = (np.array(again.get(name, [0])) for name in ("dropped_bytes", "nanoseconds"))
+    if not dropped.any():
         return False, (
-            f"no strategy of the frontier ({ours.exactness}) makes a copy again in the backward "
-            "pass: all keep both"
+            f"no strategy of the frontier ({ours.exactness}) drops a copy: all keep both"
         )
     turning = knee(ours)
     place = turning.index if turning is not None else len(ours.nanoseconds) - 1
-    near = int(np.searchsorted(points, place))
-    near = min(near, len(points) - 1)
-    moved = int(ours.tensors_nanoseconds[0] - ours.tensors_nanoseconds[place])
-    fell = int(ours.nanoseconds[0] - ours.nanoseconds[place])
-    least, turned, fastest = (gb(int(again[n])) for n in (0, near, -1))
+    near = min(int(np.searchsorted(again["point"], place)), len(dropped) - 1)
+    less, fell = int(made[0] - made[near]), int(ours.nanoseconds[0] - ours.nanoseconds[place])
+    at = (0, near, len(dropped) - 1)
+    bytes_ = ", ".join(gb(int(dropped[each])) for each in at)
+    times = ", ".join(seconds(int(made[each])) for each in at)
     why = (
-        f"activations whose copies are not both kept: {least} at the least memory, {turned} at "
-        f"the turning point, {fastest} at the fastest; to the turning point time falls by "
-        f"{seconds(fell)}, resharding of tensors by {seconds(moved)}"
+        f"at the least memory, the turning point and the fastest, dropped copies are {bytes_} of "
+        f"a device, and making them again takes {times}; to the turning point time falls by "
+        f"{seconds(fell)}"
     )
     begun = int(ours.nanoseconds[0])
-    halved = bool(again[0] and 2 * again[near] <= again[0])
-    half = abs(2 * int(again[near]) - int(again[0])) / max(int(again.max()), 1)
-    tensors = (2 * moved >= fell, abs(2 * moved - fell) / (2 * begun))
+    halved = bool(dropped[0] and 2 * dropped[near] <= dropped[0])
+    half = abs(2 * int(dropped[near]) - int(dropped[0])) / max(int(dropped.max()), 1)
+    tensors = (2 * less >= fell, abs(2 * less - fell) / (2 * begun))
     return decided(why, [(halved, half), tensors, (fell > 0, fell / begun)], ours)
 
 
 def _mesh_tensorflow_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
     theirs = replace(ours, algorithm="mesh_tensorflow")
+    free = evidence.get(replace(ours, algorithm="mesh_tensorflow_free"))
 
     def ratios() -> npt.NDArray[np.float64]:
-        one, other = evidence[ours], evidence[theirs]
-        return times_above(one.memory_bytes, one.nanoseconds, other.memory_bytes, other.nanoseconds)
+        return _times_ours(evidence[ours], evidence[theirs])
 
     def why(ratio: npt.NDArray[np.float64]) -> str:
-        return (
+        told = (
             f"at the memories of its {ratio.size} points it takes {ratio.min():.4g} to "
             f"{ratio.max():.4g} times our time, {np.median(ratio):.4g} at the median"
         )
+        if free is not None:
+            other = _times_ours(evidence[ours], free)
+            told += f"; with a name for each layer {np.median(other):.4g} at the median"
+        return told
 
     def above() -> Judgement:
         ratio = ratios()
@@ -203,6 +202,8 @@ def _mesh_tensorflow_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
         results = evidence[ours], evidence[theirs]
         one, other = (int(result.memory_bytes[0]) for result in results)
         told = f"it takes at least {gb(other)}, we {gb(one)}"
+        if free is not None:
+            told += f"; with a name for each layer {gb(int(free.memory_bytes[0]))}"
         return decided(told, [at_least(other / one, SIGNIFICANT)], *results)
 
     title = _title(ours)
@@ -211,6 +212,11 @@ def _mesh_tensorflow_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
     yield judged("6", f"{title}: Mesh-TensorFlow takes significantly more memory", small_memory)
     if ours.model == "wide_resnet":
         yield from _data_parallel_claims(evidence, ours)
+
+
+def _times_ours(ours: Result, other: Result) -> npt.NDArray[np.float64]:
+    """The time of each point of another frontier, as a multiple of ours at the same memory."""
+    return times_above(ours.memory_bytes, ours.nanoseconds, other.memory_bytes, other.nanoseconds)
 
 
 def _data_parallel_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
@@ -226,6 +232,8 @@ def _data_parallel_claims(evidence: Evidence, ours: Task) -> Iterator[Claim]:
             and other.nanoseconds[0] == point.nanoseconds[0]
         )
         told = f"Mesh-TensorFlow: {_span(other)}; data parallelism: {_span(point)}"
+        free = evidence.get(replace(ours, algorithm="mesh_tensorflow_free"))
+        told += "" if free is None else f"; with a name for each layer: {_span(free)}"
         return decided(told, [(bool(same), math.inf)], other)
 
     title = f"{_title(ours)}: Mesh-TensorFlow's frontier is the data-parallel point"
@@ -257,8 +265,8 @@ def _point_claims(evidence: Evidence, task: Task) -> Iterator[Claim]:
         # OptCNN's time shows how far our fastest strategy is from exact.
         return decided(told, [(off <= _SAME, abs(off - _SAME))], point)
 
-    def tofu(reading: str) -> Judgement:
-        ours, point = at(reading)
+    def tofu() -> Judgement:
+        ours, point = at("tofu")
         memory = int(point.memory_bytes[0]) / int(ours.memory_bytes[0])
         time = int(point.nanoseconds[0]) / int(ours.nanoseconds[-1])
         told = (
@@ -280,8 +288,6 @@ def _point_claims(evidence: Evidence, task: Task) -> Iterator[Claim]:
 
     title = _title(task)
     yield judged("6", f"{title}: OptCNN is the fastest end of our frontier", optcnn)
-    for reading in ("tofu", "tofu_operands"):
-        name = f"{title}: {ALGORITHMS[reading]} sits at little memory and long time"
-        yield judged("6", name, partial(tofu, reading))
+    yield judged("6", f"{title}: ToFu sits at little memory and long time", tofu)
     far = "is far off" if task.model == "rnn" else "takes more memory and more time"
     yield judged("6", f"{title}: data parallelism {far}", data_parallel)

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from reproduction.baselines.like_layers import one_name_for_like_layers
 from reproduction.baselines.mesh_tensorflow import meshes, solve
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
@@ -43,6 +44,18 @@ def test_no_tensor_has_two_dimensions_of_one_name(graph_problem_of: Of) -> None:
     batch = names["x"][0]
     assert names["alike"][0] == names["rows"][0] == batch
     assert names["alike"][1] != batch
+
+
+def test_like_layers_share_names(graph_problem_of: Of) -> None:
+    problem = graph_problem_of("alike", 2)
+    free = named_dimensions(problem)
+    one = one_name_for_like_layers(problem, free).of_operator
+    assert free.of_operator["layer0/in/MatMul"][1] != free.of_operator["layer1/in/MatMul"][1]
+    assert one["layer0/in/MatMul"] == one["layer1/in/MatMul"]
+    assert one["layer0/out/MatMul"] == one["layer1/out/MatMul"]
+    assert len(set(one["layer0/in/MatMul"])) == 3
+    layers, free_layers = solve(problem), solve(problem, free=True)
+    assert free_layers.dominates(layers)
 
 
 def test_meshes_are_the_partitions_of_the_axes() -> None:

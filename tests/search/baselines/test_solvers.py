@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reproduction.baselines import flexflow, ft_elimination
 from reproduction.baselines import solvers as reproduced
 from reproduction.baselines.brute_force import brute_force
 from reproduction.baselines.tofu import fully_split
@@ -45,6 +46,28 @@ def test_strategies_cost_what_is_said_and_none_beats_the_frontier(
     assert found.exact
     assert frontier_tracking(problem.problem).dominates(found)
     assert name not in SINGLE or len(found) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_eliminations_alone_find_the_frontier(
+    random_problem: Callable[[int], Problem], seed: int
+) -> None:
+    problem = random_problem(seed)
+    found = ft_elimination.solve(problem)
+    assert not found.exact or found.same_costs(frontier_tracking(problem))
+    for memory, time, strategy in found:
+        assert problem.cost(strategy.tolist()) == (memory, time)
+
+
+def test_a_walk_is_no_slower_than_data_parallelism_and_splits_no_sum(graph_problem_of: Of) -> None:
+    problem = graph_problem_of("residual", 4)
+    allowed = flexflow.without_sums(problem)
+    found = flexflow.solve(problem, proposals=2_000)
+    ((memory, time, strategy),) = found
+    assert problem.problem.cost(strategy.tolist()) == (memory, time)
+    assert time <= solver("data_parallel")(problem).found.time[0]
+    assert time >= least_time(problem.problem, allowed).time[0]
+    assert all(state in own for state, own in zip(strategy, allowed, strict=True))
 
 
 def test_enumeration_is_one_of_them(graph_problem_of: Of) -> None:
