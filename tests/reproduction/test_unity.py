@@ -24,9 +24,10 @@ import tensoropt as tf
 from reproduction.unity.models import JointModel, minimized
 from tests.reproduction.test_unity import MODELS
 tf.init()
-train = minimized(JointModel(MODELS["{name}"], 64))
-plan = tf.find_strategy(fetches=[train], batch_size={batch}, search_seconds=30.0)
-tf.build_execution_graph(plan=plan)
+with tf.Graph().as_default():
+    train = minimized(JointModel(MODELS["{name}"], 64))
+    plan = tf.find_strategy(fetches=[train], batch_size={batch}, search_seconds=30.0)
+    tf.build_execution_graph(plan=plan)
 """
 
 

@@ -47,7 +47,7 @@ def test_no_tensor_has_two_dimensions_of_one_name(graph_problem_of: Of) -> None:
 
 
 def test_like_layers_share_names(graph_problem_of: Of) -> None:
-    problem = graph_problem_of("alike", 2)
+    problem = graph_problem_of("alike", 2, WHOLE_OPERANDS)
     free = named_dimensions(problem)
     one = one_name_for_like_layers(problem, free).of_operator
     assert free.of_operator["layer0/in/MatMul"][1] != free.of_operator["layer1/in/MatMul"][1]
