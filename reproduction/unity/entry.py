@@ -1,4 +1,4 @@
-"""What a user gets for a model on the simulated Summit: `find_strategy` in a dry run."""
+"""The plan that a user gets for a model on the simulated Summit: `find_strategy` in a dry run."""
 
 from __future__ import annotations
 
