@@ -32,9 +32,9 @@ def one_name_for_like_layers(problem: GraphProblem, free: NamedDimensions) -> Na
     """
     parent = list(range(free.count))
     owners: list[set[str]] = [set() for _ in parent]
-    for operator, names in free.of_operator.items():
+    for owner, names in free.of_operator.items():
         for name in names:
-            owners[name].add(operator)
+            owners[name].add(owner)
 
     def find(name: int) -> int:
         while parent[name] != name:
@@ -56,8 +56,8 @@ def one_name_for_like_layers(problem: GraphProblem, free: NamedDimensions) -> Na
                 owners[one] |= owners[other]
     numbers: dict[int, int] = {}
     of_operator = {
-        operator: tuple(numbers.setdefault(find(name), len(numbers)) for name in names)
-        for operator, names in free.of_operator.items()
+        owner: tuple(numbers.setdefault(find(name), len(numbers)) for name in names)
+        for owner, names in free.of_operator.items()
     }
     return NamedDimensions(of_operator, len(numbers))
 

@@ -11,7 +11,7 @@ from reproduction.paper.claims.evidence import TITLES
 from reproduction.paper.results import Result
 from reproduction.paper.tasks import Task, all_tasks, searches
 
-__all__ = ["claims_list", "documented", "page"]
+__all__ = ["claims_list", "documented", "page", "summary"]
 
 _HEAD = """# The paper's figures, on the simulated test bed
 
@@ -69,9 +69,9 @@ def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> 
         flips: the claims whose judgement changes with other links.
     """
     head, marker, _ = text.partition(_MARKER)
-    held = sum(claim.holds for claim in claims)
-    found = f"{held} of {len(claims)} claims hold. {basis}\n\n"
-    found += f"{sensitivity_lines(flips)}\n{claims_list(claims)}"
+    judged = [claim for claim in claims if not claim.lacks_data]
+    found = f"{basis} {len(judged)} of {len(claims)} claims were judged.\n\n"
+    found += f"{sensitivity_lines(flips)}\n{summary(claims)}\n{claims_list(judged)}"
     return f"{head}{marker or _MARKER}\n\n{found}"
 
 
@@ -86,6 +86,28 @@ def sensitivity_lines(flips: Flips) -> str:
             f"that were judged again come out otherwise{listed}."
         )
     return "".join(map(_item, items))
+
+
+def summary(claims: Sequence[Claim]) -> str:
+    """An item for each statement of the paper: the models for which it holds, measured or
+    simulated, does not hold, or was not judged."""
+    of_statement: dict[tuple[str, str], list[tuple[str, Claim]]] = {}
+    for claim in claims:
+        model, _, statement = claim.claim.rpartition(": ")
+        of_statement.setdefault((claim.figure, statement), []).append((model, claim))
+    items = []
+    for (figure, statement), found in of_statement.items():
+        told: dict[str, list[str]] = {}
+        for model, claim in found:
+            verdict = f"holds {claim.by}" if claim.holds else "does not hold"
+            verdict = "not judged" if claim.lacks_data else verdict
+            told.setdefault(verdict, []).append(model)
+        verdicts = [
+            f"**{verdict}**" + (f" for {', '.join(models)}" if any(models) else "")
+            for verdict, models in told.items()
+        ]
+        items.append(_item(f"{figure}, {statement}: {'; '.join(verdicts)}."))
+    return "".join(items)
 
 
 def claims_list(claims: Sequence[Claim]) -> str:

@@ -47,27 +47,26 @@ def _measured(sizes: tuple[int, int, int], rounds: int) -> float:
     a, b = tf.random.normal([rows, summed]), tf.random.normal([summed, columns])
     bias, above = tf.random.normal([columns]), tf.random.normal([rows, columns])
 
-    @tf.function
     def fused() -> Any:
         made = _fused_product(a, b, bias)
         below = tf.raw_ops.ReluGrad(gradients=above, features=made)
         return made, *_gradients(below), tf.raw_ops.BiasAddGrad(out_backprop=below)
 
-    @tf.function
     def product() -> Any:
         return tf.matmul(a, b), *_gradients(above)
 
     def _gradients(below: Any) -> tuple[Any, Any]:
         return tf.matmul(below, b, transpose_b=True), tf.matmul(a, below, transpose_a=True)
 
-    times: dict[Any, list[float]] = {fused: [], product: []}
+    runs = [(tf.function(each), list[float]()) for each in (fused, product)]
     for number in range(rounds + 1):
-        for run, own in times.items():
+        for run, own in runs:
             begun = time.process_time()
             run()
             if number:  # the first run traces
                 own.append(time.process_time() - begun)
-    return statistics.median(times[fused]) / statistics.median(times[product])
+    of_fused, of_product = (statistics.median(own) for _, own in runs)
+    return of_fused / of_product
 
 
 def _fused_product(a: Any, b: Any, bias: Any) -> Any:
