@@ -103,7 +103,7 @@ def summary(claims: Sequence[Claim]) -> str:
             verdict = "not judged" if claim.lacks_data else verdict
             told.setdefault(verdict, []).append(model)
         verdicts = [
-            f"**{verdict}**" + (f" for {', '.join(models)}" if any(models) else "")
+            f"**{verdict}**" + (f" ({'; '.join(models)})" if any(models) else "")
             for verdict, models in told.items()
         ]
         items.append(_item(f"{figure}, {statement}: {'; '.join(verdicts)}."))
