@@ -26,7 +26,7 @@ import tensorflow as tf
 
 import tensoropt
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.errors import OptionError
+from tensoropt.errors import GraphError, OptionError
 from tensoropt.frontend.job.job import shutdown
 from tensoropt.json_files import write_json
 from tensoropt.plan import Plan
@@ -42,9 +42,9 @@ __all__ = ["BAR", "Case", "draw_case", "keeps", "main", "planned"]
 BAR = 1e-9
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "whole batch": {"pipeline": False, "rewrite": False},
-    "microbatches": {"microbatches": 2, "pipeline": False, "rewrite": False},
+    "microbatches": {"microbatches": 3, "pipeline": False, "rewrite": False},
     "less kept": {"save_memory": True, "pipeline": False, "rewrite": False},
-    "stages": {"pipeline": 2, "microbatches": 2, "rewrite": False},
+    "stages": {"pipeline": 2, "microbatches": 3, "rewrite": False},
     "branches": {"pipeline": "auto", "rewrite": False},
     "rewritten": {"rewrite": True, "pipeline": False},
 }
@@ -101,18 +101,18 @@ def _search(model: str, devices: int, machines: int, **options: Any) -> Plan:
 
 
 @functools.cache
-def _dimensions(model: str) -> list[tuple[str, str]]:
-    """The layers of a script with their dimensions."""
+def _dimensions(model: str) -> dict[tuple[str, str], dict[str, tuple[int, ...]]]:
+    """For each layer of a script and each dimension, the operators' indices with its name."""
     plan = _search(model, 2, 1, **WAYS["whole batch"])
     of = {operator.name: operator for operator in plan.operators}
-    return sorted(
-        {
-            (layer, each.name)
-            for layer, names in forward_work(plan.operators).items()
-            for name in names
-            for each in of[name].dimensions
-        }
-    )
+    found: dict[tuple[str, str], dict[str, tuple[int, ...]]] = {}
+    for layer, names in forward_work(plan.operators).items():
+        for name in names:
+            dimensions = [each.name for each in of[name].dimensions]
+            for own in dict.fromkeys(dimensions):
+                indices = tuple(n for n, each in enumerate(dimensions) if each == own)
+                found.setdefault((layer, own), {})[name] = indices
+    return found
 
 
 def draw_case(number: int, seed: int = 0) -> Case:
@@ -123,7 +123,7 @@ def draw_case(number: int, seed: int = 0) -> Case:
     devices = int(random.choice([2, 3, 4]))
     machines = 2 if devices == 4 and random.random() < 0.5 else 1
     way = str(random.choice(list(WAYS)))
-    dimensions = _dimensions(model)
+    dimensions = sorted(_dimensions(model))
     layer, dimension = dimensions[int(random.integers(len(dimensions)))]
     levels = _LEVELS[int(random.integers(len(_LEVELS)))]
     return Case(model, devices, machines, way, layer, dimension, levels)
@@ -137,18 +137,15 @@ def planned(case: Case) -> Plan:
 
 def keeps(plan: Plan, case: Case) -> dict[str, bool]:
     """Whether each operator of the layer that has the dimension divides it so, by its name."""
-    work = forward_work(plan.operators)[case.layer]
     stage_of, devices = plan.stage_of, devices_by_stage(plan)
+    splits = {operator.name: operator.splits for operator in plan.operators}
     found = {}
-    for operator in plan.operators:
-        numbers = [n for n, each in enumerate(operator.dimensions) if each.name == case.dimension]
-        if operator.name not in work or not numbers:
-            continue
-        on = devices[stage_of.get(operator.name)]
-        axes = [axis for n in numbers for axis in operator.splits[n]]
+    for name, indices in _dimensions(case.model)[case.layer, case.dimension].items():
+        on = devices[stage_of.get(name)]
+        axes = [axis for n in indices for axis in splits[name][n]]
         pieces = {on.levels[level].name: on.pieces(of) for level, of in on.by_level(axes)}
         wanted = {level.name: level.count for level in on.levels if level.name in case.levels}
-        found[operator.name] = pieces == {name: n for name, n in wanted.items() if n > 1}
+        found[name] = pieces == {level: n for level, n in wanted.items() if n > 1}
     return found
 
 
@@ -168,9 +165,10 @@ def main() -> int:
         case = draw_case(number, options.seed)
         try:
             plan = planned(case)
-        except OptionError as error:  # a dimension that is too short, or stages that cannot
+        except (GraphError, OptionError) as error:  # too short, or no such stages
             refused[str(error).partition(". Got")[0]] += 1
             continue
+        print(f"{number}: {case}", file=sys.stderr, flush=True)
         kept = keeps(plan, case)
         has_note = any("fixed holds where" in note for note in plan.notes)
         excepted += has_note
