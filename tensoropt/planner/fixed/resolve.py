@@ -130,7 +130,7 @@ class _Step:
             if not named:
                 raise self._no_layer(word)
             return dict.fromkeys(named, True)
-        members = {}
+        members: dict[str, bool] = {}
         for layer in layers:
             within = set(self._work[layer])
             members |= {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +20,7 @@ class NamedOperator(Protocol):
     @property
     def type(self) -> str: ...
     @property
-    def reads(self) -> Collection[str]: ...
+    def reads(self) -> tuple[str, ...]: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property

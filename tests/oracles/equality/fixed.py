@@ -97,7 +97,8 @@ def _search(model: str, devices: int, machines: int, **options: Any) -> Plan:
     script, _ = _script(model)
     shapes = {f"{name}:0": shape for name, shape in script.shapes.items()}
     with script.graph.as_default():
-        return tensoropt.find_strategy(shapes=shapes, **options)
+        plan: Plan = tensoropt.find_strategy(shapes=shapes, **options)
+    return plan
 
 
 @functools.cache
@@ -165,8 +166,8 @@ def main() -> int:
         case = draw_case(number, options.seed)
         try:
             plan = planned(case)
-        except (GraphError, OptionError) as error:  # too short, or no such stages
-            refused[str(error).partition(". Got")[0]] += 1
+        except (GraphError, OptionError) as reason:  # too short, or no such stages
+            refused[str(reason).partition(". Got")[0]] += 1
             continue
         print(f"{number}: {case}", file=sys.stderr, flush=True)
         kept = keeps(plan, case)
