@@ -90,9 +90,13 @@ def option(
         settings: further arguments of `click.option`.
     """
 
-    def value(ctx: click.Context, _: click.Parameter, text: str | None) -> Any:
+    def value(ctx: click.Context, _: click.Parameter, text: str | tuple[str, ...] | None) -> Any:
+        if text is None or text == ():
+            return None
         try:
-            return None if text is None else check(flag, value_of(text, parse))
+            if isinstance(text, tuple):
+                return check(flag, [value_of(each, parse) for each in text])
+            return check(flag, value_of(text, parse))
         except OptionError as error:
             raise click.UsageError(str(error), ctx) from error
 
@@ -117,7 +121,13 @@ def planning_options(*names: str, without: Collection[str] = ()) -> Callable[[Fu
             if each.name in (names or (each.name,)) and each.name not in without:
                 text = f"{each.help[0].upper()}{each.help[1:]}."
                 declared = option(
-                    each.flag, each.metavar, each.parse, each.check, each.name, help=text
+                    each.flag,
+                    each.metavar,
+                    each.parse,
+                    each.check,
+                    each.name,
+                    help=text,
+                    multiple=each.several,
                 )
                 function = declared(function)
         return function

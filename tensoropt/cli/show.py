@@ -98,6 +98,8 @@ def plan_parts(plan: Plan) -> list[Report | str]:
     parts.append("")
     if links := links_line(plan.cluster):
         parts.append(f"links: {links}")
+    if plan.fixed:
+        parts.append(f"fixed by hand: {', '.join(map(str, plan.fixed))}")
     if plan.validation is not None:
         parts.append(f"measured before it was adopted:\n{plan.validation}")
     if plan.looked_at:

@@ -24,7 +24,7 @@ from annotated_types import Ge, Len
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import LayoutError
 
-__all__ = ["Mesh", "Shares", "piece_bounds", "prime_factors"]
+__all__ = ["Mesh", "Shares", "levels_of_axes", "piece_bounds", "prime_factors"]
 
 
 def prime_factors(number: int) -> tuple[int, ...]:
@@ -41,6 +41,22 @@ def prime_factors(number: int) -> tuple[int, ...]:
     if number > 1:
         factors.append(number)
     return tuple(factors)
+
+
+def levels_of_axes(axes: Sequence[int], counts: Sequence[int]) -> tuple[int, ...]:
+    """Return the number of the level of links that each mesh axis belongs to.
+
+    Args:
+        axes: sizes of mesh axes, slowest link first.
+        counts: groups of each level, the outermost first; their product is that of the axes.
+    """
+    levels, level, reached = [], 0, 1
+    for size in axes:
+        while reached >= counts[level] and level < len(counts) - 1:
+            level, reached = level + 1, 1
+        levels.append(level)
+        reached *= size
+    return tuple(levels)
 
 
 def piece_bounds(extent: int, sizes: Sequence[int], places: Sequence[int]) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from tensoropt.errors import LayoutError, PlanError
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.json_files import digest_of, read_json, write_json
 from tensoropt.parallel.buckets import Compression
+from tensoropt.parallel.choices.fixed_dimension import FixedDimension
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh, Shares
 from tensoropt.plan.amounts import devices_of
@@ -52,7 +53,7 @@ _FILE_REMEDY = (
     "again if it was damaged."
 )
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
-_MAY_LACK = MAY_LACK | {"kept", "recompute", "shares"}
+_MAY_LACK = MAY_LACK | {"kept", "fixed", "recompute", "shares"}
 _MAY_LACK |= {"dimensions", "reads", "shape", "variable", "unsplittable"}
 
 
@@ -123,6 +124,7 @@ class Plan:
         details: facts for people: moves of tensors, what holds memory; None in plans older than
             schema 14.
         shares: the speeds of devices to which pieces are in proportion; None if they are even.
+        fixed: the dimensions that the script, or the command line, divided by hand.
     """
 
     option: str
@@ -162,6 +164,7 @@ class Plan:
     peak_is_estimated: bool = False
     details: Details | None = None
     shares: Shares | None = None
+    fixed: tuple[FixedDimension, ...] = ()
 
     @property
     def mesh(self) -> Mesh:
@@ -334,6 +337,8 @@ class Plan:
         del values["cluster"]
         if self.shares is None:
             del values["shares"]
+        if not self.fixed:
+            del values["fixed"]
         values = {"schema": SCHEMA, **values, "cluster": self.cluster.to_json()}
         return {**values, "digest": digest_of(values)}
 

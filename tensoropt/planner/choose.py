@@ -353,7 +353,7 @@ def _with_market(plan: Plan, market: Market) -> Plan:
     """Return a plan with the frontier of the market, and with the times on fewer devices."""
     offers, request = market.offers, market.request
     whole = offers[0]
-    problem = whole.problem if isinstance(whole, Strategies) else None
+    problem = whole.problem if isinstance(whole, Strategies) and not request.pins.words else None
     if problem is not None:
         others = other_strategies(problem)
         plan = replace(plan, details=replace(plan.details or Details(), others=others))

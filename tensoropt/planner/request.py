@@ -15,6 +15,7 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.buckets import Compression
+from tensoropt.parallel.choices.pins import Pins
 from tensoropt.parallel.choices.unequal import extents_in_proportion
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh, Shares
@@ -118,6 +119,7 @@ class Request:
             `tensoropt.graph.batch_norm`.
         compression: how gradients travel between machines; None for as they are.
         fixed: operators whose splits are decided, by name, on the request's last mesh.
+        pins: dimensions of operators that the script divides by hand.
         cut: how the step is cut into microbatches. None for the batch at once, and for a pipeline,
             whose search makes its own cuts.
         pipeline: the pipelines that are allowed; None for none.
@@ -154,6 +156,7 @@ class Request:
     batch_norm: BatchNorm = "global"
     compression: Compression | None = None
     fixed: Mapping[str, Configuration] = field(default_factory=dict)
+    pins: Pins = field(default_factory=Pins)
     cut: BatchCut | None = None
     pipeline: PipelineNumbers | None = None
     rewrite: bool | None = False

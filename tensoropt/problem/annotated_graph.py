@@ -12,6 +12,7 @@ from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensor
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.choices.choices import Choices, same_steps, strategy_choices
 from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.pins import MeshPins
 from tensoropt.parallel.choices.weights_as_read import readings
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -61,6 +62,7 @@ class AnnotatedGraph:
         leader_of: Mapping[str, str] | None = None,
         choosing: Collection[str] | None = None,
         fixed: Mapping[str, Configuration] | None = None,
+        pins: MeshPins | None = None,
     ) -> AnnotatedGraph:
         """Derive the facts from a graph.
 
@@ -78,6 +80,7 @@ class AnnotatedGraph:
                 default is those in ``repeats``, or all operators if there are none: a tensor that
                 is computed once is read by all microbatches, so it stays.
             fixed: operators whose splits are decided, by name; none by default.
+            pins: dimensions that are divided by hand, on this mesh; none by default.
 
         Raises:
             InfeasibleError: the decided splits exclude one another.
@@ -110,6 +113,7 @@ class AnnotatedGraph:
                 as_read,
                 same,
                 fixed or {},
+                pins,
             ),
             repeats or {},
         )

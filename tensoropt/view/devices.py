@@ -8,8 +8,10 @@ from itertools import groupby
 from math import prod
 
 from tensoropt.cost.cluster import Cluster
+from tensoropt.parallel.mesh import levels_of_axes
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.plan import Plan
+from tensoropt.planner.fixed.kept_pins import groups_of_levels
 from tensoropt.view.data.summary import ClusterLevel
 
 __all__ = ["Devices", "devices_by_stage", "devices_of_plan"]
@@ -77,17 +79,8 @@ def _levels_of(cluster: Cluster, counts: Sequence[int]) -> tuple[ClusterLevel, .
 def devices_of_plan(plan: Plan, stage: int | None = None) -> Devices:
     """The devices of a plan, or of one of its stages in all copies."""
     axes = plan.mesh_axes if stage is None else plan.stages[stage].mesh_axes
-    copies = 1 if stage is None else plan.copies
-    counts = list(plan.cluster.level_counts(prod(axes) // copies))
-    counts[0] *= copies
-    levels = _levels_of(plan.cluster, counts)
-    level_of, level, reached = [], 0, 1
-    for size in axes:
-        level_of.append(level)
-        reached *= size
-        if reached >= levels[level].count and level < len(levels) - 1:
-            level, reached = level + 1, 1
-    return Devices(levels, axes, tuple(level_of))
+    levels = _levels_of(plan.cluster, groups_of_levels(plan, stage))
+    return Devices(levels, axes, levels_of_axes(axes, [level.count for level in levels]))
 
 
 def devices_by_stage(plan: Plan) -> dict[int | None, Devices]:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from tensoropt.graph.operator import GRADIENT, VARIABLE_TYPES
-from tensoropt.plan.operator_plan import NAMES_ONLY, OperatorPlan
+from tensoropt.graph.operator import VARIABLE_TYPES
+from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.plan import Plan
+from tensoropt.planner.names.layer_names import NO_WORK, layer_names
 from tensoropt.view.data.layers import Communication, LayerView, Split
 from tensoropt.view.devices import Devices, devices_by_stage
 from tensoropt.view.division import in_words, replicated_of, splits_of
-from tensoropt.view.layer_names import layer_names
 
 __all__ = ["SUMS", "Row", "pattern_of", "range_of", "row_names", "rows_of", "with_communication"]
 
@@ -22,7 +22,6 @@ SUMS = ("gradient sum", "statistics")
 """Purposes of moves whose tensors may be those of several layers, and stay in their layers."""
 
 _NUMBER = re.compile(r"\d+")
-_NO_WORK = VARIABLE_TYPES | NAMES_ONLY | {GRADIENT, "Const"}
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ class Row:
 
 def rows_of(plan: Plan) -> list[Row]:
     """The rows of a plan, in the order of the step."""
-    stage_of, names = plan.stage_of, layer_names(plan)
+    stage_of, names = plan.stage_of, layer_names(plan.operators)
     devices_of = devices_by_stage(plan)
     layers: dict[tuple[str, int | None], list[OperatorPlan]] = {}
     for operator in sorted(plan.operators, key=lambda each: each.type in VARIABLE_TYPES):
@@ -63,7 +62,7 @@ def rows_of(plan: Plan) -> list[Row]:
         layers.setdefault(key, []).append(operator)
     rows: dict[tuple[str, int | None, str], Row] = {}
     for (name, stage), operators in layers.items():
-        working = [operator for operator in operators if operator.type not in _NO_WORK]
+        working = [operator for operator in operators if operator.type not in NO_WORK]
         if not working and not any(operator.variable for operator in operators):
             continue
         devices, pattern = devices_of[stage], pattern_of(name)
@@ -155,7 +154,7 @@ def _shares(
 def _view(row: Row, row_of: Mapping[str, str]) -> LayerView:
     """The view of a row without its communication."""
     operators = row.operators
-    computing = [operator for operator in operators if operator.type not in _NO_WORK]
+    computing = [operator for operator in operators if operator.type not in NO_WORK]
     time = Counter[str]()
     for operator in computing:
         time[operator.type] += operator.time_nanoseconds

@@ -12,7 +12,14 @@ from tensoropt.plan import Plan
 from tensoropt.planner.choose import choose
 from tensoropt.planner.request import PipelineNumbers, Request
 
-__all__ = ["BATCH", "DEVICES", "planned", "planned_in_microbatches", "planned_in_stages"]
+__all__ = [
+    "BATCH",
+    "DEVICES",
+    "planned",
+    "planned_in_microbatches",
+    "planned_in_stages",
+    "request_of_step",
+]
 
 BATCH, DEVICES, WIDTH, LAYERS = 64, 4, 512, 4
 
@@ -37,7 +44,8 @@ def _perceptron() -> None:
     tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
 
 
-def _request(**settings: object) -> Request:
+def request_of_step(**settings: object) -> Request:
+    """The request for the step on two machines of two devices."""
     step = gradient_descent_step(_perceptron, BATCH)
     levels = load_cluster("2x8-v100").levels
     two = tuple(replace(level, count=2) for level in levels)
@@ -58,16 +66,16 @@ def _request(**settings: object) -> Request:
 @cache
 def planned() -> Plan:
     """The plan of the step on two machines of two devices."""
-    return choose(_request(), "mini_time")
+    return choose(request_of_step(), "mini_time")
 
 
 @cache
 def planned_in_microbatches() -> Plan:
     """The plan of the step in four microbatches."""
-    return choose(_request().in_microbatches(4), "mini_time")
+    return choose(request_of_step().in_microbatches(4), "mini_time")
 
 
 @cache
 def planned_in_stages() -> Plan:
     """The plan of the step in two stages."""
-    return choose(_request(pipeline=PipelineNumbers(2, 4)), "mini_time")
+    return choose(request_of_step(pipeline=PipelineNumbers(2, 4)), "mini_time")

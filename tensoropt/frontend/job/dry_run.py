@@ -63,7 +63,7 @@ class DryRun:
         if "memory_limits_bytes" in self.options:
             changes["memory_limit_bytes"] = None
         if self.options.get("algorithm", "ft") != "ft":
-            changes |= {"epsilon": 0.0, "rewrite": None}
+            changes |= {"epsilon": 0.0, "fixed": None, "rewrite": None}
         return replace(script, **{**changes, **self.options})
 
 

@@ -76,6 +76,7 @@ class _Keywords(TypedDict, total=False):
     schedule: Schedule | None
     rewrite: bool | None
     point: int | str | None
+    fixed: Mapping[str, Mapping[str | int, str | Sequence[str] | None]] | None
 
 
 @overload

@@ -97,10 +97,17 @@ def _check_configurations(graph: Graph, plan: Plan) -> None:
         graph = with_batch_norm(graph, plan.batch_norm)
         graph = graph_of_one(cut_along_batch(graph, batch, plan.microbatches))
     derivations = derivations_under(graph, planned)
+    # Dimensions that are divided by hand may have unequal pieces that no search offers.
+    uneven = frozenset(
+        index.extent
+        for name in (planned.keys() & derivations.keys() if plan.fixed else ())
+        for index, axes in zip(derivations[name].indices, planned[name].splits, strict=False)
+        if axes
+    )
     groups = [
         (group, [name for name in group.members if stage_of.get(name, 0) == number])
         for number, mesh in enumerate(meshes)
-        for group in strategy_choices(graph, mesh, batch, derivations)
+        for group in strategy_choices(graph, mesh, batch, derivations, uneven=uneven)
         if not (plan.stages and graph[group.leader].is_placeholder)
     ]
     for group, members in groups:

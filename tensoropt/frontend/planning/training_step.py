@@ -22,6 +22,8 @@ from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import with_batch_norm
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph, needed_operations
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.choices.pins import Pins
+from tensoropt.planner.fixed.words import fixed_dimensions
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.transformations.microbatches.cut import cut_along_batch
@@ -94,6 +96,7 @@ def step_request(job: Job, options: PlanningOptions) -> Request:
         compression=options.compression,
         cut=cut,
         pipeline=_pipeline_numbers(options),
+        pins=_pins(job, options, graph, loaded),
     )
     dry_run = job.dry_run
     if dry_run is not None and dry_run.aim == "check":
@@ -103,6 +106,20 @@ def step_request(job: Job, options: PlanningOptions) -> Request:
     if dry_run is not None and dry_run.aim == "profile":
         raise StepReached(request, script)
     return request
+
+
+def _pins(job: Job, options: PlanningOptions, graph: Graph, loaded: frozenset[str]) -> Pins:
+    """The dimensions that the script divides by hand.
+
+    Raises:
+        OptionError: they do not fit the step.
+    """
+    if not options.fixed:
+        return Pins()
+    from tensoropt.planner.fixed.resolve import pins_of  # a start without them loads less
+
+    words = fixed_dimensions("fixed", options.fixed)
+    return pins_of(words, graph, loaded, job.cluster_at(job.devices), job.devices)
 
 
 def _pipeline_numbers(options: PlanningOptions) -> PipelineNumbers | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
 from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.choices.options import Follower, Options, following
+from tensoropt.parallel.choices.pins import MeshPins
 from tensoropt.parallel.choices.unequal import unequal_extents
 from tensoropt.parallel.choices.value_numbers import ValueNumbers
 from tensoropt.parallel.choices.weights_as_read import Reading, layout_as_read
@@ -87,6 +88,8 @@ def strategy_choices(
     as_read: Mapping[str, Reading] = MappingProxyType({}),
     same: Mapping[str, str] | None = None,
     fixed: Mapping[str, Configuration] = MappingProxyType({}),
+    pins: MeshPins | None = None,
+    uneven: Collection[int] = (),
 ) -> tuple[Choices, ...]:
     """Return the options of each group of a graph. A strategy is one option of every group.
 
@@ -108,6 +111,9 @@ def strategy_choices(
         same: `same_steps` of the graph, computed here by default.
         fixed: operators whose splits are decided, by name. Axes that do not divide an extent here
             are dropped.
+        pins: the pins on this mesh. An operator none of whose options keeps its pins has all
+            options.
+        uneven: further extents that may be split into unequal pieces.
 
     Raises:
         InfeasibleError: a group has no option with the decided splits of its members.
@@ -121,7 +127,9 @@ def strategy_choices(
     choices = []
     leader_of = leaders(graph) if leader_of is None else leader_of
     same = same_steps(graph, number, leader_of) if same is None else same
-    offered = unequal_extents(graph, mesh, batch_placeholders)
+    offered = unequal_extents(graph, mesh, batch_placeholders).union(uneven)
+    if pins is not None:
+        offered |= pins.uneven_extents(derivations)
     for group in _with_weights(_groups(leader_of, same), as_read):
         if len(group.members) == 1 and graph[group.leader].is_constant:
             continue
@@ -131,10 +139,11 @@ def strategy_choices(
             _signature(graph, group, number),
             kept_choices := _common_choices(group, kept),
             tuple(fixed.get(name) for name in group.all_members) if fixed else None,
+            pins.of(group.all_members) if pins is not None else None,
         )
         if key not in followers_of:
             followers = _followers(
-                graph, mesh, group, derivations, batch_placeholders, fixed, offered
+                graph, mesh, group, derivations, batch_placeholders, fixed, offered, pins
             )
             blocks = len(kept_choices)
             tiled = [
@@ -232,6 +241,7 @@ def _followers(
     batch_placeholders: frozenset[str],
     fixed: Mapping[str, Configuration],
     offered: frozenset[int],
+    pins: MeshPins | None,
 ) -> tuple[Follower, ...]:
     """Return each member's configurations, for the leader's configurations that all can follow."""
     leader = derivations[group.leader]
@@ -256,10 +266,23 @@ def _followers(
                 f"{fixed[name]} for {name!r}, which no option of {group.leader!r} has; decide "
                 "other splits, or leave them open."
             )
+    if pins is not None:
+        possible = _pinned(possible, group, columns, pins)
     return tuple(
         Follower(columns[name][possible], len(derivations[name].indices))
         for name in group.all_members
     )
+
+
+def _pinned(
+    possible: BoolArray, group: _Group, columns: Mapping[str, Int8Array], pins: MeshPins
+) -> BoolArray:
+    """Return the possible options that keep the pins of all members that can keep theirs."""
+    for name in group.all_members:
+        if name in pins.of_operator:
+            allowed = possible & pins.allows(name, columns[name])
+            possible = allowed if allowed.any() else possible
+    return possible
 
 
 def _columns(

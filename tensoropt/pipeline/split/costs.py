@@ -13,6 +13,7 @@ from tensoropt.arrays import BoolArray, Int64Array
 from tensoropt.cost.model import CostModel
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.assignments import decode, only_added_up
+from tensoropt.parallel.choices.pins import MeshPins
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.problem.annotated_graph import AnnotatedGraph
@@ -92,6 +93,7 @@ class SampleCosts:
         batched: the placeholders of the batch.
         space: which configurations are searched. Only components run for each microbatch, so they
             alone may keep fewer tensors.
+        pins: dimensions that are divided by hand, on this mesh; none by default.
 
     Attributes:
         annotated: the sample at this number of examples.
@@ -109,6 +111,7 @@ class SampleCosts:
         mesh: Mesh,
         batched: frozenset[str],
         space: Space = PLAIN,
+        pins: MeshPins | None = None,
     ) -> None:
         self._sample, self._cost = sample, cost
         self.annotated = annotated = AnnotatedGraph.of(
@@ -120,6 +123,7 @@ class SampleCosts:
             space,
             leader_of=sample.leader_of,
             choosing=frozenset(atom.operator for atom in sample.costs.atoms.atoms),
+            pins=pins,
         )
         self.slots = GraphSlots(annotated)
         self._ahead = replace(annotated, differentiated={}, sparse=frozenset())

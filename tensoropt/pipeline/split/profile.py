@@ -11,6 +11,7 @@ from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.parallel.choices.pins import MeshPins, Pins
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.block_users import BlockUsers
@@ -72,6 +73,8 @@ class SplitProfile:
         space: which configurations are searched.
         plain: the profile of stages that keep all tensors for the backward pass, if ``space`` lets
             stages keep fewer. Its strategies are added to every stage.
+        pins: dimensions that are divided by hand; none by default.
+        counts: returns the groups of each level for a number of devices of a machine, for pins.
 
     Attributes:
         sample: the sample of the step, whose strategies are searched.
@@ -94,6 +97,8 @@ class SplitProfile:
         known: Mapping[tuple[int, int], Int64Array] | None = None,
         space: Space = PLAIN,
         plain: SplitProfile | None = None,
+        pins: Pins = Pins(),  # noqa: B008
+        counts: Callable[[int], tuple[int, ...]] | None = None,
     ) -> None:
         self._costs, self._batched, self._links = costs, batched, links
         self._block, self._blocks = block, int(block.max()) + 1
@@ -102,7 +107,8 @@ class SplitProfile:
         self._replicas, self._known = replicas, dict(known or {})
         self._space, self._plain = space, plain
         self._keeps_less = space.reuse or space.recompute
-        self.sample = Sample.of(costs, reads)
+        self._pins, self._counts = pins, counts
+        self.sample = Sample.of(costs, reads, pins.of_operator)
         self._searches: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
         self._strategies_priced: dict[tuple[int, int], PricedStrategies] = {}
         self._set_blocks()
@@ -333,7 +339,10 @@ class SplitProfile:
         key = group, examples
         if key not in self._searches:
             cost, mesh = self._priced(group)
-            priced = SampleCosts(self.sample, examples, cost, mesh, self._batched, self._space)
+            pins = self._pins_on(mesh)
+            priced = SampleCosts(
+                self.sample, examples, cost, mesh, self._batched, self._space, pins
+            )
             strategies = self._known.get(key)
             if strategies is None:
                 strategies = self._strategies(priced, group, examples)
@@ -342,6 +351,11 @@ class SplitProfile:
                     strategies = np.concatenate([self._plain.strategies_for(key), strategies])
             self._searches[key] = priced, strategies
         return self._searches[key]
+
+    def _pins_on(self, mesh: Mesh) -> MeshPins | None:
+        if self._counts is None or not self._pins.of_operator:
+            return None
+        return self._pins.on(mesh, self._counts(mesh.size))
 
     def _strategies(self, priced: SampleCosts, group: int, examples: int) -> Int64Array:
         """Return int64[S, nodes]: the strategies that a search finds."""

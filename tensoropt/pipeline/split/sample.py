@@ -46,16 +46,25 @@ class Sample:
     tied: frozenset[str]
 
     @classmethod
-    def of(cls, costs: AtomCosts, reads: BackwardReads) -> Sample:
+    def of(
+        cls, costs: AtomCosts, reads: BackwardReads, pinned: Mapping[str, object] | None = None
+    ) -> Sample:
         """Return the sample of a step.
 
         Args:
             costs: the costs of the step's components.
             reads: the tensors that the step's backward pass reads.
+            pinned: what is decided of operators, by name. Layers are repeated only if the same is
+                decided of corresponding operators.
         """
         repeated = repeats(costs)
         stand_in, first_like, layer = _layers(costs, repeated)
-        graph = _without(costs.atoms.graph, stand_in)
+        decided = (pinned or {}).get
+        alike = all(
+            decided(name) == decided(like)
+            for name, like in (*stand_in.items(), *first_like.items())
+        )
+        graph = _without(costs.atoms.graph, stand_in) if alike else None
         if graph is None:  # a kept operator needs one that is left out
             repeated, stand_in, first_like, layer = Repeats(0, 1, 0), {}, {}, {}
             graph = costs.atoms.graph

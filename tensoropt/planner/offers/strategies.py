@@ -87,7 +87,8 @@ class Choice:
         notes = list(self.notes)
         without: tuple[tuple[int, int], ...] = ()
         peaks = attempt("peaks along the frontier", self.frontier_peaks, without, notes)
-        fewer = fewer_devices(self.request, self.problem, notes)
+        is_free = not self.request.pins.words  # else its data parallelism is not the usual one
+        fewer = fewer_devices(self.request, self.problem if is_free else None, notes)
         return plan_for(
             self.request,
             self.problem,

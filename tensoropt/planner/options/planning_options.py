@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tensoropt.graph.batch_norm import BATCH_NORMS, BatchNorm
 from tensoropt.parallel.buckets import COMPRESSIONS, Compression
+from tensoropt.planner.fixed.words import fixed_dimensions, parse_fixed
 from tensoropt.planner.options.relations import check_relations
 from tensoropt.planner.options.values import (
     Check,
@@ -80,7 +81,12 @@ _pipeline = rule(
 
 
 def _declared(
-    default: Any, check: Check | None = None, metavar: str = "", parse: Callable[[str], Any] = str
+    default: Any,
+    check: Check | None = None,
+    metavar: str = "",
+    parse: Callable[[str], Any] = str,
+    *,
+    several: bool = False,
 ) -> Any:
     """Declare an option.
 
@@ -89,8 +95,9 @@ def _declared(
         check: the check of other values, which returns the value to keep.
         metavar: the value in the help of the command line; empty if only scripts have the option.
         parse: the value of a text on the command line, before its check.
+        several: whether the command line may have the option several times.
     """
-    metadata = {"check": check, "metavar": metavar, "parse": parse}
+    metadata = {"check": check, "metavar": metavar, "parse": parse, "several": several}
     return field(default=default, metadata=metadata)
 
 
@@ -201,6 +208,14 @@ class PlanningOptions:
             `tensoropt frontier` lists it. The plan is that of this point instead of the option's.
             Nothing is searched if an earlier start with the same options has kept its frontier,
             see the user guide.
+        fixed: dimensions of layers that are divided by hand; the rest is searched. For each glob
+            pattern of layers' names, as `tensoropt show` has them, the level of the cluster that
+            divides each dimension: ``{"decoder/*": {"heads": "device", "batch": "machine"}}``. A
+            level is named as in the cluster; "device" is the innermost one, "all" is all of them,
+            "device/2" is two parts over the groups of a level, several are a list, and None leaves
+            the dimension whole. A dimension has its name in the view ("batch", "columns", "rows",
+            "heads", ...), or is a number of the layer's output dimensions. Plans of all kinds keep
+            it: in microbatches, in stages and of rewritten graphs.
 
     Raises:
         OptionError: a value that an option does not take; options that exclude one another.
@@ -238,6 +253,9 @@ class PlanningOptions:
     schedule: Schedule | None = _declared(None, _schedule, "1f1b|gpipe")  # noqa: RUF009
     rewrite: bool | None = _declared(None, _yes_no, "yes|no", yes_or_no)
     point: int | str | None = _declared(None, point_of_frontier, "POINT", text_or_count)
+    fixed: Mapping[str, Any] | Sequence[Any] | None = _declared(
+        None, fixed_dimensions, "PATTERN:DIMENSION=LEVEL", parse_fixed, several=True
+    )
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -275,6 +293,7 @@ class CommandOption:
         help: the first sentence of its documentation.
         parse: the value of a text.
         check: the check of a value.
+        several: whether there may be several values, which the check gets together.
     """
 
     name: str
@@ -283,6 +302,7 @@ class CommandOption:
     help: str
     parse: Callable[[str], Any]
     check: Check
+    several: bool
 
 
 def flag_of(name: str) -> str:

@@ -63,6 +63,8 @@ def _check_algorithm(options: PlanningOptions) -> None:
         _refuse(options, "rewritten graphs are searched by algorithm='ft'", "algorithm", "rewrite")
     if options.demands_stages:
         _refuse(options, "stages are searched by algorithm='ft'", "algorithm", "pipeline")
+    if options.fixed:
+        _refuse(options, "fixed is for algorithm='ft'", "algorithm", "fixed")
 
 
 def _check_stages(options: PlanningOptions) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from tensoropt.cost.peak.estimated_peak import followed_step
 from tensoropt.cost.peak.held_memory import HeldMemory, Holder, held_memory
-from tensoropt.graph.coarsen import leaders
-from tensoropt.graph.operator import Graph
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.details import Details, OtherStrategy, TimePart
-from tensoropt.plan.operator_plan import Variable
+from tensoropt.planner.names.named_operators import uses_of_variables
 from tensoropt.planner.prices.estimates import added_by_microbatches, can_be_estimated
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_parts import StepTime
@@ -16,7 +14,7 @@ from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel, whole
 
-__all__ = ["details_of", "other_strategies", "uses_of_variables"]
+__all__ = ["details_of", "other_strategies"]
 
 
 def details_of(
@@ -50,20 +48,6 @@ def _memory(request: Request, strategy: Strategy, steps: ReshardSteps) -> HeldMe
         uses[name] = use or "input"
     step = followed_step(strategy, request.reads, steps)
     return held_memory(step, uses, added_by_microbatches(request, strategy))
-
-
-def uses_of_variables(graph: Graph) -> dict[str, Variable]:
-    """Return the use of each variable, and an empty text for all other operators."""
-    leader = leaders(graph)
-    trained = {leader[each.gradient.x.operator] for each in graph if each.gradient is not None}
-    return {
-        operator.name: ""
-        if not operator.is_variable
-        else "weights"
-        if operator.name in trained
-        else "slots"
-        for operator in graph
-    }
 
 
 def other_strategies(problem: GraphProblem) -> tuple[OtherStrategy, ...]:

@@ -11,9 +11,11 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.operator_plan import Dimension, OperatorPlan, Variable
 from tensoropt.plan.plan import Plan
+from tensoropt.planner.fixed.kept_pins import with_fixed
+from tensoropt.planner.names.dimension_names import dimension_names
+from tensoropt.planner.names.named_operators import reads_of, shape_of, uses_of_variables
 from tensoropt.planner.notes import batch_norm_notes, extrapolations, notes_of, unsplit_notes
-from tensoropt.planner.plans.details import details_of, uses_of_variables
-from tensoropt.planner.plans.dimension_names import dimension_names
+from tensoropt.planner.plans.details import details_of
 from tensoropt.planner.prices.kinds_of_devices import kind_notes
 from tensoropt.planner.prices.peak import PredictedPeak, predicted_peak
 from tensoropt.planner.prices.step_time import step_time
@@ -58,7 +60,7 @@ def plan_for(
     peak = predicted_peak(request, problem, strategy) if peak is None else peak
     executed = step_time(planned, cost, peak.steps, request.reads, request.repeats)
     operators = _operator_plans(request, problem, strategy)
-    return Plan(
+    plan = Plan(
         option=option,
         devices=problem.mesh.size,
         mesh_axes=problem.mesh.axes,
@@ -98,6 +100,7 @@ def plan_for(
         details=details_of(request, planned, peak.steps, executed),
         shares=problem.mesh.shares,
     )
+    return with_fixed(plan, request.pins)
 
 
 def _operator_plans(
@@ -171,18 +174,11 @@ def operator_plan(
                 chain(names, repeat(_OF_SHARES)), derivation.indices, strict=False
             )
         ),
-        reads=_reads(operator),
-        shape=operator.value_spec(0).shape if operator.outputs else (),
+        reads=reads_of(operator),
+        shape=shape_of(operator),
         variable=use,
         unsplittable=_reason(derivation),
     )
-
-
-def _reads(operator: Operator) -> tuple[str, ...]:
-    """Return the names of the operators that an operator reads."""
-    if operator.gradient is not None:
-        return (operator.gradient.x.operator,)
-    return tuple(dict.fromkeys(tensor.operator for tensor in operator.inputs))
 
 
 def _reason(derivation: Derivation) -> str:

@@ -15,10 +15,11 @@ from tensoropt.plan.details import Details, Move
 from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.stage_plan import StagePlan
+from tensoropt.planner.fixed.kept_pins import with_fixed
+from tensoropt.planner.names.dimension_names import dimension_names
+from tensoropt.planner.names.named_operators import uses_of_variables
 from tensoropt.planner.notes import staged_batch_norm_notes
 from tensoropt.planner.optional_space import attempt
-from tensoropt.planner.plans.details import uses_of_variables
-from tensoropt.planner.plans.dimension_names import dimension_names
 from tensoropt.planner.plans.from_frontier import operator_plan
 from tensoropt.planner.plans.stage_moves import stage_moves
 from tensoropt.planner.plans.stage_peaks import with_peaks
@@ -89,6 +90,7 @@ def plan_for_pipeline(
         copies=pipeline.copies,
         rewrites=request.rewrites,
     )
+    plan = with_fixed(plan, request.pins)
     return with_peaks(request, _with_moves(request, plan, search.cut(pipeline.microbatches)))
 
 

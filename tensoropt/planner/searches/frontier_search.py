@@ -111,7 +111,9 @@ def _annotated(request: Request, cost: ClusterCostModel) -> AnnotatedGraph:
     For several microbatches, it is the graph of one: its operators have the microbatch's shapes,
     and run once for every microbatch.
     """
-    cut = request.cut
+    cut, pins = request.cut, None
+    if request.pins.of_operator:
+        pins = request.pins.on(cost.mesh, cost.cluster.level_counts(cost.mesh.size))
     return AnnotatedGraph.of(
         request.graph if cut is None else graph_of_one(cut),
         cost.mesh,
@@ -121,4 +123,5 @@ def _annotated(request: Request, cost: ClusterCostModel) -> AnnotatedGraph:
         request.space,
         request.repeats,
         fixed=request.fixed,
+        pins=pins,
     )

@@ -115,7 +115,8 @@ def near_candidates(
     mesh = request.meshes(devices)[0].mesh
     estimate = StepEstimate(request.cost_model(devices, mesh))
     limits = limits or JointLimits()
-    return candidates(request.graph, request.roots, applied, estimate, limits, share)
+    pinned = tuple(request.pins.of_operator)
+    return candidates(request.graph, request.roots, applied, estimate, limits, share, pinned)
 
 
 def searched_alone(request: Request, devices: int) -> Searched:

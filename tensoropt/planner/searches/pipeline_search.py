@@ -239,7 +239,7 @@ class PipelineSearch:
             fastest_replicated = self._fastest(replicated, count, _REPLICATED)
             pipelines = [least] if fastest_replicated is None else [least, fastest_replicated]
             stages = (stage for pipeline in pipelines[::-1] for stage in pipeline.stages)
-            sizes = dict.fromkeys([1, *(stage.devices for stage in stages)])
+            sizes = dict.fromkeys([self.sizes[0], *(stage.devices for stage in stages)])
             smaller = tuple(n for n in self.sizes if n < max(sizes) and n not in sizes)
             bound = least.time / (1 + _BOUND_GAP)
             time = inf if fastest_replicated is None else fastest_replicated.time
@@ -363,6 +363,8 @@ class PipelineSearch:
             known=self._known,
             space=request.space if request.keeps_less else PLAIN,
             plain=None if self._plain is None else self._plain.profile,
+            pins=request.pins,
+            counts=request.cluster_at(self._devices).level_counts,
         )
 
     def priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:

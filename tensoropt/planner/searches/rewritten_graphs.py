@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tensoropt.graph.operator import Graph
@@ -73,6 +73,7 @@ def candidates(
     estimate: StepEstimate,
     limits: JointLimits,
     share: float | None = None,
+    pinned: Collection[str] = (),
 ) -> list[RewrittenGraph]:
     """Return the rewritten graphs that may be faster, the fastest first.
 
@@ -84,8 +85,9 @@ def candidates(
         limits: the budget.
         share: the most time of a returned graph, as a multiple of the script's graph; by default
             `JointLimits.threshold`.
+        pinned: names of operators that every graph keeps.
     """
-    search = _Backtracking(tuple(substitutions), roots, estimate, limits, share)
+    search = _Backtracking(tuple(substitutions), roots, estimate, limits, share, pinned)
     return search.near(graph)
 
 
@@ -99,11 +101,13 @@ class _Backtracking:
         estimate: StepEstimate,
         limits: JointLimits,
         share: float | None,
+        pinned: Collection[str],
     ) -> None:
         self._substitutions = substitutions
         self._roots = roots
         self._estimate = estimate
         self._limits = limits
+        self._pinned = pinned
         self._share = limits.threshold if share is None else share
         self._seen: set[Hashable] = set()
         self._graphs = limits.graphs
@@ -156,6 +160,8 @@ class _Backtracking:
             return
         for move in moves(parent.graph, self._substitutions, self._roots, touching):
             self._operators -= len(move.graph)
+            if not all(name in move.graph for name in self._pinned):
+                continue
             form = self._form(move.graph)
             if form not in self._seen:
                 self._seen.add(form)

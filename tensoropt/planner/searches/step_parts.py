@@ -27,12 +27,14 @@ class StepParts:
         cost: the cost model.
         links: the links between devices and between machines.
         machines: the number of machines.
+        least: the fewest devices of a stage on a machine.
     """
 
     costs: AtomCosts
     cost: ClusterCostModel
     links: Links
     machines: int
+    least: int = 1
 
     @classmethod
     def of(cls, request: Request, devices: int) -> StepParts:
@@ -43,7 +45,8 @@ class StepParts:
         cost = request.cost_model(devices)
         atoms = atomic_components(request.graph, request.batch_placeholders)
         costs = AtomCosts(atoms, request.batch_placeholders, request.reads, cost)
-        return cls(costs, cost, links, devices // machine)
+        least = 2 if request.pins.divides else 1  # else nothing of a stage can be divided
+        return cls(costs, cost, links, devices // machine, least)
 
     def stage_sizes(self, stages: tuple[int, int]) -> list[int]:
         """Return the numbers of devices that a stage may have.
@@ -55,4 +58,5 @@ class StepParts:
         sizes = set(stage_sizes(machine, self.machines))
         if fewest == most and machine <= _ALL_SIZES:
             sizes.update(range(1, machine + 1))
-        return sorted(size for size in sizes if size <= self.machines * machine - fewest + 1)
+        most_devices = self.machines * machine - self.least * (fewest - 1)
+        return sorted(size for size in sizes if self.least <= size <= most_devices)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 
 from tensoropt.errors import GraphError, OptionError
 from tensoropt.plan.amounts import devices_of
+from tensoropt.planner.names.dimension_names import BATCH
 from tensoropt.planner.offers.offer import PIPELINE, Offer
 from tensoropt.planner.offers.pipelines import Pipelines
 from tensoropt.planner.request import Request
@@ -30,6 +32,8 @@ __all__ = [
 
 NAME = PIPELINE
 DO_NOT_FIT = "variables and their gradients alone do not fit, however they are divided"
+_LEAST_DIVIDING = 2
+"""The devices of the smallest stage in which a dimension can be divided."""
 MOST_GAIN = 0.5
 """The largest share of a step's time that stages win over a step on all devices together."""
 _SHORTEST_STEP = 500_000
@@ -50,6 +54,10 @@ def is_wanted(request: Request, findings: Findings, name: str) -> bool:
     wanted = request.pipeline
     if wanted is None or request.devices == 1:
         return False
+    if reason := _contradiction(request):
+        findings.skipped[name] = reason
+        findings.notes.append(f"not searched: {name} ({reason})")
+        return False
     if findings.price is None:
         if least_variable_bytes(request) > request.usable_bytes(request.devices):
             findings.skipped[name] = DO_NOT_FIT
@@ -63,6 +71,28 @@ def is_wanted(request: Request, findings: Findings, name: str) -> bool:
             findings.skipped[name] = "looking takes longer than the job's steps can win"
             return False
     return findings.has_time(name)
+
+
+def _contradiction(request: Request) -> str:
+    """Return why stages cannot keep the dimensions that a script divides by hand; empty if they
+    can.
+
+    The machines of a stage, and copies of a pipeline, divide the batch. On one machine a stage has
+    some of its devices, and divides dimensions over all of these.
+    """
+    *outer, inner = request.cluster_at(request.devices).level_counts(request.devices)
+    if request.pins.divides and inner < 2 * _LEAST_DIVIDING:
+        return "with fixed, a stage has at least two devices of a machine"
+    is_outer = any(
+        pieces not in (1, None) or (pieces is None and count > 1)
+        for pins in request.pins.of_operator.values()
+        for pin in pins
+        for pieces, count in zip(pin.pieces, outer, strict=False)
+    )
+    is_batch = any(BATCH in word.dimension for word in request.pins.words)
+    if prod(outer) > 1 and (is_outer or is_batch):
+        return "machines divide the batch of a stage, and fixed says otherwise"
+    return ""
 
 
 def offers(request: Request, findings: Findings) -> Iterator[Offer]:
@@ -161,6 +191,12 @@ def demanded(request: Request) -> Iterator[Offer]:
     assert wanted is not None, "the script demands stages"
     assert wanted.stages is not None, "the script demands stages"
     request.cluster_at(devices).level_counts(devices)  # raises the LayoutError
+    if reason := _contradiction(request):
+        got = ", ".join(map(repr, map(str, request.pins.words)))
+        raise OptionError(
+            f"stages of a pipeline divide as fixed says. Got pipeline={wanted.stages} and fixed "
+            f"{got}: {reason}. Leave one of the two out."
+        )
     if wanted.stages > devices:
         raise OptionError(
             "each stage of a pipeline has at least one device. Got "

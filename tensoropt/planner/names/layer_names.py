@@ -1,16 +1,16 @@
-"""The layer of each operator of a plan: the script's name scopes that hold weights."""
+"""The layer of each operator of a step: the script's name scopes that hold weights."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tensoropt.graph.operator import GRADIENT, VARIABLE_TYPES
-from tensoropt.plan.operator_plan import OperatorPlan
-from tensoropt.plan.plan import Plan
+from tensoropt.plan.operator_plan import NAMES_ONLY
+from tensoropt.planner.names.named_operators import NamedOperator
 from tensoropt.tdl import types_with
 
-__all__ = ["OPTIMIZER", "layer_names"]
+__all__ = ["NO_WORK", "OPTIMIZER", "forward_work", "layer_names"]
 
 OPTIMIZER = "optimizer"
 """The layer of operators that use the gradients of several layers."""
@@ -18,25 +18,42 @@ OPTIMIZER = "optimizer"
 _MOST_MATRICES = 8
 """A scope with more weight matrices is no layer: each of its matrices is one."""
 _SAME_VALUE = types_with(value="same")
+NO_WORK = VARIABLE_TYPES | NAMES_ONLY | {GRADIENT, "Const"}
+"""Types of operators that compute nothing by themselves."""
+_FED = types_with(role="placeholder")
 
 
-def layer_names(plan: Plan) -> dict[str, str]:
+def layer_names(operators: Iterable[NamedOperator]) -> dict[str, str]:
     """The layer of each operator, by name.
 
     A layer is a scope that holds weights, with all scopes inside it that hold no matrix. In a scope
     without a name, or with many matrices, each matrix begins a layer of the matrix's name. Updates
     belong to the layer of their variable.
     """
-    return _Layers(plan).names
+    return _Layers(operators).names
+
+
+def forward_work(operators: Iterable[NamedOperator]) -> dict[str, list[str]]:
+    """The operators of each layer that compute in its forward pass, in the order of the step.
+
+    Variables, gradients and updates are left out, and placeholders.
+    """
+    layers = _Layers(operators)
+    work: dict[str, list[str]] = {}
+    for operator in layers.order:
+        is_idle = operator.type in NO_WORK or operator.type in _FED
+        if not is_idle and operator.name not in layers.updates:
+            work.setdefault(layers.names[operator.name], []).append(operator.name)
+    return work
 
 
 class _Layers:
     """The assignment of operators to layers, in the order of the step."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._operators = {operator.name: operator for operator in plan.operators}
-        self._order = list(plan.operators)
-        weights = [operator for operator in self._order if operator.variable == "weights"]
+    def __init__(self, operators: Iterable[NamedOperator]) -> None:
+        self.order = list(operators)
+        self._operators = {operator.name: operator for operator in self.order}
+        weights = [operator for operator in self.order if operator.variable == "weights"]
         matrices = Counter(_scope(each.name) for each in weights if len(each.shape) > 1)
         self._flat = {scope for scope, n in matrices.items() if n > _MOST_MATRICES or not scope}
         self._scopes = set[str]()
@@ -47,7 +64,7 @@ class _Layers:
             self._scopes.update(_outer(scope))
         self._matrices = {each.name for each in weights if len(each.shape) > 1}
         self.names: dict[str, str] = {}
-        self._updates = self._after_gradients()
+        self.updates = self._after_gradients()
         self._aliases = self._scopes_of_readers()
         self._beside = {_scope(alias) for alias in self._aliases} - {""}
         self._assign()
@@ -55,14 +72,14 @@ class _Layers:
     def _after_gradients(self) -> set[str]:
         """Gradients, the operators that use them, and all others in the scopes of these."""
         after = set[str]()
-        for operator in self._order:
+        for operator in self.order:
             if operator.type == GRADIENT or not after.isdisjoint(operator.reads):
                 after.add(operator.name)
         scopes = {name.partition("/")[0] for name in after if "/" in name}
         scopes -= {scope.partition("/")[0] for scope in self._scopes}
         return after | {
             operator.name
-            for operator in self._order
+            for operator in self.order
             if operator.type not in VARIABLE_TYPES and operator.name.partition("/")[0] in scopes
         }
 
@@ -72,10 +89,10 @@ class _Layers:
         Keras has the weights of "model/dense" in operators of "model_1/dense_1".
         """
         aliases: dict[str, str] = {}
-        for operator in self._order:
+        for operator in self.order:
             weight = self._weight(operator)
             scope = _scope(operator.name)
-            if weight is None or operator.name in self._updates or self._in_scope(scope):
+            if weight is None or operator.name in self.updates or self._in_scope(scope):
                 continue
             layer = self._in_scope(_scope(weight))
             if layer and operator.type not in _SAME_VALUE:
@@ -84,17 +101,17 @@ class _Layers:
 
     def _assign(self) -> None:
         """Assign forward operators, then the weights that they read, then updates and slots."""
-        variables = [each for each in self._order if each.type in VARIABLE_TYPES]
-        for operator in self._order:
-            if operator.type not in VARIABLE_TYPES and operator.name not in self._updates:
+        variables = [each for each in self.order if each.type in VARIABLE_TYPES]
+        for operator in self.order:
+            if operator.type not in VARIABLE_TYPES and operator.name not in self.updates:
                 self.names[operator.name] = self._forward(operator)
         readers = self._first_readers()
         for operator in variables:
             if operator.variable == "weights":
                 self.names[operator.name] = self._of_weight(operator, readers)
         for _ in range(2):  # updates of slots follow gradients; other updates follow the slots
-            for operator in self._order:
-                if operator.name in self._updates:
+            for operator in self.order:
+                if operator.name in self.updates:
                     self.names[operator.name] = self._update(operator)
             readers = self._first_readers()
             for operator in variables:
@@ -105,14 +122,14 @@ class _Layers:
         """The layer of the first operator that reads an operator, by name; `OPTIMIZER` if no
         operator of another layer does."""
         readers: dict[str, str] = {}
-        for operator in self._order:
+        for operator in self.order:
             layer = self.names.get(operator.name, OPTIMIZER)
             for name in operator.reads:
                 if readers.get(name, OPTIMIZER) == OPTIMIZER:
                     readers[name] = layer
         return readers
 
-    def _of_weight(self, operator: OperatorPlan, readers: Mapping[str, str]) -> str:
+    def _of_weight(self, operator: NamedOperator, readers: Mapping[str, str]) -> str:
         scope = _scope(operator.name)
         if scope in self._flat and operator.name in self._matrices:
             return operator.name
@@ -125,7 +142,7 @@ class _Layers:
                 return "" if outer in self._flat else outer
         return ""
 
-    def _forward(self, operator: OperatorPlan) -> str:
+    def _forward(self, operator: NamedOperator) -> str:
         scope = _scope(operator.name)
         if named := self._in_scope(scope) or self._by_readers(scope):
             return named
@@ -146,7 +163,7 @@ class _Layers:
                 return self._aliases[outer]
         return next((outer for outer in _outer(scope) if _scope(outer) in self._beside), "")
 
-    def _weight(self, operator: OperatorPlan) -> str | None:
+    def _weight(self, operator: NamedOperator) -> str | None:
         """The weight that an operator reads; None if it reads none."""
         for name in operator.reads:
             while name in self._operators:
@@ -158,7 +175,7 @@ class _Layers:
                 name = producer.reads[0]
         return None
 
-    def _update(self, operator: OperatorPlan) -> str:
+    def _update(self, operator: NamedOperator) -> str:
         """The layer of a gradient or of an operator of an optimizer."""
         of_variables, layers = [], dict[str, None]()
         for name in operator.reads:
@@ -167,7 +184,7 @@ class _Layers:
                 continue
             if self._operators[name].type in VARIABLE_TYPES:
                 of_variables.append(layer)
-            elif name in self._updates:
+            elif name in self.updates:
                 layers[layer] = None
         if of_variables:
             return of_variables[0]

@@ -14,7 +14,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.strategy import derivations_of
 from tensoropt.tdl import Derivation
 
-__all__ = ["dimension_names"]
+__all__ = ["BATCH", "dimension_names"]
 
 BATCH = "batch"
 _WINDOWED = {"y": "height", "x": "width", "z": "depth", "c": "channels", "co": "channels"}

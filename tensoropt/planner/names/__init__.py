@@ -1,0 +1,1 @@
+"""Names that people know: of layers, and of the dimensions of their work."""
