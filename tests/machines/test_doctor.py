@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-import pytest
-
-from tests.machines import machines, why_not
+from tests.machines import machines
 
 PROGRAM = """
 import json
@@ -20,7 +18,6 @@ for names in ("m1 m2", "m1 m9"):
 """
 
 
-@pytest.mark.skipif(why_not() != "", reason=why_not())
 def test_a_rank_is_started_on_each_machine_that_answers() -> None:
     with machines(2) as made:
         job = made.start([sys.executable, "-c", PROGRAM], made.launcher_variables)
