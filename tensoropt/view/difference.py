@@ -101,11 +101,15 @@ def difference(before: Plan, after: Plan) -> PlanDifference:
         for (_, old, new), names in groups.items()
     ]
     layers.sort(key=lambda each: -abs(each.after_nanoseconds - each.before_nanoseconds))
+    old_view, new_view = views
+    old_bytes, new_bytes = (sum(each.step_bytes for each in v.communication) for v in views)
     return PlanDifference(
         before.graph_digest == after.graph_digest,
         before.cluster == after.cluster,
-        *(view.summary for view in views),
-        *(sum(each.step_bytes for each in view.communication) for view in views),
+        old_view.summary,
+        new_view.summary,
+        old_bytes,
+        new_bytes,
         tuple(layers),
     )
 

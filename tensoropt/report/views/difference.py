@@ -10,6 +10,9 @@ from tensoropt.view.difference import PlanDifference
 
 __all__ = ["difference_report"]
 
+_TIMES = 10
+"""The ratio from which a change is a number of times, not per cent."""
+
 
 def difference_report(found: PlanDifference) -> Report:
     """Time, memory and communication of both plans, and the layers that they divide otherwise.
@@ -64,8 +67,9 @@ def _sentences(found: PlanDifference) -> Iterator[str]:
 
 
 def _change(old: int, new: int, words: Callable[[int], str]) -> str:
-    """Both amounts, and the change in per cent."""
+    """Both amounts, and their change."""
     if old == new:
         return f"{words(old)}, the same"
-    share = f" ({new / old - 1:+.1%})" if old else ""
-    return f"{words(old)} -> {words(new)}{share}"
+    ratio = new / old if old else 0.0
+    said = f"{ratio - 1:+.1%}" if ratio < _TIMES else f"{ratio:,.0f} times"
+    return f"{words(old)} -> {words(new)}{f' ({said})' if old else ''}"
