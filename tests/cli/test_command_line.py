@@ -349,7 +349,7 @@ def test_a_job_that_cannot_be_started_is_an_error(
         ([script, "-np", "2", "--hosts", str(tmp_path / "hosts")], "Got 'a two'; correct the line"),
         ([script, "-np", "2", "--trace", script], "Got --trace '"),
         ([script, "-np", "2", "--plan", "none.json"], "Got 'none.json'"),
-        ([script, "-np", "2", "--plan", str(plan)], "Got -np 2 with a plan for 4; start it with"),
+        ([script, "-np", "3", "--plan", str(plan)], "Got -np 3 with a plan for 2; start it with"),
     ):
         assert main(["run", *arguments]) == 1
         assert reason in capsys.readouterr().err
