@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ import click
 
 from tensoropt.cli.answers.answer import Answer
 from tensoropt.cli.answers.frontier import FrontierAnswer, frontier_answer
-from tensoropt.cli.command import ScriptCommand, cluster_option, option, planning_options
+from tensoropt.cli.command import ScriptCommand, cluster_option, given, option, planning_options
 from tensoropt.cli.plan import plan_reached
 from tensoropt.errors import OptionError
 from tensoropt.plan import Plan
+from tensoropt.planner.options.planning_options import flag_of
 from tensoropt.planner.options.relations import not_for
 from tensoropt.planner.options.values import count
 from tensoropt.report.frontier_table import frontier_table
@@ -40,11 +41,7 @@ def frontier(
     turning point is where more memory begins to gain little time.
     """
     if file.suffix == ".json":
-        if devices is not None or arguments:
-            raise OptionError(
-                "a plan file has its own devices, and takes no arguments. Got --devices or "
-                f"arguments with {str(file)!r}; leave them out, or give a script."
-            )
+        _check_alone(file, {"devices": devices, "cluster": cluster, **options}, arguments)
         found = Plan.load(file)
     elif devices is None:
         raise OptionError(
@@ -56,3 +53,20 @@ def frontier(
     answer = frontier_answer(found)
     title = f"frontier of cluster {found.cluster} (* is the plan)\n"
     return Answer(answer, (title, frontier_table(found), answer.turning_sentence))
+
+
+def _check_alone(file: Path, options: Mapping[str, Any], arguments: Sequence[str]) -> None:
+    """Check that a plan file comes without options of planning.
+
+    Raises:
+        OptionError: it has options or arguments of a script.
+    """
+    got = [flag_of(name) for name in given(options)]
+    if arguments:
+        got.append(f"the arguments {' '.join(arguments)}")
+    if got:
+        raise OptionError(
+            "the frontier of a plan file is that of its own devices, cluster and options. Got "
+            f"{', '.join(got)} with {str(file)!r}; leave them out, or give the script to plan it "
+            "with them."
+        )

@@ -17,7 +17,7 @@ __all__ = ["main"]
 _INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 and the number of SIGINT."""
 
-_MODULES = ("plan", "frontier", "profiling", "check", "profile", "show", "view", "run")
+_MODULES = ("plan", "frontier", "profiling", "check", "profile", "show", "view", "diff", "run")
 _FOLDERS = ("clusters", "doctor")
 _COMMAND = Group(
     "tensoropt",

@@ -11,12 +11,14 @@ import click
 
 from tensoropt.cli.command import ScriptCommand, option
 from tensoropt.cli.script_dry_run import check_is_script
+from tensoropt.elastic.cores import BINDINGS, Binding, Cores
 from tensoropt.elastic.hosts import hosts_of_job
 from tensoropt.elastic.launcher import MPIRun
 from tensoropt.elastic.state import StateFile
 from tensoropt.elastic.supervisor import Limits, Supervisor
 from tensoropt.errors import OptionError
-from tensoropt.planner.options.values import count, is_count, is_number, rule
+from tensoropt.plan import Plan
+from tensoropt.planner.options.values import count, is_count, is_number, name_of, rule
 
 __all__ = ["INTERPRETER", "run"]
 
@@ -60,6 +62,28 @@ _seconds = rule("is a number of seconds from 0", lambda value: is_number(value) 
     type=click.Path(path_type=Path),
     help="A file that keeps the counts of starts for a job that a batch system starts again.",
 )
+@option(
+    *("--threads", "N", int, count),
+    help="Threads of each rank that compute; by default the ranks of a machine share its cores.",
+)
+@option(
+    *("--binding", "none|core|socket", str, name_of("a binding", BINDINGS)),
+    help="Cores that a rank may use: all of its machine (none, the default), --threads of them "
+    "(core), or those of one processor (socket).",
+)
+@click.option(
+    "--trace",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Write a timeline of some steps of each rank into this folder, rank0.json and so on; of "
+    "further starts into start2 and so on within.",
+)
+@click.option(
+    *("--plan", "plan_file"),
+    metavar="PLAN.json",
+    type=click.Path(path_type=Path),
+    help="Run the plan of this file, from `tensoropt plan --output`, without a search.",
+)
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -71,6 +95,10 @@ def run(
     restarts: int | None,
     wait_seconds: float | None,
     state: Path | None,
+    threads: int | None,
+    binding: Binding | None,
+    trace: Path | None,
+    plan_file: Path | None,
     arguments: Sequence[str],
 ) -> None:
     """Run a script under mpirun, and start it again after a loss.
@@ -80,6 +108,8 @@ def run(
     The script's own arguments come after `--`.
     """
     check_is_script(script, "run")
+    cores = Cores(threads, binding or "none")
+    variables = {**_traced(trace), **_planned(plan_file, devices)}
     limits = Limits(
         devices,
         1 if least_devices is None else least_devices,
@@ -93,5 +123,41 @@ def run(
     command = (*INTERPRETER, str(script), *arguments)
     known = partial(hosts_of_job, hosts, devices)
     known()  # an error in the file comes before anything is started
-    supervisor = Supervisor(MPIRun(command), known, limits, StateFile(state))
+    launcher = MPIRun(command, cores=cores, variables=variables)
+    supervisor = Supervisor(launcher, known, limits, StateFile(state))
     ctx.exit(supervisor.run(command))
+
+
+def _traced(folder: Path | None) -> dict[str, str]:
+    """The variable of ranks that write traces.
+
+    Raises:
+        OptionError: the path is that of a file.
+    """
+    if folder is None:
+        return {}
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(
+            f"traces are written into a folder, a file for each rank. Got --trace {str(folder)!r}, "
+            "which is a file; give another path."
+        )
+    return {"TENSOROPT_TRACE": str(folder.absolute())}
+
+
+def _planned(file: Path | None, devices: int) -> dict[str, str]:
+    """The variable of ranks that run a plan file.
+
+    Raises:
+        PlanError: there is no such file, or it is no plan.
+        OptionError: the plan is for another number of devices.
+    """
+    if file is None:
+        return {}
+    plan = Plan.load(file)
+    if not plan.runs_on(devices):
+        raise OptionError(
+            "a plan runs on the number of devices it was made for. Got -np "
+            f"{devices} with a plan for {plan.devices}; start it with -np {plan.devices}, or make "
+            f"one with `tensoropt plan --devices {devices}`."
+        )
+    return {"TENSOROPT_PLAN": str(file.absolute())}

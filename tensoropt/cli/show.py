@@ -22,7 +22,7 @@ from tensoropt.report.views.layers import layer_table
 from tensoropt.report.views.memory import memory_table
 from tensoropt.report.views.replicated import replicated_table
 from tensoropt.report.views.summary import summary
-from tensoropt.view import view_of
+from tensoropt.view import PlanView, view_of
 
 __all__ = ["plan_parts", "show"]
 
@@ -35,7 +35,7 @@ _PARTS = {
 }
 
 
-@click.command(cls=Command, answer=Plan)
+@click.command(cls=Command, answer=PlanView)
 @click.argument("file", metavar="PLAN.json", type=click.Path(path_type=Path))
 @click.option("--layers", is_flag=True, help=_PARTS["layers"])
 @click.option("--operators", is_flag=True, help=_PARTS["operators"])
@@ -61,16 +61,20 @@ _PARTS = {
     help="Write the plan as one page here, instead of printing it.",
 )
 def show(file: Path, plot: Path | None, picture: str, page: Path | None, **wanted: bool) -> Answer:
-    """Print a plan file: its summary and its costliest layers; or the parts that are asked for."""
+    """Print a plan file: its summary and its costliest layers; or the parts that are asked for.
+
+    With --json the plan by layer, in words, with its communication, memory and frontier.
+    """
     plan = Plan.load(file)
+    view = view_of(plan)
     if plot is not None:
         plan.plot(picture, plot)
-        return Answer(plan, (f"drawn into {plot}",))
+        return Answer(view, (f"drawn into {plot}",))
     if page is not None:
         check_page(page)
-        return Answer(plan, (write_page(plan, page),))
+        return Answer(view, (write_page(plan, page),))
     parts = [name for name, is_wanted in wanted.items() if is_wanted]
-    return Answer(plan, tuple(_part(plan, name) for name in parts) or tuple(plan_parts(plan)))
+    return Answer(view, tuple(_part(plan, name) for name in parts) or tuple(plan_parts(plan)))
 
 
 def _part(plan: Plan, name: str) -> Report:

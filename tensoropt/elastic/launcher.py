@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Protocol, TextIO, TypeAlias
 
 from tensoropt.elastic.control_lines import CONTROL_LINE
+from tensoropt.elastic.cores import Cores
 from tensoropt.elastic.hosts import Host
 from tensoropt.errors import OptionError
 
@@ -63,12 +64,20 @@ class MPIRun:
         command: the command of each rank.
         write: receives this process's stream for each piece of the ranks' output, and the piece,
             without control lines; by default the stream gets the piece.
+        cores: the cores and threads of each rank.
+        variables: further environment variables of each rank.
     """
 
     def __init__(
-        self, command: Sequence[str], write: _Write = lambda *output: _pass_on(*output)
+        self,
+        command: Sequence[str],
+        write: _Write = lambda *output: _pass_on(*output),
+        cores: Cores = Cores(),  # noqa: B008 - it is immutable
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self._command = tuple(command)
+        self._cores = cores
+        self._variables = {**cores.variables(), **(variables or {})}
         self._write = write
         self._mpirun = mpirun()
         version = subprocess.run([self._mpirun, "--version"], capture_output=True, text=True)
@@ -76,7 +85,7 @@ class MPIRun:
 
     def start(self, hosts: Sequence[Host], environment: Mapping[str, str]) -> _Process:
         """Start the job; see `Launcher`."""
-        whole = {**os.environ, **environment}
+        whole = {**os.environ, **self._variables, **environment}
         return _Process([*self.launch(hosts, whole), *self._command], whole, self._write)
 
     def launch(self, hosts: Sequence[Host], environment: Mapping[str, str]) -> list[str]:
@@ -84,14 +93,15 @@ class MPIRun:
         ranks = str(sum(host.slots for host in hosts))
         named = [f"{host.name}:{host.slots}" for host in hosts if host.name]
         if not self._is_open_mpi:
-            return [self._mpirun, *(["-hosts", ",".join(named)] if named else []), "-np", ranks]
+            on = ["-hosts", ",".join(named)] if named else []
+            return [self._mpirun, *self._cores.of_mpich(), *on, "-np", ranks]
         carried = [
             name
             for name in sorted(environment)
             if name in _ALSO_CARRIED or name.startswith(_CARRIED)
         ]
         return [
-            *(self._mpirun, "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"),
+            *(self._mpirun, *self._cores.of_open_mpi()),
             *(["--host", ",".join(named)] if named else []),
             *(part for name in carried for part in ("-x", name)),
             *("-np", ranks),

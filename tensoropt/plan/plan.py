@@ -217,6 +217,10 @@ class Plan:
             for operator in self.operators
         }
 
+    def runs_on(self, devices: int) -> bool:
+        """Whether a job of some devices can run it, on all of them or, by its option, on fewer."""
+        return self.devices == devices or (self.option in FEWER_DEVICES and self.devices < devices)
+
     def runs_as(self, other: Plan) -> bool:
         """Whether another plan of the same step runs it in the same way."""
         this_step, other_step = (

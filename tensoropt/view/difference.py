@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tensoropt.converters import Natural, to_values
+from tensoropt.converters import Natural, Positive, to_values
+from tensoropt.plan.plan import Plan
+from tensoropt.view.build import view_of
 from tensoropt.view.data.layers import LayerView
 from tensoropt.view.data.plan_view import PlanView
 from tensoropt.view.data.summary import Summary
 from tensoropt.view.layers import pattern_of, range_of
 
 __all__ = ["LayerDifference", "PlanDifference", "difference"]
+
+SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,28 @@ class PlanDifference:
     """The difference of two plans.
 
     Attributes:
+        same_step: whether both are plans of one graph, with the same shapes.
+        same_cluster: whether the devices and links are the same.
         before, after: the plans in some numbers.
+        before_communicated_bytes, after_communicated_bytes: bytes that a device holds before its
+            collectives, summed over a step.
         layers: the layers of both plans, the largest difference of time first.
+        schema: version of this form.
     """
 
+    same_step: bool
+    same_cluster: bool
     before: Summary
     after: Summary
+    before_communicated_bytes: Natural
+    after_communicated_bytes: Natural
     layers: tuple[LayerDifference, ...]
+    schema: Positive = SCHEMA
+
+    @property
+    def divided_otherwise(self) -> tuple[LayerDifference, ...]:
+        """The layers that the plans divide in different ways, or that one of them lacks."""
+        return tuple(each for each in self.layers if not each.is_divided_alike)
 
     def to_json(self) -> dict[str, Any]:
         """The difference as JSON values."""
@@ -62,9 +81,10 @@ class PlanDifference:
         return values
 
 
-def difference(before: PlanView, after: PlanView) -> PlanDifference:
+def difference(before: Plan, after: Plan) -> PlanDifference:
     """Compare two plans by the names of their layers. They may be of different steps."""
-    rows = [_by_layer(view) for view in (before, after)]
+    views = [view_of(before), view_of(after)]
+    rows = [_by_layer(view) for view in views]
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in dict.fromkeys([*rows[0], *rows[1]]):
         old, new = ("; ".join(row.words for row in of.get(name, ())) for of in rows)
@@ -81,7 +101,17 @@ def difference(before: PlanView, after: PlanView) -> PlanDifference:
         for (_, old, new), names in groups.items()
     ]
     layers.sort(key=lambda each: -abs(each.after_nanoseconds - each.before_nanoseconds))
-    return PlanDifference(before.summary, after.summary, tuple(layers))
+    old_view, new_view = views
+    old_bytes, new_bytes = (sum(each.step_bytes for each in v.communication) for v in views)
+    return PlanDifference(
+        before.graph_digest == after.graph_digest,
+        before.cluster == after.cluster,
+        old_view.summary,
+        new_view.summary,
+        old_bytes,
+        new_bytes,
+        tuple(layers),
+    )
 
 
 def _by_layer(view: PlanView) -> dict[str, list[LayerView]]:

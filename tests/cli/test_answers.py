@@ -16,11 +16,21 @@ from tensoropt.cli.main import main
 from tensoropt.cost.cluster import cluster_names, load_cluster
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.planner.split_check import Check, OperatorCheck
+from tensoropt.view import PlanView
+from tensoropt.view.data.layers import Communication, LayerView, Replicated, Split
+from tensoropt.view.data.memory import Alive, MemoryAt, MemoryView, Share
+from tensoropt.view.data.points import PointView
+from tensoropt.view.data.stages import Pass, StageView
+from tensoropt.view.data.summary import ClusterLevel, Measured, Summary, TimePart
+from tensoropt.view.difference import LayerDifference, PlanDifference
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 DOCUMENTED = (
     *(FrontierAnswer, FrontierPoint, ParallelismProfile, ProfilePoint, Check, OperatorCheck),
     *(ProfileAnswer, DoctorAnswer, Finding, ClusterList, ClusterEntry),
+    *(PlanDifference, LayerDifference, PlanView, Summary, ClusterLevel, TimePart, Measured),
+    *(LayerView, Split, Replicated, Communication, MemoryView, Share, Alive, MemoryAt),
+    *(PointView, StageView, Pass),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -14,9 +15,12 @@ import pytest
 import tensoropt
 from tensoropt import Plan, errors
 from tensoropt.cli.main import main
+from tensoropt.cli.plan import plan as plan_command
+from tensoropt.cli.profiling import profiling
 from tensoropt.cost.cluster import cluster_names
 from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.planner.options.planning_options import PlanningOptions
+from tests.plan.small_plans import a_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,6 +80,14 @@ def test_plan_prints_and_writes_what_the_script_would_run(
     assert main(["show", str(file)]) == 0
     shown = capsys.readouterr().out
     assert shown in out  # the same tables
+
+
+def test_plan_has_the_options_of_find_strategy() -> None:
+    """All but values to feed, measured candidates, and the limits of `tensoropt profiling`."""
+    own = {parameter.name for parameter in plan_command.params}
+    wanted = set(inspect.signature(tensoropt.find_strategy).parameters)
+    assert wanted - own == {"feed_dict", "validate", "memory_limits_bytes"}
+    assert "memory_limits_bytes" in {parameter.name for parameter in profiling.params}
 
 
 def test_plan_is_not_made_for_a_folder_that_is_not_there(
@@ -275,6 +287,8 @@ def test_errors_are_one_line_and_status_1(
         ["run", "train.py"],
         ["run", "train.py", "-np", "0"],
         ["run", "train.py", "-np", "2", "--max-restarts", "-1"],
+        ["run", "train.py", "-np", "2", "--binding", "numa"],
+        ["run", "train.py", "-np", "2", "--threads", "0"],
     ],
 )
 def test_a_command_line_without_sense_is_status_2(
@@ -326,11 +340,16 @@ def test_a_job_that_cannot_be_started_is_an_error(
 ) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "hosts").write_text("a two\n")
+    plan = tmp_path / "plan.json"
+    a_plan().save(plan)
     script = str(tmp_path / "train.py")
     for arguments, reason in (
         (["none.py", "-np", "2"], "a script to run is a Python file. Got 'none.py'"),
         ([script, "-np", "2", "--min-devices", "3"], "--min-devices is at most -np. Got 3 and 2"),
         ([script, "-np", "2", "--hosts", str(tmp_path / "hosts")], "Got 'a two'; correct the line"),
+        ([script, "-np", "2", "--trace", script], "Got --trace '"),
+        ([script, "-np", "2", "--plan", "none.json"], "Got 'none.json'"),
+        ([script, "-np", "3", "--plan", str(plan)], "Got -np 3 with a plan for 2; start it with"),
     ):
         assert main(["run", *arguments]) == 1
         assert reason in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Twelve mistakes on the command line and twelve in scripts.
+"""Mistakes on the command line and in scripts.
 
 Each error has the rule, what came, and the remedy.
 """
@@ -37,7 +37,12 @@ MISTAKES = [
     ),
     (["check", "none.py"], "a script to check is a Python file", "Got 'none.py'", "give its path"),
     (["frontier", "a.py"], "is for a number of devices", "without --devices", "add --devices 4"),
+    (
+        ["frontier", "p.json", "--cluster", "8-v100", "--memory-limit", "8GiB", "--", "x"],
+        *("is that of its own devices", "Got --cluster, --memory-limit, the", "leave them out"),
+    ),
     (["show", "none.json"], "a plan is a whole, readable", "Got 'none.json'", "Give the path"),
+    (["diff", "a.json", "b.json"], "a plan is a whole, readable", "Got 'a.json'", "Give the path"),
     (
         ["clusters", "make", "none/c.json", "--this-machine"],
         *("into an existing folder", "Got 'none/c.json'", "make its folder"),

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tensoropt.elastic.cores import Cores
 from tensoropt.elastic.endings import ending_of
 from tensoropt.elastic.hosts import Host
 from tensoropt.elastic.launcher import MPIRun
@@ -43,6 +44,45 @@ def test_the_command_line_of_each_launcher(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(launcher, "_is_open_mpi", True)
     words = " ".join(launcher.launch(hosts, environment)[1:])
     assert words.endswith("--host a:2,b:1 -x PATH -x TENSOROPT_RESTARTS -np 3")
+
+
+@pytest.mark.parametrize(
+    ("cores", "mpich", "open_mpi"),
+    [
+        (Cores(), "-np 2", "--bind-to none --map-by :OVERSUBSCRIBE -np 2"),
+        (Cores(3), "-np 2", "--bind-to none --map-by :OVERSUBSCRIBE -np 2"),
+        (
+            Cores(3, "core"),
+            "-bind-to core:3 -np 2",
+            "--bind-to core --map-by slot:PE=3:OVERSUBSCRIBE -np 2",
+        ),
+        (
+            Cores(None, "socket"),
+            "-bind-to socket -np 2",
+            "--bind-to package --map-by :OVERSUBSCRIBE -np 2",
+        ),
+    ],
+)
+def test_cores_are_options_of_each_launcher(
+    cores: Cores, mpich: str, open_mpi: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = MPIRun(["true"], cores=cores)
+    for is_open_mpi, words in ((False, mpich), (True, open_mpi)):
+        monkeypatch.setattr(launcher, "_is_open_mpi", is_open_mpi)
+        assert " ".join(launcher.launch([Host("", 2)], {})[1:]) == words
+
+
+def test_threads_are_variables_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    program = "import os; print(os.environ['TENSOROPT_THREADS'], os.environ['OMP_NUM_THREADS'])"
+    written: list[bytes] = []
+    launcher = MPIRun(
+        [sys.executable, "-c", program], lambda _, piece: written.append(piece), Cores(3)
+    )
+    run = launcher.start([Host("", 1)], {})
+    while run.status() is None:
+        time.sleep(0.01)
+    assert b"".join(written) == b"3 5\n"
 
 
 @pytest.mark.parametrize(

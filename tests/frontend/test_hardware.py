@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from collectives.transport.launch import Launch
+from tensoropt.errors import OptionError
 from tensoropt.frontend.job import hardware
 from tensoropt.frontend.job.hardware import (
     Hardware,
@@ -94,3 +95,13 @@ def test_cores_that_a_launcher_withholds_are_named() -> None:
     assert not idle_cores(bound, 16, Launch("MPICH", 4, 2))
     assert not idle_cores(bound, 3, Launch("Open MPI", 4, 2))  # no whole core for each
     assert not idle_cores(bound, 16, None)
+
+
+def test_demanded_threads_count_in_place_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSOROPT_THREADS", "3")
+    assert rank_config(Hardware((2,), 2, 2**30)).intra_op_parallelism_threads == 3
+    assert not idle_cores(Hardware((2,), 2, 2**30), 16, Launch("Open MPI", 4, 2))
+    for text in ("0", "-1", "two"):
+        monkeypatch.setenv("TENSOROPT_THREADS", text)
+        with pytest.raises(OptionError, match=f"Got '?(TENSOROPT_THREADS=)?{text}"):
+            rank_config(Hardware((2,), 2, 2**30))

@@ -73,6 +73,31 @@ def test_an_edited_plan_file(
     fails(errors.PlanError, "plan", got, remedy, lambda: tf.Plan.load(file))
 
 
+def test_a_plan_file_takes_the_place_of_a_search(
+    regression: Regression,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tf.init(devices=2)
+    file = tmp_path / "plan.json"
+    plan = tf.find_strategy(batch_size=8, algorithm="data_parallel")
+    plan.save(file)
+    monkeypatch.setenv("TENSOROPT_PLAN", str(file))
+    assert tf.find_strategy(batch_size=8, validate=2).runs_as(plan)
+    with pytest.raises(errors.PlanError, match="whose graph or shapes differ"):
+        tf.find_strategy(batch_size=4)
+    tf.build_execution_graph(plan=tf.find_strategy(batch_size=8))
+    assert tf.find_strategy(batch_size=4).shapes != plan.shapes  # a further step is searched
+    tf.shutdown()
+    tf.init(devices=3)
+    with pytest.raises(errors.PlanError, match="a plan for 2 devices in a job of 3"):
+        tf.find_strategy(batch_size=8)
+    monkeypatch.setenv("TENSOROPT_RESTARTS", "1")
+    assert tf.find_strategy(batch_size=8).devices == 3
+    assert "is for 2 devices, and the job has 3: a strategy is" in capsys.readouterr().err
+
+
 def test_a_plan_file_whose_cluster_is_incomplete(regression: Regression, tmp_path: Path) -> None:
     tf.init(devices=2)
     file = tmp_path / "plan.json"

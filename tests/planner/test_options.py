@@ -50,6 +50,9 @@ def test_texts_that_are_no_amount_of_memory(text: str) -> None:
         ("--pipeline", "1", 1),
         ("--point", "-1", -1),
         ("--schedule", "gpipe", "gpipe"),
+        ("--fetches", "train,loss", ("train", "loss")),
+        ("--shapes", "a=32,64 b=32", {"a": (32, 64), "b": (32,)}),
+        *(("--shapes", text, None) for text in ("32,64", "a=", "a=x", "a=1=2")),
         *(
             (flag, text, None)
             for flag in ("--batch-size", "--microbatches")
@@ -92,6 +95,8 @@ def test_values_are_checked_and_kept_in_one_form() -> None:
         "batch_size": 2.5,
         "validate": True,
         "pipeline": True,
+        "shapes": [32, 64],
+        "fetches": "train",
         "microbatches": False,
         "epsilon": "small",
         "search_seconds": True,

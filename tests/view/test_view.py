@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tensoropt.plan import Plan
-from tensoropt.report.views.difference import difference_table
+from tensoropt.report.views.difference import difference_report
 from tensoropt.view import PlanView, view_of
 from tensoropt.view.difference import difference
 from tests.plan.small_plans import a_plan, staged_plan
@@ -134,15 +134,26 @@ def test_a_plan_of_an_older_schema_has_a_view_without_communication() -> None:
 
 
 def test_a_difference_has_all_layers_and_the_times_of_both_plans(plan: Plan) -> None:
-    before, after = view_of(plan), view_of(planned_in_stages())
-    found = difference(before, after)
-    for view, side in ((before, "before"), (after, "after")):
+    staged = planned_in_stages()
+    found = difference(plan, staged)
+    assert (found.same_step, found.same_cluster) == (True, True)
+    for view, side in ((view_of(plan), "before"), (view_of(staged), "after")):
+        sent = sum(each.step_bytes for each in view.communication)
+        assert getattr(found, f"{side}_communicated_bytes") == sent
         total = sum(getattr(each, f"{side}_nanoseconds") for each in found.layers)
         assert total == pytest.approx(sum(row.nanoseconds for row in view.layers), rel=1e-3)
         names = {name for each in found.layers for name in each.names if getattr(each, side)}
         assert names == {name for row in view.layers for name in row.names}
     assert any(not each.is_divided_alike for each in found.layers)
-    assert all(each.is_divided_alike for each in difference(before, before).layers)
-    text = str(difference_table(found))
-    assert all(each.name in text for each in found.layers)
-    assert json.loads(json.dumps(found.to_json()))["before"]["devices"] == DEVICES
+    text = str(difference_report(found))
+    assert all(each.name in text for each in found.divided_otherwise)
+    assert "different steps" not in text
+    other = difference(plan, a_plan())
+    assert (other.same_step, other.same_cluster) == (False, False)
+    assert "different steps" in str(difference_report(other))
+    assert "different clusters" in str(difference_report(other))
+    alike = str(difference_report(difference(plan, plan)))
+    assert "the same" in alike
+    assert "are divided alike" in alike
+    values = json.loads(json.dumps(found.to_json()))
+    assert (values["schema"], values["before"]["devices"]) == (1, DEVICES)

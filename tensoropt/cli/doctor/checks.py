@@ -15,8 +15,9 @@ from tensoropt.elastic.hosts import Host
 from tensoropt.elastic.launcher import MPIRun, mpirun
 from tensoropt.errors import OptionError
 from tensoropt.plan.amounts import bytes_of
+from tensoropt.report.views.amounts import plural
 
-__all__ = ["findings"]
+__all__ = ["findings", "machines"]
 
 _TENSORFLOW_SECONDS = 300.0  # a first compilation of the collectives takes a minute on a busy core
 _RANKS_SECONDS = 60.0
@@ -36,14 +37,14 @@ def findings(hosts: Sequence[Host], ranks: int) -> Iterator[Finding]:
     yield from _with_tensorflow()
     yield _ranks(ranks)
     yield _shared_memory(ranks)
-    yield _machines(hosts)
+    yield from machines(hosts)
 
 
 def _python() -> Finding:
     number = ".".join(map(str, sys.version_info[:3]))
     limit = core_limit()
     limited = "" if limit is None else f", of which a container allows {limit}"
-    return Finding("Python", "works", f"{number}, {available_cores()} cores{limited}")
+    return Finding("Python", "works", f"{number}, {plural(available_cores(), 'core')}{limited}")
 
 
 def _with_tensorflow() -> Iterator[Finding]:
@@ -121,20 +122,52 @@ def _shared_memory(ranks: int) -> Finding:
     return Finding("shared memory", "works", found)
 
 
-def _machines(hosts: Sequence[Host]) -> Finding:
+def machines(hosts: Sequence[Host]) -> Iterator[Finding]:
+    """Ask each machine for an answer, and let a rank on each that answers send a value to all."""
     names = [host.name for host in hosts if host.name]
     if not names:
         remedy = "tensoropt doctor --hosts FILE tries others, one name a line"
-        return Finding("machines", "absent", "this one alone", remedy)
+        yield Finding("machines", "absent", "this one alone", remedy)
+        return
     try:
-        silent = sorted(set(names) - MPIRun(("true",)).answering(names))
+        launcher = MPIRun(("true",))
     except OptionError as error:
-        return Finding("machines", "fails", _one_line(str(error)), _INSTALL_MPI)
+        yield Finding("machines", "fails", _one_line(str(error)), _INSTALL_MPI)
+        return
+    answering = launcher.answering(names)
+    there = [name for name in names if name in answering]
+    silent = [name for name in names if name not in answering]
     if silent:
         remedy = "ssh NAME true must end well without a password, with the same mpirun on PATH"
-        found = f"{len(names) - len(silent)} of {len(names)} answer, not {', '.join(silent)}"
-        return Finding("machines", "fails", found, remedy)
-    return Finding("machines", "works", f"{len(names)} answer: {', '.join(names)}")
+        found = f"{len(there)} of {len(names)} answer, not {', '.join(silent)}"
+        yield Finding("machines", "fails", found, remedy)
+    else:
+        yield Finding("machines", "works", f"{len(names)} answer: {', '.join(names)}")
+    if there:
+        yield _ranks_of(launcher, there)
+
+
+def _ranks_of(launcher: MPIRun, names: Sequence[str]) -> Finding:
+    """Start a rank on each machine, and compare what the ranks say of theirs."""
+    what = "ranks on machines"
+    command = launcher.launch([Host(name, 1) for name in names], os.environ)
+    program = [sys.executable, "-m", "tensoropt.cli.doctor.try_ranks"]
+    tried = try_in_process([*command, *program], _RANKS_SECONDS)
+    if tried.error or not tried.values or not tried.values[0]["is_right"]:
+        remedy = (
+            f"{sys.executable} has to be on each machine, with the same packages; each resolves "
+            "the names of the others; COLLECTIVES_INTERFACE names the network that joins them"
+        )
+        return Finding(what, "fails", _one_line(tried.error) or "no answer", remedy)
+    values = tried.values[0]
+    if len(values["hosts"]) != len(names):
+        found = f"{len(names)} names are {len(values['hosts'])} machines"
+        return Finding(what, "fails", found, "name each machine once, with its slots")
+    if len(values["versions"]) > 1:
+        kinds = [f"{', '.join(on)}: {versions}" for versions, on in values["versions"].items()]
+        return Finding(what, "fails", "; ".join(kinds), "install the same versions on all machines")
+    (versions,) = values["versions"]
+    return Finding(what, "works", f"a rank on each of {len(names)} sent a value to all, {versions}")
 
 
 def _one_line(text: str) -> str:

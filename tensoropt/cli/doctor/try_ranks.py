@@ -1,8 +1,13 @@
-"""Tries ranks; the doctor starts this under mpirun. Rank 0 prints a JSON object."""
+"""Tries ranks; the doctor starts this under mpirun. Rank 0 prints a JSON object.
+
+``versions`` has the machines of each set of versions: one set where all machines have the same.
+"""
 
 from __future__ import annotations
 
 import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
 
 from collectives import world
 
@@ -12,10 +17,31 @@ __all__ = ["main"]
 def main() -> None:
     """Join the other ranks, and pass a value from each to all."""
     group = world()
-    numbers = group.allgather_object(group.rank)
+    everyone = group.allgather_object([group.rank, _versions()])
     if group.rank == 0:
-        values = {"ranks": group.size, "hosts": sorted(set(group.hosts)), "mpi": group.library}
-        print(json.dumps({**values, "is_right": numbers == list(range(group.size))}), flush=True)
+        machines: dict[str, list[str]] = {}
+        for host, (_, versions) in zip(group.hosts, everyone, strict=True):
+            if host not in machines.setdefault(versions, []):
+                machines[versions].append(host)
+        values = {
+            "ranks": group.size,
+            "hosts": sorted(set(group.hosts)),
+            "mpi": group.library,
+            "versions": machines,
+            "is_right": [number for number, _ in everyone] == list(range(group.size)),
+        }
+        print(json.dumps(values), flush=True)
+
+
+def _versions() -> str:
+    """The versions on this machine that ranks need alike."""
+    found = [f"Python {platform.python_version()}"]
+    for name in ("tensoropt", "tensorflow", "mpi4py"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"no {name}")
+    return ", ".join(found)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collectives.limits import core_limit, memory_limit_bytes
 from collectives.transport.launch import Launch
 from tensoropt.cost.cluster import Cluster
 from tensoropt.frontend.job.gpus import gpu_memory_bytes
+from tensoropt.frontend.job.settings import demanded_threads
 
 __all__ = ["Hardware", "hardware_of", "idle_cores", "keep_freed_memory", "rank_config"]
 
@@ -72,11 +73,15 @@ def hardware_of(group: Group) -> Hardware:
     """The machines of a group's ranks. Collective: every rank calls it.
 
     A rank may be bound to some cores of its machine, so the cores of all its ranks count. The
-    limits of a container count in place of the machine's numbers.
+    limits of a container, and a demanded number of threads, count in place of the machine's
+    numbers.
     """
     machine = range(os.cpu_count() or 1)
     own_cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else machine
     limit = core_limit() or len(machine)
+    threads = demanded_threads()
+    if threads is not None:
+        limit = min(limit, threads * max(Counter(group.hosts).values()))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     memory = min(memory, memory_limit_bytes() or memory)
     gpu = gpu_memory_bytes(group.local_rank(), group.local_size())
@@ -109,7 +114,8 @@ def idle_cores(hardware: Hardware, available: int, launch: Launch | None) -> str
         "Open MPI": "mpirun --bind-to none",
         "Slurm": f"srun --cpus-per-task={available // ranks}",
     }
-    if launch is None or launch.launcher not in remedies or available < used + ranks:
+    is_meant = demanded_threads() is not None
+    if is_meant or launch is None or launch.launcher not in remedies or available < used + ranks:
         return ""
     return (
         f"{launch.launcher} binds the {ranks} rank{'s' if ranks > 1 else ''} of a machine to "
@@ -120,11 +126,12 @@ def idle_cores(hardware: Hardware, available: int, launch: Launch | None) -> str
 def rank_config(hardware: Hardware) -> tf.compat.v1.ConfigProto:
     """The configuration of a rank's sessions: the ranks on a machine share its cores.
 
-    By default each rank would start as many threads as there are cores. With one core per rank,
-    operators run one after another: a second thread that waits in a collective would take the core
-    from the first one.
+    A demanded number of threads counts, even if it is larger than the share. By default each rank
+    would start as many threads as there are cores. With one core per rank, operators run one after
+    another: a second thread that waits in a collective would take the core from the first one.
     """
-    threads = max(1, hardware.cores_per_host // max(hardware.ranks_per_host))
+    share = max(1, hardware.cores_per_host // max(hardware.ranks_per_host))
+    threads = demanded_threads() or share
     return tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
     )

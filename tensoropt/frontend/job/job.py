@@ -20,6 +20,7 @@ from collectives.transport.launch import available_cores, detect
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.cost.measured_links import MeasuredLinks, MeasuredPace, at_paces, on_links
+from tensoropt.elastic.control_lines import RESTARTS_VARIABLE
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
@@ -328,7 +329,7 @@ def init(
         if is_mpi or is_for_one:
             install()
     if os.environ.get(TRACE_VARIABLE):
-        _job.trace = StepTrace(Path(os.environ[TRACE_VARIABLE]), group.rank)
+        _job.trace = StepTrace(_trace_folder(), group.rank)
 
 
 def _adjust(
@@ -440,6 +441,12 @@ def shutdown() -> None:
         for _, remove, _ in _hooks:
             remove()
         _job = None
+
+
+def _trace_folder() -> Path:
+    """The folder of this start's traces; a job that was started again keeps those of before."""
+    folder, before = Path(os.environ[TRACE_VARIABLE]), os.environ.get(RESTARTS_VARIABLE, "0")
+    return folder if before == "0" else folder / f"start{int(before) + 1}"
 
 
 def is_initialized() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from collectives import Group
+from tensoropt.elastic.cores import THREADS_VARIABLE
 from tensoropt.errors import OptionError
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
 from tensoropt.execution.runtime.replicas import CHECK_VARIABLE
@@ -13,12 +14,14 @@ from tensoropt.execution.world.mpi_world import Transport
 __all__ = [
     "CHECK_FEEDS_VARIABLE",
     "DEVICES_VARIABLE",
+    "PLAN_VARIABLE",
     "RANK_SPEEDS_VARIABLE",
     "SAVE_BESIDE_VARIABLE",
     "TRACE_VARIABLE",
     "TRANSPORT_VARIABLE",
     "check_intervals",
     "checked_transport",
+    "demanded_threads",
     "device_count",
     "is_switched_on",
     "saves_beside",
@@ -29,6 +32,9 @@ DEVICES_VARIABLE = "TENSOROPT_DEVICES"
 
 RANK_SPEEDS_VARIABLE = "TENSOROPT_RANK_SPEEDS"
 """Environment variable: "equal" if ranks of this machine are taken as equal, not measured."""
+
+PLAN_VARIABLE = "TENSOROPT_PLAN"
+"""Environment variable: a plan file that `find_strategy` returns instead of a search."""
 
 TRACE_VARIABLE = "TENSOROPT_TRACE"
 """Environment variable: folder for a timeline of each rank's steps."""
@@ -67,6 +73,20 @@ def device_count(group: Group, devices: int | None) -> int:
             "ranks; leave devices out."
         )
     return int(group.size) if group.size > 1 else wanted or 1
+
+
+def demanded_threads() -> int | None:
+    """The number of a rank's threads that the environment demands; None if it demands none.
+
+    Raises:
+        OptionError: it is not a number from 1.
+    """
+    threads = _number_from_environment(THREADS_VARIABLE, "a number of threads")
+    if threads == 0:
+        raise OptionError(
+            f"a rank computes with at least one thread. Got {THREADS_VARIABLE}=0; unset it."
+        )
+    return threads
 
 
 def checked_transport(transport: str | None) -> Transport:

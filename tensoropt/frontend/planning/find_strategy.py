@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
@@ -14,10 +15,12 @@ from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
 from tensoropt.frontend.job.dry_run import ProfilingReached
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.job.settings import PLAN_VARIABLE
 from tensoropt.frontend.measuring.links import know_links
 from tensoropt.frontend.measuring.rank_paces import know_paces
 from tensoropt.frontend.planning.devices_and_deadline import budget_of
 from tensoropt.frontend.planning.kept_plans import KeptPlan
+from tensoropt.frontend.planning.plan_compatibility import demanded_plan
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.garbage import collected_later
@@ -114,6 +117,9 @@ def find_strategy(
     `tensoropt.search.multilevel.coarse_to_fine`; a note of the plan lists the strategies that were
     not searched.
 
+    If the environment variable ``TENSOROPT_PLAN`` names a plan file, its plan is returned without a
+    search, whatever the options; `tensoropt run --plan` sets it.
+
     Returns:
         A plan, the same on every rank; for "profiling" a table, which rank 0 also prints.
 
@@ -128,6 +134,7 @@ def find_strategy(
             ``pipeline`` of a step that mixes examples, or of more stages than it has operators.
         InfeasibleError: no strategy fits the memory limit, predicted or measured; the ``point``
             does not fit it; no plan meets the deadline of "mini_cost".
+        PlanError: the plan of ``TENSOROPT_PLAN`` is for another step or number of devices.
         RankMismatchError: the ranks have built different graphs.
     """
     known = {declared.name for declared in fields(PlanningOptions)}
@@ -143,13 +150,17 @@ def find_strategy(
     if options.option == "profiling":
         limits = tuple(options.memory_limits_bytes or ())
         return _parallelism_profile(job, request, limits or (None,))
-    if options.validate:
+    demanded = _demanded_plan(job, request)
+    if demanded is not None:
+        plan = demanded
+    elif options.validate:
         plan = _validated_plan(job, request, options)
     else:
         plan = _searched_plan(job, request, options.option, options.point)
     plan = replace(plan, notes=(*plan.notes, *_notes(request, asked, options)))
-    # The script demands its point: no other plan may take its place.
-    job.searched = (plan, request) if options.point is None else None
+    # No other plan may take the place of one that is demanded, by the script or a file.
+    is_searched = options.point is None and demanded is None
+    job.searched = (plan, request) if is_searched else None
     _write_notes(job, plan)
     return plan
 
@@ -200,9 +211,26 @@ def _check_agreement(job: Job, options: PlanningOptions, request: Request) -> No
     job.agreement.check(
         f"find_strategy(option={options.option!r}, algorithm={options.algorithm!r}, "
         f"validate={options.validate})",
-        [*request.graph.summaries(), *(f"{name}={value!r}" for name, value in values.items())],
+        [
+            *request.graph.summaries(),
+            *(f"{name}={value!r}" for name, value in values.items()),
+            f"{PLAN_VARIABLE}={os.environ.get(PLAN_VARIABLE)}",
+        ],
         _SAME_GRAPH,
     )
+
+
+def _demanded_plan(job: Job, request: Request) -> Plan | None:
+    """The plan of the file that the environment names, which the first rank reads for all."""
+    if not os.environ.get(PLAN_VARIABLE):
+        return None
+
+    def read() -> Any:
+        plan = demanded_plan(job, request.graph_digest)
+        return None if plan is None else plan.to_json()
+
+    values = on_first_rank(job.group, read)
+    return None if values is None else Plan.from_json(values)
 
 
 def _validated_plan(job: Job, request: Request, options: PlanningOptions) -> Plan:

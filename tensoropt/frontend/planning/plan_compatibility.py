@@ -1,13 +1,17 @@
-"""Checks that a plan belongs to this job and this graph."""
+"""Checks that a plan belongs to this job and this graph; the plan that the environment demands."""
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import replace
 
 import tensorflow as tf
 
+from tensoropt.elastic.control_lines import RESTARTS_VARIABLE
 from tensoropt.errors import PlanError
 from tensoropt.frontend.job.job import Job
+from tensoropt.frontend.job.settings import PLAN_VARIABLE
 from tensoropt.frontend.planning.training_step import graph_of
 from tensoropt.graph.batch_norm import with_batch_norm
 from tensoropt.graph.from_tensorflow import has_operation
@@ -16,12 +20,51 @@ from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.strategy import derivations_under
 from tensoropt.plan import Plan
 from tensoropt.plan.amounts import devices_of
-from tensoropt.plan.plan import FEWER_DEVICES
+from tensoropt.quiet.standard_error import write_note
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.microbatches.parts import graph_of_one
 from tensoropt.transformations.rewritten.application import apply, substitutions_by_name
 
-__all__ = ["check_plan", "plan_lines"]
+__all__ = ["check_plan", "demanded_plan", "plan_lines"]
+
+
+def demanded_plan(job: Job, graph_digest: str) -> Plan | None:
+    """The plan of the file that `PLAN_VARIABLE` names, for a step; None if it is to be searched.
+
+    The file's plan is for the first step that a job plans. Further steps, such as that of a last,
+    smaller batch, are searched. So is the first one if a job of ``tensoropt run`` has other devices
+    than the plan, since some of its machines may be lost.
+
+    Args:
+        job: the job.
+        graph_digest: the digest of the step's graph.
+
+    Raises:
+        PlanError: there is no such file; its plan is for another step, or another number of devices
+            than the job was started with.
+    """
+    path = os.environ.get(PLAN_VARIABLE)
+    if not path or job.dry_run is not None:
+        return None
+    plan = Plan.load(path)
+    if graph_digest != plan.graph_digest:
+        if any(running.plan is not None for running in job.graphs.values()):
+            write_note(f"a further step is searched, since {path} has a plan for another one")
+            return None
+        raise PlanError(
+            f"{PLAN_VARIABLE} is a plan for the first step of the script, with its batch. Got "
+            f"{path!r}, whose graph or shapes differ from the script's; make the plan again with "
+            "`tensoropt plan`, or leave it out for a search."
+        )
+    if RESTARTS_VARIABLE not in os.environ:
+        _check_devices(job, plan)
+    elif not plan.runs_on(job.devices):
+        sys.stderr.write(
+            f"tensoropt: the plan of {path} is for {devices_of(plan.devices)}, and the job has "
+            f"{job.devices}: a strategy is searched\n"
+        )
+        return None
+    return plan
 
 
 def check_plan(job: Job, script: tf.Graph, plan: Plan) -> Graph:
@@ -46,8 +89,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def _check_devices(job: Job, plan: Plan) -> None:
-    fewer = plan.option in FEWER_DEVICES and plan.devices <= job.devices
-    if plan.devices != job.devices and not fewer:
+    if not plan.runs_on(job.devices):
         raise PlanError(
             "a plan runs on the number of devices it was made for. Got a plan for "
             f"{devices_of(plan.devices)} in a job of {job.devices}; find a strategy for this job, "

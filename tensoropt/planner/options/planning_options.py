@@ -26,6 +26,7 @@ from tensoropt.planner.options.values import (
     rule,
     seconds,
     several,
+    shapes_by_name,
     text_or_count,
     yes_or_no,
 )
@@ -50,6 +51,16 @@ _option = name_of("an option", ("mini_time", "mini_parallelism", "mini_cost", "p
 _batch_norm = name_of("a batch_norm", BATCH_NORMS)
 _compression = name_of("a compression", COMPRESSIONS)
 _schedule = name_of("a schedule", SCHEDULES)
+_shapes = rule(
+    "has a shape for each placeholder",
+    lambda value: isinstance(value, Mapping),
+    "give shapes={placeholder: [32, 64]}, or NAME=32,64 on the command line",
+)
+_fetches = rule(
+    "is a list of operators or tensors",
+    lambda value: not isinstance(value, str),
+    "put it into a list",
+)
 _yes_no = rule(
     "is True or False, yes or no on the command line", lambda value: value in (True, False)
 )
@@ -224,8 +235,10 @@ class PlanningOptions:
     option: str = _declared("mini_time", _option, "AIM")
     _: KW_ONLY
     batch_size: int | None = _declared(None, count, "B", int)
-    shapes: Mapping[Any, Sequence[int]] | None = _declared(None)
-    fetches: Sequence[Any] | None = _declared(None)
+    shapes: Mapping[Any, Sequence[int]] | None = _declared(
+        None, _shapes, '"NAME=N,N,... ..."', shapes_by_name
+    )
+    fetches: Sequence[Any] | None = _declared(None, _fetches, "NAME,NAME,...", several(str))
     memory_limit_bytes: int | None = _declared(None, amount, "AMOUNT", memory)
     parallelism: Iterable[int] | None = _declared(None, ascending, "N,N,...", several(int))
     memory_limits_bytes: Iterable[int] | None = _declared(

@@ -26,6 +26,7 @@ __all__ = [
     "rule",
     "seconds",
     "several",
+    "shapes_by_name",
     "text_or_count",
     "value_of",
     "yes_or_no",
@@ -152,6 +153,12 @@ def seconds(text: str) -> float:
 def several(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     """A parser of values separated by commas, from the parser of one value."""
     return lambda text: tuple(value_of(part, parse) for part in text.split(","))
+
+
+def shapes_by_name(text: str) -> dict[str, tuple[int, ...]]:
+    """Shapes from a text with a name for each: ``images=32,28,28,1 labels=32``."""
+    named = dict(part.split("=") for part in text.split())
+    return {name: tuple(map(int, shape.split(","))) for name, shape in named.items()}
 
 
 def point_of_frontier(name: str, value: Any) -> int | str:
