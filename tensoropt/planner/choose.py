@@ -76,7 +76,7 @@ def profiling(
     """
     points: list[ProfilePoint] = []
     for devices in parallelism:
-        on_devices = replace(request, devices=devices, results={})
+        on_devices, ran_out = replace(request, devices=devices, results={}), False
         for limit in limits:
             limited = on_devices
             if limit is not None:
@@ -84,17 +84,18 @@ def profiling(
             with _watch(limited) as watch:
                 market = Market(limited)
                 plan, _ = _first_that_works(market, "mini_time")
-            points.append(_point_of(market, plan, watch))
+            ran_out |= watch.ran_out  # limits share searches
+            points.append(_point_of(market, plan, ran_out))
     return ParallelismProfile(with_fewer_devices(points))
 
 
-def _point_of(market: Market, plan: Plan | None, watch: Watch) -> ProfilePoint:
+def _point_of(market: Market, plan: Plan | None, ran_out: bool) -> ProfilePoint:
     """Return the plan of a market as a row of a profile.
 
     Args:
         market: the market.
         plan: its plan; None if nothing fits.
-        watch: the watch of all its searches.
+        ran_out: whether time ended one of its searches.
     """
     request, devices = market.request, market.request.devices
     point = ProfilePoint(
@@ -105,7 +106,7 @@ def _point_of(market: Market, plan: Plan | None, watch: Watch) -> ProfilePoint:
         request.examples,
         request.device_hour_cost(devices),
         request.profile_at(devices) is not None,
-        least_seconds=PipelineBound(request).least_nanoseconds / 1e9 if watch.ran_out else None,
+        least_seconds=PipelineBound(request).least_nanoseconds / 1e9 if ran_out else None,
     )
     if plan is None:
         return point
@@ -214,7 +215,7 @@ def _cheapest(request: Request) -> tuple[Market, Plan]:
         with _watch(on_devices) as watch:
             market = Market(on_devices)
             plan, errors = _first_that_works(market, "mini_cost")
-        points.append(_point_of(market, plan, watch))
+        points.append(_point_of(market, plan, watch.ran_out))
         if plan is not None and plan.predicted_step_seconds <= limit:
             in_time = sorted([*in_time, (market, plan)], key=_cost)[:1]
     if not in_time:
