@@ -1,10 +1,12 @@
 """``python -m benchmarks.search.on_paper``: a cluster that grows on paper, to 16,384 devices.
 
 The paper's Transformer and the zoo's decoder of 96 layers are planned by default on 1, 4, 16, ...
-devices of the cluster 64x32x8-h100: pods of 32 machines of eight H100. Nothing runs. "weak": every
-device has 16 examples. "strong": the batch has 2,048 examples on any number of devices. Each line
-has the predicted step, the samples a second, the cost of a million samples, the plan, and the CPU
-seconds of planning. The end of scaling follows, with its cause (`ParallelismProfile.scaling_end`).
+devices of the cluster 64x32x8-h100: pods of 32 machines of eight H100. ``--models wide_decoder`` is
+a decoder of width 12,288. Nothing runs. "weak": every device has 16 examples. "strong": the batch
+has 2,048 examples on any number of devices, and where fewer devices are faster, theirs is the plan.
+Each line has the predicted step, the samples a second, the cost of a million samples, the plan, and
+the CPU seconds of planning. The end of scaling follows, with its cause
+(`ParallelismProfile.scaling_end`). It is certain, or possible where time ended a search.
 
 Planning ends after ``--search-seconds`` for the batch at once,
 and half as long again for other spaces, both CPU seconds. Building and importing the graph are not
@@ -34,7 +36,11 @@ from benchmarks.search.steps import BUILDERS
 from benchmarks.search.zoo.measuring import request_in
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.garbage import collected_later
-from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
+from tensoropt.plan.parallelism_profile import (
+    ParallelismProfile,
+    ProfilePoint,
+    with_fewer_devices,
+)
 from tensoropt.planner import choose
 from tensoropt.planner.kernels import load_kernels
 from tensoropt.planner.request import Budget, Request
@@ -42,7 +48,8 @@ from tensoropt.search.watch import Watch
 
 __all__ = ["main"]
 
-_LAYERS = {"decoder": 96, "transformer": 6}
+_LAYERS = {"decoder": 96, "transformer": 6, "wide_decoder": 96}
+_DEFAULT = ("decoder", "transformer")
 _DEVICES = tuple(4**n for n in range(8))
 _EXAMPLES = 16
 """The examples of a device, in weak scaling."""
@@ -95,10 +102,10 @@ def planned(model: str, scaling: str, devices: int, seconds: float) -> Line:
     }
 
 
-def _points(lines: Sequence[Line]) -> list[ProfilePoint]:
-    """The points of some lines, by ascending devices."""
+def _points(lines: Sequence[Line]) -> tuple[ProfilePoint, ...]:
+    """The points of a series, by ascending devices."""
     points = [point for line in lines for point in ParallelismProfile.from_json(line["profile"])]
-    return sorted(points, key=lambda point: point.devices)
+    return with_fewer_devices(sorted(points, key=lambda point: point.devices))
 
 
 def _row(line: Line) -> str:
@@ -125,14 +132,15 @@ def draw(lines: Sequence[Line], path: Path) -> None:
             rates.plot(
                 devices, [speeds[0] / devices[0] * n for n in devices], ":", color=f"C{number}"
             )
-        end = ParallelismProfile(tuple(points)).scaling_end()
+        end = ParallelismProfile(points).scaling_end()
         if end is not None and end.last.samples_per_second:
             place = end.last.devices, end.last.samples_per_second
-            rates.plot(*place, "o", markersize=14, fillstyle="none", color=f"C{number}")
+            marker = "o" if end.is_certain else "s"
+            rates.plot(*place, marker, markersize=14, fillstyle="none", color=f"C{number}")
         costs.plot(devices, [point.million_samples_cost or 0 for point in fitting], **style)
         by_devices = sorted((_points([line])[0].devices, line["cpu_seconds"]) for line in of_name)
         seconds.plot(*zip(*by_devices, strict=True), **style)
-    _label(rates, "samples/s (dotted: perfect; circle: scaling ends)")
+    _label(rates, "samples/s (dotted: perfect; circle: scaling ends; square: may end)")
     _label(costs, f"cost of 1M samples, at {_HOUR_COST} a device-hour")
     _label(seconds, "CPU seconds of planning")
     for panel in (costs, seconds):
@@ -163,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.search.on_paper", description=__doc__
     )
-    parser.add_argument("--models", nargs="+", choices=_LAYERS, default=list(_LAYERS))
+    parser.add_argument("--models", nargs="+", choices=_LAYERS, default=_DEFAULT)
     parser.add_argument("--scaling", nargs="+", choices=("weak", "strong"), default=["weak"])
     parser.add_argument("--devices", nargs="+", type=int, default=list(_DEVICES))
     parser.add_argument("--search-seconds", type=float, default=10.0)
@@ -186,7 +194,7 @@ def main() -> None:
             print(_row(lines[-1]), flush=True)
             path.write_text(json.dumps(lines, indent=1) + "\n")
     ends = {
-        name: str(ParallelismProfile(tuple(_points(of_name))).scaling_end() or "it does not end")
+        name: str(ParallelismProfile(_points(of_name)).scaling_end() or "it does not end")
         for name, of_name in _by_series(lines)
     }
     for name, end in ends.items():

@@ -26,6 +26,7 @@ __all__ = ["BUILDERS", "cluster_of", "step_of"]
 BUILDERS: dict[str, Callable[[int], Model | None]] = {
     "bert": lambda layers: bert(layers),
     "decoder": decoder,
+    "wide_decoder": lambda layers: decoder(layers, 12288),
     "inception": lambda _: inception_v3(),
     "rnn": lambda layers: lstm_language_model(
         hidden=24576, layers=layers, steps=20, vocabulary=1024
@@ -45,7 +46,8 @@ BUILDERS: dict[str, Callable[[int], Model | None]] = {
 """Models by name, as functions of the number of layers.
 
 The Transformer and the RNN are the paper's with any number of layers, like BERT. The WideResNet has
-14, 26, 50, 101 or 152 layers. The decoder is the zoo's and has its own optimizer.
+14, 26, 50, 101 or 152 layers. The decoders are the zoo's and have their own optimizer; the wide one
+has GPT-3's width.
 """
 
 

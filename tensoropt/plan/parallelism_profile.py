@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from tensoropt.converters import from_values, to_values
 from tensoropt.plan.amounts import devices_of, quantity_of
 from tensoropt.plan.details.for_people import for_people
 
-__all__ = ["ParallelismProfile", "ProfilePoint", "ScalingEnd"]
+__all__ = ["ParallelismProfile", "ProfilePoint", "ScalingEnd", "with_fewer_devices"]
 
 _SAMPLES = 1_000_000
 """Number of samples of a cost."""
@@ -40,6 +41,10 @@ class ProfilePoint:
         network_seconds: part of the step inside collectives and messages. With stages, it includes
             updates of variables, which are counted with the sums of gradients.
         waiting_seconds: part of the step in which devices wait for other stages, on average.
+        used: number of devices of the plan. It is less than ``devices`` where the plan of fewer
+            devices is faster; the others are idle.
+        least_seconds: None if the searches on these devices came to their end, so that more time
+            changes nothing. Else a lower bound of any step of the script's operators there.
     """
 
     devices: int
@@ -52,6 +57,8 @@ class ProfilePoint:
     way: str = ""
     network_seconds: float = 0.0
     waiting_seconds: float = 0.0
+    used: int | None = None
+    least_seconds: float | None = None
 
     @property
     def fits(self) -> bool:
@@ -106,10 +113,12 @@ class ScalingEnd(NamedTuple):
     """The number of devices above which further devices gain less than half of their share.
 
     Attributes:
-        last: the point after which scaling ends.
+        last: the point after which scaling ends, or may end.
         next: the point with the next number of devices.
         worth: the gain of samples a second from the added devices, as a share of that of perfect
             scaling.
+        worth_range: the least and the greatest gain that more time for the searches could show.
+            Scaling ends if the greatest is below half; else it may end.
         cause: the part of the step, one of `ProfilePoint.parts`, that exceeds its time under
             perfect scaling most.
     """
@@ -117,13 +126,29 @@ class ScalingEnd(NamedTuple):
     last: ProfilePoint
     next: ProfilePoint
     worth: float
+    worth_range: tuple[float, float]
     cause: str
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether more time for the searches cannot show that scaling goes on."""
+        return self.worth_range[1] < _LEAST_WORTH
+
     def __str__(self) -> str:
-        return (
-            f"scaling ends at {devices_of(self.last.devices)}: the next "
+        said = (
+            f"scaling {'ends' if self.is_certain else 'may end'} at "
+            f"{devices_of(self.last.devices)}: the next "
             f"{self.next.devices - self.last.devices:,} gain {max(self.worth, 0):.0%} of the "
             f"samples/s of perfect scaling; most is lost to {self.cause}"
+        )
+        if self.is_certain:
+            return said
+        unfinished = [p for p in (self.last, self.next) if p.least_seconds is not None]
+        where = " and ".join(devices_of(point.devices) for point in unfinished)
+        low, high = (min(max(each, 0), 1) for each in self.worth_range)
+        return (
+            f"{said}. Time ended the searches on {where}; more of it could show {low:.0%} to "
+            f"{high:.0%}"
         )
 
 
@@ -159,18 +184,23 @@ class ParallelismProfile:
         return slowest / point.time_seconds
 
     def scaling_end(self, memory_limit_bytes: int | None = None) -> ScalingEnd | None:
-        """The end of scaling under a memory limit; None if it does not end in this profile."""
+        """The first end of scaling under a memory limit, be it certain or possible.
+
+        A gain counts as half only if no time in the ranges of both points says less. So an end that
+        is certain stays so with more time for the searches. The result is None if scaling does not
+        end in this profile, whatever the times in these ranges.
+        """
         fitting = [p for p in self if p.memory_limit_bytes == memory_limit_bytes and p.time_seconds]
         for point, more in pairwise(fitting):
-            # The share of the step that remains under perfect scaling.
-            share = (more.batch_size or 1) / (point.batch_size or 1) * point.devices / more.devices
             before, after = point.time_seconds or 0.0, more.time_seconds or 0.0
-            gain = more.devices / point.devices * share * before / after - 1
-            worth = gain / (more.devices / point.devices - 1)
-            if worth < _LEAST_WORTH:
+            least, least_after = point.least_seconds or before, more.least_seconds or after
+            worth = _worth(point, more, before, after)
+            worths = _worth(point, more, least, after), _worth(point, more, before, least_after)
+            if worths[0] < _LEAST_WORTH:
+                share = _share(point, more)
                 parts = point.parts
                 lost = {name: part - share * parts[name] for name, part in more.parts.items()}
-                return ScalingEnd(point, more, worth, max(lost, key=lost.__getitem__))
+                return ScalingEnd(point, more, worth, worths, max(lost, key=lost.__getitem__))
         return None
 
     def plot(self, file: str | Path | None = None) -> Any:
@@ -189,3 +219,52 @@ class ParallelismProfile:
     def from_json(cls, values: object) -> ParallelismProfile:
         """The inverse of `to_json`."""
         return from_values(cls, values, "a profile is as it was computed. Got", "Compute it again.")
+
+
+def with_fewer_devices(points: Iterable[ProfilePoint]) -> tuple[ProfilePoint, ...]:
+    """Return points whose times do not grow with devices, as long as the batch is the same.
+
+    A step can always run on fewer devices. So each point has the plan of the fastest point with
+    fewer devices, if that is faster than its own.
+
+    Args:
+        points: by ascending number of devices.
+    """
+    fastest: dict[tuple[int | None, int | None], ProfilePoint] = {}
+    bounds: dict[tuple[int | None, int | None], float] = {}
+    kept = []
+    for point in points:
+        key = point.memory_limit_bytes, point.batch_size
+        best = fastest.get(key, point)
+        if (point.time_seconds or inf) <= (best.time_seconds or inf):
+            best = point
+        else:
+            best = replace(
+                best,
+                devices=point.devices,
+                device_hour_cost=point.device_hour_cost,
+                used=best.used or best.devices,
+                way=best.way if best.used else f"that of {devices_of(best.devices)}",
+            )
+        bound = inf if point.least_seconds is None else point.least_seconds
+        bounds[key] = bound = min(bound, bounds.get(key, inf))
+        least = bound if bound < (best.time_seconds or inf) else None
+        fastest[key] = replace(best, least_seconds=least)
+        kept.append(fastest[key])
+    return tuple(kept)
+
+
+def _share(point: ProfilePoint, more: ProfilePoint) -> float:
+    """Return the share of a point's step that remains on more devices by perfect scaling."""
+    return (more.batch_size or 1) / (point.batch_size or 1) * point.devices / more.devices
+
+
+def _worth(point: ProfilePoint, more: ProfilePoint, before: float, after: float) -> float:
+    """Return the gain of samples a second from added devices, as a share of perfect scaling's.
+
+    Args:
+        point, more: the points without and with these devices.
+        before, after: the seconds of their steps.
+    """
+    gain = more.devices / point.devices * _share(point, more) * before / after - 1
+    return gain / (more.devices / point.devices - 1)

@@ -11,7 +11,11 @@ from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.details import Details
-from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
+from tensoropt.plan.parallelism_profile import (
+    ParallelismProfile,
+    ProfilePoint,
+    with_fewer_devices,
+)
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.infeasible import infeasible
 from tensoropt.planner.market import Market
@@ -25,6 +29,7 @@ from tensoropt.planner.plans.stage_peaks import failed_in_dry_run
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, problem_of
+from tensoropt.planner.searches.pipeline_bound import PipelineBound
 from tensoropt.planner.spaces.stages import least_variable_bytes
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.search.solvers import solver
@@ -60,30 +65,38 @@ def profiling(
 ) -> ParallelismProfile:
     """Return what "mini_time" plans on each number of devices, under each memory limit.
 
-    There is a market for each limit, since spaces make different offers under different limits.
-    The markets share the searches that do not depend on the limit.
+    Where fewer devices are faster, it is their plan (`with_fewer_devices`). There is a market for
+    each limit, since spaces make different offers under different limits. The markets share the
+    searches that do not depend on the limit.
 
     Args:
         request: the step.
-        parallelism: the numbers of devices.
+        parallelism: the numbers of devices, ascending.
         limits: bytes of one device; None for the request's limit.
     """
     points: list[ProfilePoint] = []
     for devices in parallelism:
-        on_devices = replace(request, devices=devices, results={})
+        on_devices, ran_out = replace(request, devices=devices, results={}), False
         for limit in limits:
             limited = on_devices
             if limit is not None:
                 limited = replace(on_devices, memory_limit_bytes=limit)
-            with _watch(limited):
+            with _watch(limited) as watch:
                 market = Market(limited)
                 plan, _ = _first_that_works(market, "mini_time")
-            points.append(_point_of(market, plan))
-    return ParallelismProfile(tuple(points))
+            ran_out |= watch.ran_out  # limits share searches
+            points.append(_point_of(market, plan, ran_out))
+    return ParallelismProfile(with_fewer_devices(points))
 
 
-def _point_of(market: Market, plan: Plan | None) -> ProfilePoint:
-    """Return the plan of a market as a row of a profile; the plan is None if nothing fits."""
+def _point_of(market: Market, plan: Plan | None, ran_out: bool) -> ProfilePoint:
+    """Return the plan of a market as a row of a profile.
+
+    Args:
+        market: the market.
+        plan: its plan; None if nothing fits.
+        ran_out: whether time ended one of its searches.
+    """
     request, devices = market.request, market.request.devices
     point = ProfilePoint(
         devices,
@@ -93,6 +106,7 @@ def _point_of(market: Market, plan: Plan | None) -> ProfilePoint:
         request.examples,
         request.device_hour_cost(devices),
         request.profile_at(devices) is not None,
+        least_seconds=PipelineBound(request).least_nanoseconds / 1e9 if ran_out else None,
     )
     if plan is None:
         return point
@@ -198,10 +212,10 @@ def _cheapest(request: Request) -> tuple[Market, Plan]:
     in_time: list[tuple[Market, Plan]] = []
     for devices in request.budget.parallelism:
         on_devices = replace(request, devices=devices)
-        with _watch(on_devices):
+        with _watch(on_devices) as watch:
             market = Market(on_devices)
             plan, errors = _first_that_works(market, "mini_cost")
-        points.append(_point_of(market, plan))
+        points.append(_point_of(market, plan, watch.ran_out))
         if plan is not None and plan.predicted_step_seconds <= limit:
             in_time = sorted([*in_time, (market, plan)], key=_cost)[:1]
     if not in_time:

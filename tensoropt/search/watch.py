@@ -62,6 +62,7 @@ class Watch:
             frontier. A second one is raised.
         timed_out: whether time has ended the search.
         was_not_worth: whether it ended since the gap was not worth more time.
+        ran_out: whether a search inside was ended by time, or not begun since no time was left.
         progress: see above.
         known: for each problem that is being solved, the innermost last, the frontier that was
             kept.
@@ -74,7 +75,7 @@ class Watch:
         worth: Callable[[float], float] | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.interrupted = self.timed_out = self.was_not_worth = False
+        self.interrupted = self.timed_out = self.was_not_worth = self.ran_out = False
         self.progress = progress
         self.known: list[_Kept | None] = []
         self._seconds = inf if seconds is None else seconds
@@ -103,6 +104,7 @@ class Watch:
             self._outer.interrupted |= self.interrupted
             self._outer.timed_out |= self.timed_out
             self._outer.was_not_worth |= self.was_not_worth
+            self._outer.ran_out |= self.ran_out
 
     @property
     def ended_by(self) -> EndedBy:
@@ -128,7 +130,7 @@ class Watch:
 
     def end(self) -> None:
         """Record that time has ended the search."""
-        self.timed_out = True
+        self.timed_out = self.ran_out = True
         self.was_not_worth |= self._worth_end < self._end
 
     def look_at_clock(self) -> None:
@@ -222,4 +224,6 @@ def seconds_left() -> float:
     watch = _current.get()
     if watch is None:
         return inf
-    return 0.0 if watch.was_interrupted_before else watch.seconds_left
+    left = 0.0 if watch.was_interrupted_before else watch.seconds_left
+    watch.ran_out |= not left
+    return left

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
 
 from tensoropt.cost.cluster import Level
+from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.frontier import Counts, merged_frontier, pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.watch import Watch
 from tensoropt.transformations.staged.order_of_passes import SCHEDULES
 from tensoropt.transformations.staged.simulated_time import (
     SharedCores,
@@ -115,6 +118,26 @@ def test_the_frontier_is_that_of_all_pipelines(seed: int) -> None:
     wanted = [each for each in every if len(each.stages) == 2 and each.microbatches in (2, 4)]
     of_two = pipeline_frontier(problem, counts=Counts((2, 2), (2, 4, 1000)))
     assert [(each.memory, each.time) for each in of_two] == _best(wanted)
+
+
+def test_the_search_of_stages_ends_with_its_time() -> None:
+    problem = random_problem(3, 5)
+    whole = pipeline_frontier(problem)
+    (one,) = known = whole[:1]
+    numbers = iter(range(10**6))
+    found = {}
+    for seconds in (0, 5, 20, 10**6):
+        # The clock goes on by a second whenever it is read.
+        with Watch(seconds=seconds, clock=lambda: float(next(numbers))) as watch:
+            found[seconds] = pipeline_frontier(problem, known=known)
+        assert watch.ran_out == (seconds < 10**6)
+        assert one in found[seconds]
+    assert found[0] == known
+    assert found[10**6] == whole
+    with Watch(seconds=0):
+        assert pipeline_frontier(problem)  # nothing is known, so the search goes on
+        with pytest.raises(InfeasibleError):
+            pipeline_frontier(replace(problem, time_limit=10**12))
 
 
 def _best(every: list[Pipeline]) -> list[tuple[int, int]]:

@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.plan import ParallelismProfile
-from tensoropt.plan.parallelism_profile import ProfilePoint
+from tensoropt.plan.parallelism_profile import (
+    ProfilePoint,
+    ScalingEnd,
+    with_fewer_devices,
+)
 
 
 @given(
@@ -25,6 +29,8 @@ from tensoropt.plan.parallelism_profile import ProfilePoint
             way=st.text(),
             network_seconds=st.floats(0, 1e3),
             waiting_seconds=st.floats(0, 1e3),
+            used=st.none() | st.integers(1, 64),
+            least_seconds=st.none() | st.floats(0, 1e3),
         )
     )
 )
@@ -80,3 +86,64 @@ def test_scaling_ends_where_added_devices_gain_less_than_half_of_their_share() -
     assert end is not None
     assert (end.last.devices, end.cause) == (2, "operators that devices do not divide further")
     assert strong.scaling_end(2**30) is None
+
+
+def test_an_end_is_certain_only_if_no_longer_search_could_deny_it() -> None:
+    def end(*least: float | None) -> ScalingEnd | None:
+        times = (0.100, 0.095)
+        points = (
+            ProfilePoint(2 << n, time, 1, None, 16, least_seconds=bound)
+            for n, (time, bound) in enumerate(zip(times, least, strict=True))
+        )
+        return ParallelismProfile(tuple(points)).scaling_end()
+
+    final = end(None, None)
+    assert final is not None
+    assert final.is_certain
+    open_end = end(None, 0.060)  # 40 ms less would gain 67 %
+    assert open_end is not None
+    assert not open_end.is_certain
+    assert open_end.worth == final.worth
+    assert str(open_end).startswith("scaling may end at 2 devices: the next 2 gain 5%")
+    assert str(open_end).endswith(
+        "Time ended the searches on 4 devices; more of it could show 5% to 67%"
+    )
+    near = end(None, 0.090)  # 10 ms less would gain 11 %
+    assert near is not None
+    assert near.is_certain
+    # The step on 2 devices could be shorter, so that the gain of 4 may be less than it seems.
+    going_on = ParallelismProfile(
+        (
+            ProfilePoint(2, 0.100, 1, None, 16, least_seconds=0.060),
+            ProfilePoint(4, 0.060, 1, None, 16),
+        )
+    ).scaling_end()
+    assert going_on is not None
+    assert not going_on.is_certain
+    assert going_on.worth > 0.5
+
+
+@given(
+    times=st.lists(
+        st.tuples(st.none() | st.floats(0.01, 1.0), st.none() | st.floats(0.01, 1.0)), min_size=1
+    )
+)
+def test_more_devices_are_never_slower(times: list[tuple[float | None, float | None]]) -> None:
+    points = [
+        ProfilePoint(1 << n, time, 1, None, 16, 2.0, least_seconds=least)
+        for n, (time, least) in enumerate(times)
+    ]
+    kept = with_fewer_devices(points)
+    assert [point.devices for point in kept] == [point.devices for point in points]
+    fastest = float("inf")
+    for point, own in zip(kept, points, strict=True):
+        fastest = min(fastest, own.time_seconds or float("inf"))
+        assert (point.time_seconds or float("inf")) == fastest
+        assert (point.used is None) == (point.time_seconds == own.time_seconds)
+        if point.used is not None:
+            assert times[point.used.bit_length() - 1][0] == fastest
+        until = [each.least_seconds for each in points if each.devices <= point.devices]
+        least = min((bound for bound in until if bound is not None), default=fastest)
+        assert point.least_seconds == (least if least < fastest else None)
+    growing = [ProfilePoint(1 << n, time, 1, None, 16 << n) for n, (time, _) in enumerate(times)]
+    assert list(with_fewer_devices(growing)) == growing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -77,6 +78,17 @@ def test_like_layers_are_rewritten_together() -> None:
     (first, second) = moved(adapters(), DISTRIBUTES)  # the sum's arguments in either order
     assert len(first.rewrites) == len(second.rewrites) == 2
     assert len(moved(branches(), FILTERS)) == 2  # blocks of 4 and 8 channels
+
+
+def test_moves_end_when_time_is_over() -> None:
+    script = adapters()
+    every = moved(script, DISTRIBUTES)
+    for reads in range(sum(1 + len(move.rewrites) for move in every)):
+        is_over = chain(repeat(False, reads), repeat(True)).__next__
+        made = moves(script.imported(), [DISTRIBUTES], [script.train], None, is_over)
+        whole = [move.rewrites for move in made]
+        assert whole == [move.rewrites for move in every[: len(whole)]]
+        assert len(whole) < len(every)
 
 
 def test_rewrites_read_back_and_are_made_again() -> None:

@@ -31,6 +31,7 @@ from tensoropt.pipeline.stages.suffixes import (
 from tensoropt.pipeline.stages.table import BACKWARD, FORWARD, StageTable, stage_of
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.search.pareto.reduce import reduce_points
+from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule, in_flight
 
 __all__ = ["Counts", "merged_frontier", "pipeline_frontier", "stage_sizes"]
@@ -61,6 +62,9 @@ def pipeline_frontier(
     bound. The bound adds the least passes of the blocks before the point, and assumes that their
     devices share these passes evenly.
 
+    Where a pipeline is known, or the problem has a time to undercut, the search ends when the time
+    of the current `Watch` is over. Then pipelines of many stages may be missing.
+
     Args:
         problem: the blocks and devices.
         schedules: the schedules that are searched.
@@ -72,7 +76,7 @@ def pipeline_frontier(
         counts: the numbers of stages, microbatches and copies; by default all are searched.
 
     Raises:
-        InfeasibleError: if no pipeline is within the limits.
+        InfeasibleError: if no pipeline is within the limits, or time is over before one is found.
         SearchSizeError: if the search would keep too many points.
     """
     machine = problem.links.machine
@@ -184,7 +188,12 @@ class _Search:
         if not len(table.values) or fewest > most:
             return []
         tables = self._tables(known, epsilon, most)
-        points, ends = pipeline_suffixes(tables, self._limits(tables.rest, epsilon, fewest, most))
+        may_end = bool(known) or self._problem.time_limit is not None
+        points, ends = pipeline_suffixes(
+            tables,
+            self._limits(tables.rest, epsilon, fewest, most),
+            lambda: may_end and not seconds_left(),
+        )
         if ends.size == 1 and ends[0] < 0:
             raise SearchSizeError(
                 f"a search of pipelines keeps at most {MOST_POINTS:,} points. Got more; use fewer "

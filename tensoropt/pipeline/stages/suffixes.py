@@ -6,6 +6,8 @@ suffix with the same numbers of stages, first block and devices beats in all `AM
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from typing import NamedTuple
 
 import numba
@@ -43,6 +45,8 @@ NEXT, STAGES, ROW, FIRST, LAST, DEVICES = range(5, 11)
 """Columns of a point that describe its stages: the point without the first stage (-1 if there is no
 other stage), the number of stages, and of the first stage its row, its blocks and its devices."""
 _COLUMNS = 11
+_STATES_AT_ONCE = 1 << 14
+"""The states of one call of the compiled loop. It takes milliseconds to some tenths of a second."""
 
 
 class Tables(NamedTuple):
@@ -96,11 +100,16 @@ class Limits(NamedTuple):
     once_grid: int
 
 
-@numba.njit(cache=True, nogil=True)
-def pipeline_suffixes(tables: Tables, limits: Limits) -> tuple[Int64Array, Int64Array]:
+def pipeline_suffixes(
+    tables: Tables, limits: Limits, is_over: Callable[[], bool]
+) -> tuple[Int64Array, Int64Array]:
     """Return all points, int64[any, 11], and the numbers of those that are whole pipelines.
 
     With more than `MOST_POINTS` points, the only number is -1.
+
+    Args:
+        tables, limits: those of the search.
+        is_over: whether time is over. Then pipelines with more stages are not searched.
     """
     blocks, most = tables.begin.shape[0], tables.held.size - 1
     devices = limits.devices
@@ -116,37 +125,66 @@ def pipeline_suffixes(tables: Tables, limits: Limits) -> tuple[Int64Array, Int64
     firsts = np.zeros((most + 1, devices + 1, 2), np.int64)
     firsts[:, :, 0] = blocks + 1
     firsts[0, 0] = blocks
+    at_once = max(1, _STATES_AT_ONCE // devices)
+    for stages, first in product(range(1, most + 1), range(0, blocks, at_once)):
+        if is_over():
+            break
+        some = stages, first, min(first + at_once, blocks)
+        pool, size = _add_states(some, tables, limits, pool, size, (begin, end, firsts))
+        if size < 0:
+            return pool, np.full(1, -1, np.int64)
+    whole = zip(begin[:, 0, devices].tolist(), end[:, 0, devices].tolist(), strict=True)
+    return pool, np.concatenate([np.arange(low, high) for low, high in whole])
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_states(
+    some: tuple[int, int, int],
+    tables: Tables,
+    limits: Limits,
+    pool: Int64Array,
+    size: int,
+    ranges: tuple[Int64Array, Int64Array, Int64Array],
+) -> tuple[Int64Array, int]:
+    """Add the points of states with one number of stages and some first blocks.
+
+    Args:
+        some: the stages, the least first block, and the one behind the greatest.
+        tables, limits: those of the search.
+        pool: the points so far. If it is too small, a larger one is returned.
+        size: their number.
+        ranges: see `_points_of`; they get the new states.
+
+    Returns:
+        The points and their number; -1 if there are more than `MOST_POINTS`.
+    """
+    begin, end, firsts = ranges
     points = np.zeros((64, _COLUMNS), np.int64)
-    for stages in range(1, most + 1):
-        for first in range(blocks):
-            for used in range(stages, devices + 1):
-                if (used == devices) != (first == 0) or tables.rest[0, first] >= NO_WAY:
-                    continue
-                if first == 0 and stages < limits.fewest:
-                    continue
-                state = stages, first, used
-                ranges = begin, end, firsts
-                points, count = _points_of(state, tables, limits, pool, ranges, points)
-                while size + count > pool.shape[0]:
-                    pool = _doubled(pool)
-                if size + count > MOST_POINTS:
-                    return pool, np.full(1, -1, np.int64)
-                begin[stages, first, used] = size
-                if count:
-                    firsts[stages, used, 0] = min(firsts[stages, used, 0], first)
-                    firsts[stages, used, 1] = first
-                for place in range(count):
-                    for column in range(_COLUMNS):
-                        pool[size, column] = points[place, column]
-                    if pool[size, NEXT] == 0:
-                        pool[size, NEXT] = -1
-                    size += 1
-                end[stages, first, used] = size
-    whole = [np.int64(0) for _ in range(0)]
-    for stages in range(1, most + 1):
-        for point in range(begin[stages, 0, devices], end[stages, 0, devices]):
-            whole.append(np.int64(point))
-    return pool, np.array(whole, np.int64)
+    stages = some[0]
+    for first in range(some[1], some[2]):
+        for used in range(stages, limits.devices + 1):
+            if (used == limits.devices) != (first == 0) or tables.rest[0, first] >= NO_WAY:
+                continue
+            if first == 0 and stages < limits.fewest:
+                continue
+            state = stages, first, used
+            points, count = _points_of(state, tables, limits, pool, ranges, points)
+            while size + count > pool.shape[0]:
+                pool = _doubled(pool)
+            if size + count > MOST_POINTS:
+                return pool, -1
+            begin[stages, first, used] = size
+            if count:
+                firsts[stages, used, 0] = min(firsts[stages, used, 0], first)
+                firsts[stages, used, 1] = first
+            for place in range(count):
+                for column in range(_COLUMNS):
+                    pool[size, column] = points[place, column]
+                if pool[size, NEXT] == 0:
+                    pool[size, NEXT] = -1
+                size += 1
+            end[stages, first, used] = size
+    return pool, size
 
 
 @numba.njit(cache=True, nogil=True)

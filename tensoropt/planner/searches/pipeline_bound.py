@@ -47,6 +47,11 @@ class PipelineBound:
             self._overhead += starting
             self._work += time - starting
 
+    @property
+    def least_nanoseconds(self) -> float:
+        """The bound of any step of the graph's operators, with stages, branches or neither."""
+        return self._start + self._work / self._devices
+
     def nanoseconds(self, stages: int, microbatches: int) -> float:
         """Return the bound of a step with these stages and microbatches, on all devices."""
         passes = self._overhead + self._work * stages / self._devices / microbatches

@@ -234,9 +234,12 @@ class PipelineSearch:
                 self.ended_by = "time"
                 break
             least = self._fastest(even, count)
+            fastest_replicated = self._fastest(replicated, count, _REPLICATED)
+            if not seconds_left():  # the bound may lack pipelines of many stages
+                self.ended_by = "time"
+                break
             if least is None:
                 continue
-            fastest_replicated = self._fastest(replicated, count, _REPLICATED)
             pipelines = [least] if fastest_replicated is None else [least, fastest_replicated]
             stages = (stage for pipeline in pipelines[::-1] for stage in pipeline.stages)
             sizes = dict.fromkeys([self.sizes[0], *(stage.devices for stage in stages)])

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from tensoropt.graph.operator import Graph
 from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.rewriting.substitutions import Substitution
+from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 from tensoropt.transformations.rewritten.moves import moves
 
@@ -76,6 +77,8 @@ def candidates(
     pinned: Collection[str] = (),
 ) -> list[RewrittenGraph]:
     """Return the rewritten graphs that may be faster, the fastest first.
+
+    When the time of the current `Watch` is over, these are the graphs known by then.
 
     Args:
         graph: the script's graph, which is not returned.
@@ -158,7 +161,7 @@ class _Backtracking:
     ) -> Iterator[RewrittenGraph]:
         if not self._is_within_budget():
             return
-        for move in moves(parent.graph, self._substitutions, self._roots, touching):
+        for move in moves(parent.graph, self._substitutions, self._roots, touching, _is_over):
             self._operators -= len(move.graph)
             if not all(name in move.graph for name in self._pinned):
                 continue
@@ -173,7 +176,7 @@ class _Backtracking:
                 return
 
     def _is_within_budget(self) -> bool:
-        return self._graphs > 0 and self._operators > 0
+        return self._graphs > 0 and self._operators > 0 and not _is_over()
 
     def _form(self, graph: Graph) -> Hashable:
         """Return a key that is equal for graphs that differ in names of operators alone."""
@@ -194,3 +197,7 @@ class _Backtracking:
             controls = tuple(sorted([form[c] for c in operator.control_inputs if c in form]))
             form[name] = hash((own_form, tuple(inputs), controls))
         return tuple(sorted(form[name] for name in self._roots if name in form)), len(graph)
+
+
+def _is_over() -> bool:
+    return not seconds_left()

@@ -58,7 +58,7 @@ def offers(whole: Strategies, findings: Findings) -> Iterator[Offer]:
         yield Strategies(searched.request, searched.problem, searched.frontier)
         if not findings.has_time(NAME):
             return
-    if not count:
+    if not count and findings.has_time(NAME):
         findings.skipped[NAME] = "by estimates none is faster"
 
 

@@ -6,8 +6,9 @@ there are subsets of layers. All products that share a factor are merged, two by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.rewriting.substitutions import Substitution
@@ -71,6 +72,7 @@ def moves(
     substitutions: Iterable[Substitution],
     roots: Collection[str],
     touching: frozenset[str] | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[Move]:
     """All moves from a graph.
 
@@ -79,6 +81,7 @@ def moves(
         substitutions: the `applicable` substitutions.
         roots: the operators that are run or fetched.
         touching: names of operators; only places with one of them. None for all places.
+        is_over: whether time is over; asked before each place is rewritten. Then the moves end.
     """
     matcher, tagged = Matcher(graph), named_in_tags(graph)
     for substitution in substitutions:
@@ -89,7 +92,9 @@ def moves(
             if not any(tensor.operator in tagged for tensor in match.outputs):
                 places.setdefault(_likeness(graph, substitution, match), []).append(match)
         for alike in places.values():
-            move = _move(graph, substitution, alike, roots)
+            move = _move(graph, substitution, alike, roots, is_over)
+            if is_over():
+                return
             if move is not None:
                 yield move
 
@@ -127,11 +132,15 @@ def _kind(graph: Graph, tensor: TensorName) -> Hashable:
 
 
 def _move(
-    graph: Graph, substitution: Substitution, places: list[Match], roots: Collection[str]
+    graph: Graph,
+    substitution: Substitution,
+    places: list[Match],
+    roots: Collection[str],
+    is_over: Callable[[], bool],
 ) -> Move | None:
     rewrites: list[Rewrite] = []
     names: set[str] = set()
-    for match in places:
+    for match in takewhile(lambda _: not is_over(), places):
         rewrite = rewrite_of(substitution, match)
         after = apply(graph, rewrite, substitution, roots)
         if after is None or len(after) > 2 * len(graph) + 64:
@@ -139,7 +148,7 @@ def _move(
         names |= after.operators.keys() - graph.operators.keys()
         graph, rewrites = after, [*rewrites, rewrite]
     if substitution.source.operator == TUPLE and rewrites:
-        graph, rewrites = _merged_further(graph, substitution, rewrites, names, roots)
+        graph, rewrites = _merged_further(graph, substitution, rewrites, names, roots, is_over)
     return Move(tuple(rewrites), graph) if rewrites else None
 
 
@@ -149,9 +158,10 @@ def _merged_further(
     rewrites: list[Rewrite],
     names: set[str],
     roots: Collection[str],
+    is_over: Callable[[], bool],
 ) -> tuple[Graph, list[Rewrite]]:
     """Merge merged operators with further operators that share the same tensor."""
-    while True:
+    while not is_over():
         for match in Matcher(graph).matches(substitution, names):
             rewrite = rewrite_of(substitution, match)
             after = apply(graph, rewrite, substitution, roots)
@@ -160,4 +170,5 @@ def _merged_further(
                 graph, rewrites = after, [*rewrites, rewrite]
                 break
         else:
-            return graph, rewrites
+            break
+    return graph, rewrites
