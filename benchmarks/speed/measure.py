@@ -40,7 +40,7 @@ from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, sessio
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.plan.plan import Plan
 
-__all__ = ["Way", "horovod_way", "medians", "plain_way", "planned_way"]
+__all__ = ["Way", "horovod_way", "medians", "plain_way", "planned_way", "times"]
 
 _WARM_UP, _TURNS, _STEPS = 5, 10, 4
 
@@ -157,7 +157,19 @@ def medians(
     turns: int = _TURNS,
     steps: int = _STEPS,
 ) -> dict[str, float]:
-    """Milliseconds of a step for each way.
+    """Milliseconds of a step for each way: the medians of `times`."""
+    found = times(group, ways, warm_up, turns, steps)
+    return {name: float(np.median(seconds)) * 1e3 for name, seconds in found.items()}
+
+
+def times(
+    group: Group,
+    ways: dict[str, Way],
+    warm_up: int = _WARM_UP,
+    turns: int = _TURNS,
+    steps: int = _STEPS,
+) -> dict[str, list[float]]:
+    """Seconds of each timed step, for each way.
 
     Args:
         group: the ranks, all of which call.
@@ -170,7 +182,7 @@ def medians(
         with way.turn():
             for _ in range(warm_up):
                 way.step()
-    times: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[float]] = {name: [] for name in ways}
     order, random = list(ways), np.random.default_rng(0)  # the same order on all ranks
     for _ in range(turns):
         random.shuffle(order)
@@ -178,8 +190,8 @@ def medians(
             way = ways[name]
             with way.turn():
                 way.step()
-                times[name] += [_seconds(group, way) for _ in range(steps)]
-    return {name: float(np.median(found)) * 1e3 for name, found in times.items()}
+                found[name] += [_seconds(group, way) for _ in range(steps)]
+    return found
 
 
 def _seconds(group: Group, way: Way) -> float:

@@ -1,0 +1,1 @@
+"""Strategies along a predicted frontier, executed and measured."""

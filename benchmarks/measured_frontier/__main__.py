@@ -1,0 +1,122 @@
+"""``python -m benchmarks.measured_frontier``: a predicted frontier, executed and measured.
+
+Each model's machine profile is measured first. Then points at even distances along its frontier run
+in turns with data parallelism and the strategies of OptCNN, Tofu and Mesh-TensorFlow. The slowest
+rank determines the time of a step, and the rank with the highest peak its memory; medians count.
+Each strategy has its predicted and its measured costs. The last line is one JSON object; with
+``--picture``, there is a picture, too. Measure on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.measured_frontier.drawing import draw
+from benchmarks.measured_frontier.figures import figures
+from benchmarks.measured_frontier.strategies import MODELS, Measured
+from tensoropt.elastic.launcher import mpirun
+from tensoropt.report.text_table import table
+
+__all__ = ["main"]
+
+_TRIALS = Path(__file__).with_name("trials.py")
+_LIMIT_SECONDS = 1800.0
+_FULL, _SMALL = (60, 60, 32 * 2**20), (5, 5, 2**20)
+"""Seconds for the profile's operators and for its network, and the bytes of its collectives."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run, print the tables, and end with the JSON line."""
+    options = _options(arguments)
+    found: dict[str, list[Measured]] = {}
+    for model in options.models:
+        found[model] = _run(model, options)
+        print(f"{model}, {options.ranks} ranks\n{_table(found[model])}", flush=True)
+    if options.picture is not None:
+        draw(found, options.ranks, options.picture)
+    models = {model: figures(rows) for model, rows in found.items()}
+    print(json.dumps({"ranks": options.ranks, "load": os.getloadavg()[0], "models": models}))
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.measured_frontier", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--points", type=int, help="of each frontier; 14, and 3 with --small")
+    parser.add_argument("--turns", type=int, help="of each strategy; 6, and 1 with --small")
+    parser.add_argument("--small", action="store_true", help="a short profile, a quarter batch")
+    parser.add_argument("--picture", type=Path, help="a .png, .svg or .pdf file")
+    parser.add_argument("--keep", type=Path, help="a folder: its models are not measured again")
+    options = parser.parse_args(arguments)
+    options.points = options.points or (3 if options.small else 14)
+    options.turns = options.turns or (1 if options.small else 6)
+    return options
+
+
+def _run(model: str, options: argparse.Namespace) -> list[Measured]:
+    """Return the measured strategies of a model, from the folder of `--keep` if they are there."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if options.keep is None else options.keep
+        folder.mkdir(parents=True, exist_ok=True)
+        result = folder / f"{model}-{options.ranks}.json"
+        if not result.exists():
+            _measure(model, options, Path(temporary), result)
+        return [Measured.from_json(values) for values in json.loads(result.read_text())]
+
+
+def _measure(model: str, options: argparse.Namespace, folder: Path, result: Path) -> None:
+    """Measure the machine's profile, then the strategies."""
+    batch = MODELS[model][1] // (4 if options.small else 1)
+    given = [model, batch, options.points, options.turns, result]
+    seconds, network_seconds, largest = _SMALL if options.small else _FULL
+    limits = ["--seconds", seconds, "--network-seconds", network_seconds, "--largest", largest]
+    profile = folder / "profile.json"
+    ours = ["-m", "tensoropt", "profile", _TRIALS, "--batch-size", batch, "--output", profile]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])),
+        "TENSOROPT_PLANS": str(folder),
+        "TENSOROPT_PROFILE": str(profile),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    for program in ([*ours, *limits, "--", *given], [_TRIALS, *given]):
+        subprocess.run(
+            [mpirun(), "-np", str(options.ranks), sys.executable, *map(str, program)],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+            timeout=_LIMIT_SECONDS,
+        )
+
+
+def _table(rows: Sequence[Measured]) -> str:
+    header = ["strategy", "way", "ms predicted", "network", "measured", "spread"]
+    header += ["MiB predicted", "measured"]
+    cells = [
+        [
+            row.name,
+            row.way,
+            f"{row.predicted_ms:.1f}",
+            f"{row.predicted_network_ms:.1f}",
+            f"{row.measured_ms:.1f}",
+            f"{row.spread_ms:.1f}",
+            f"{row.predicted_bytes / 2**20:.1f}",
+            f"{row.measured_bytes / 2**20:.1f}",
+        ]
+        for row in rows
+    ]
+    return table(header, cells, [False, False, *[True] * 6])
+
+
+if __name__ == "__main__":
+    main()

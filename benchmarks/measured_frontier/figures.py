@@ -1,0 +1,64 @@
+"""Figures of the executed strategies of one model: errors, ranks, and what measured points beat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from benchmarks.measured_frontier.strategies import BASELINES, Measured
+from tensoropt.plan.compared_numbers import SAME_TIME
+
+__all__ = ["excess", "figures"]
+
+
+def figures(rows: Sequence[Measured]) -> dict[str, Any]:
+    """Return the figures of the last line.
+
+    A baseline is dominated if some measured point of the frontier takes at most 3 % more time and
+    3 % more memory: predictions and measurements do not resolve less (`SAME_TIME`).
+    """
+    excesses = {name: excess(rows, name) for name in BASELINES}
+    return {
+        "points": sum(row.point is not None for row in rows),
+        "strategies": len(rows),
+        "spearman": _ranks(rows, lambda row: (row.predicted_ms, row.measured_ms)),
+        "spearman_peak": _ranks(rows, lambda row: (row.predicted_bytes, row.measured_bytes)),
+        "time_error": _error(rows, lambda row: (row.predicted_ms, row.measured_ms)),
+        "peak_error": _error(rows, lambda row: (row.predicted_bytes, row.measured_bytes)),
+        "repeatable": round(float(np.median([r.spread_ms / r.measured_ms for r in rows])), 4),
+        "dominates_measured": {name: over <= SAME_TIME for name, over in excesses.items()},
+        "excess_measured": {name: round(over, 4) for name, over in excesses.items()},
+    }
+
+
+def excess(rows: Sequence[Measured], baseline: str) -> float:
+    """Return by what share the best point of the frontier exceeds a baseline, all measured.
+
+    The excess of a point is the larger of those of its time and its memory; negative if the point
+    is better in both. It is 0 if the baseline is itself a point.
+    """
+    (other,) = (row for row in rows if baseline in row.baselines)
+    if other.point is not None:
+        return 0.0
+    return min(
+        max(row.measured_ms / other.measured_ms, row.measured_bytes / other.measured_bytes) - 1
+        for row in rows
+        if row.point is not None
+    )
+
+
+_Pair = Callable[[Measured], tuple[float, float]]
+"""Returns the predicted and the measured value of a strategy."""
+
+
+def _ranks(rows: Sequence[Measured], pair: _Pair) -> float:
+    predicted, measured = np.array([pair(row) for row in rows]).T
+    return round(float(spearmanr(predicted, measured).statistic), 4)
+
+
+def _error(rows: Sequence[Measured], pair: _Pair) -> float:
+    predicted, measured = np.array([pair(row) for row in rows]).T
+    return round(float(np.median(np.abs(predicted - measured) / measured)), 4)
