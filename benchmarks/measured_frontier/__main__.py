@@ -86,7 +86,9 @@ def _measure(model: str, options: argparse.Namespace, folder: Path, result: Path
         "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])),
         "TENSOROPT_PLANS": str(folder),
         "TENSOROPT_PROFILE": str(profile),
+        "TENSOROPT_RANK_SPEEDS": "equal",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_CPU_ALLOCATOR_USE_BFC": "true",  # records allocations, in the profile's steps likewise
     }
     for program in ([*ours, *limits, "--", *given], [_TRIALS, *given]):
         subprocess.run(

@@ -22,7 +22,7 @@ _TITLES = {
     "wide_resnet": "WideResNet",
 }
 _MARKERS = {"data_parallel": "D", "optcnn": "^", "tofu": "v", "mesh_tensorflow": "P"}
-_PANEL = 5.5, 4.4  # inches
+_PANEL = 5.5, 4.8  # inches
 _MEBI = 2**20
 
 
@@ -43,7 +43,7 @@ def draw(found: Mapping[str, Sequence[Measured]], ranks: int, file: Path) -> Non
     for axes in panels[: len(found)]:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=3)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=1 + columns)
     figure.suptitle(f"Predicted and measured steps on {ranks} ranks")
     save(figure, file)
 
@@ -80,8 +80,8 @@ def _draw_model(axes: Axes, model: str, rows: Sequence[Measured]) -> None:
     log_if_wide(axes, of_memory, of_time)
     told = figures(rows)
     axes.set_title(
-        f"{_TITLES[model]}: rank correlation {told['spearman']:.2f}, median errors "
-        f"{told['time_error']:.0%} (time), {told['peak_error']:.0%} (memory)",
+        f"{_TITLES[model]}: rank correlation {told['spearman']:.2f}\n"
+        f"median errors {told['time_error']:.0%} (time), {told['peak_error']:.0%} (memory)",
         fontsize="medium",
     )
     axes.set_xlabel("peak of memory of a device (MiB)")

@@ -2,8 +2,9 @@
 
     mpirun -np N python benchmarks/measured_frontier/trials.py MODEL BATCH POINTS TURNS RESULT.json
 
-`tensoropt profile` measures this script's training step. In each turn a strategy takes a step that
-counts memory, one that does not count, and steps that count time.
+`tensoropt profile` measures this script's training step. In each turn a strategy takes a step whose
+allocations are recorded (`benchmarks.costs.allocations`), one that does not count, and steps that
+are timed.
 """
 
 from __future__ import annotations
@@ -11,24 +12,22 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 import tensoropt
+from benchmarks.costs.allocations import changes, left_and_most
 from benchmarks.measured_frontier.strategies import BASELINES, MODELS, Measured, along
 from benchmarks.speed.measure import Way, times
 from benchmarks.speed.models import Step, training_step
 from collectives.group import Group
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current
-from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, session_config
-from tensoropt.frontend.measuring.step_meter import Meter, allocated_bytes
+from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
 from tensoropt.plan.plan import Plan
 
 __all__ = ["main"]
@@ -43,8 +42,6 @@ def main(model: str, batch: int, points: int, turns: int, result: Path) -> None:
     with step.graph.as_default():
         planned = _planned(batch, points)
     group = current().group
-    with tf.compat.v1.Session(graph=tf.Graph(), config=session_config(current())):
-        pass  # makes the devices; their first user sets the number of threads
     runs = [_Run(step, plan) for _, plan in planned]
     ways = {str(number): Way(run.step, run.turn) for number, run in enumerate(runs)}
     found = times(group, ways, _WARM_UP, turns, _STEPS)
@@ -80,51 +77,34 @@ def _planned(batch: int, points: int) -> list[tuple[Measured, Plan]]:
     ]
 
 
-@dataclass(slots=True)
 class _Run:
     """One strategy, ready to run.
 
+    Args:
+        training: the step of the model.
+        plan: the strategy.
+
     Attributes:
         step: runs the step once.
-        peaks: the peak of this rank's memory in each turn.
+        peaks: the peak of this rank's memory in each turn, in bytes.
     """
 
-    training: Step
-    plan: Plan
-    step: Callable[[], object] = field(init=False)
-    peaks: list[int] = field(default_factory=list)
-    _world: Any = field(init=False)
-    _held_bytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        job, before = current(), _allocated()
-        self._world, _, agreement = ranks_of(job, self.plan)
-        assert self._world is not None, "a plan takes all ranks"
-        executor = plan_executor(job, self.training.graph, self.plan, self._world, agreement)
-        feeds = {given.op.name: value for given, value in self.training.feeds.items()}
-        roots, draws = [self.training.train.name], Draws()
-        self.step = lambda: executor.run([], roots, feeds, draws)
-        for _ in range(2):
-            self.step()
-        self._held_bytes = _allocated() - before
+    def __init__(self, training: Step, plan: Plan) -> None:
+        job = current()
+        world, _, agreement = ranks_of(job, plan)
+        assert world is not None, "a plan takes all ranks"
+        executor = plan_executor(job, training.graph, plan, world, agreement)
+        feeds = {given.op.name: value for given, value in training.feeds.items()}
+        self.step = partial(executor.run, [], [training.train.name], feeds, Draws())
+        self.peaks: list[int] = []
+        self._stay_bytes, _ = left_and_most(changes(self.step))
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Count the memory of a step of this strategy, beside what the others hold."""
-        before = _allocated()
-        with Meter(self._world) as meter:
-            self.step()
-        peak = meter.peak_bytes()
-        assert peak is not None, "the allocator counts"
-        self.peaks.append(peak - before + self._held_bytes)
+        """Record the peak of a step before others."""
+        _, most = left_and_most(changes(self.step))
+        self.peaks.append(self._stay_bytes + most)
         yield
-
-
-def _allocated() -> int:
-    allocated = allocated_bytes()
-    if allocated is None:
-        raise RuntimeError("TensorFlow's allocator keeps no count; TF_ENABLE_ONEDNN_OPTS=1 has one")
-    return allocated
 
 
 def _measured(group: Group, known: Measured, seconds: list[float], peaks: list[int]) -> Measured:

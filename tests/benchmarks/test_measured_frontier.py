@@ -1,0 +1,59 @@
+"""The benchmark of measured frontiers: its points, and its figures of known measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measured_frontier.drawing import draw
+from benchmarks.measured_frontier.figures import figures
+from benchmarks.measured_frontier.strategies import BASELINES, Measured, along
+
+
+def measured(point: int | None, costs: tuple[float, int], *baselines: str) -> Measured:
+    """A strategy that takes a tenth more time and as much memory as predicted."""
+    time, memory = costs
+    return Measured(point, baselines, "whole batch", time, 0.0, memory, 1.1 * time, memory, 0.0)
+
+
+ROWS = [
+    measured(0, (8.0, 100)),
+    measured(1, (4.0, 200)),
+    measured(2, (2.0, 400), "optcnn"),
+    measured(None, (4.0, 400), "data_parallel"),
+    measured(None, (1.5, 300), "tofu"),
+    measured(None, (4.1, 201), "mesh_tensorflow"),
+]
+
+
+def test_points_lie_at_even_distances_along_the_frontier() -> None:
+    dense = [(1000 + number, 8000 - number) for number in range(50)]
+    frontier = [*dense, (2000, 4000), (4000, 2000), (8000, 1000)]
+    assert along(frontier, 4) == [0, 50, 51, 52]
+    assert along(frontier[-3:], 12) == [0, 1, 2]
+    chosen = along(frontier, 12)
+    assert len(chosen) == 12
+    assert {0, 50, 51, 52} <= {*chosen}
+
+
+def test_figures_of_known_measurements() -> None:
+    found = figures(ROWS)
+    assert found["points"] == 3
+    assert found["spearman"] == pytest.approx(1.0)
+    assert found["time_error"] == pytest.approx(1 / 11, abs=1e-4)
+    assert found["peak_error"] == 0.0
+    assert found["dominates_measured"] == {
+        "data_parallel": True,
+        "optcnn": True,  # a point itself
+        "tofu": False,
+        "mesh_tensorflow": True,
+    }
+    assert found["excess_measured"]["tofu"] == pytest.approx(1 / 3, abs=1e-4)
+
+
+def test_rows_return_from_their_file_and_are_drawn(tmp_path: Path) -> None:
+    assert [Measured.from_json(row.to_json()) for row in ROWS] == ROWS
+    assert {name for row in ROWS for name in row.baselines} == {*BASELINES}
+    draw({"rnn": ROWS, "vgg16": ROWS}, 2, tmp_path / "frontiers.png")
+    assert (tmp_path / "frontiers.png").read_bytes()[:4] == b"\x89PNG"
