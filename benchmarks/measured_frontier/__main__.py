@@ -117,7 +117,7 @@ def _table(rows: Sequence[Measured]) -> str:
         ]
         for row in rows
     ]
-    return table(header, cells, [False, False, *[True] * 6])
+    return str(table(header, cells, [False, False, *[True] * 6]))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarks.measured_frontier.figures import figures
 from benchmarks.measured_frontier.strategies import BASELINES, Measured
 from tensoropt.report.pictures.canvas import COLOURS, GREY, log_if_wide, new_figure, save
+from tensoropt.search.pareto.reduce import reduce_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +32,9 @@ _MEBI = 2**20
 def draw(found: Mapping[str, Sequence[Measured]], ranks: int, file: Path) -> None:
     """Draw a panel for each model: memory to the right, time upwards, both from measured peaks.
 
-    Predicted costs are hollow, measured ones filled, and a line joins the two of a strategy.
+    Predicted costs are hollow, measured ones filled, and a grey line joins the two of a strategy. A
+    line goes through the points that no other beats in predicted peak and time as executed: the
+    frontier is one of the search's sums.
     """
     columns = min(2, len(found))
     rows = -(-len(found) // columns)
@@ -55,19 +60,23 @@ def _draw_model(axes: Axes, model: str, rows: Sequence[Measured]) -> None:
         axes.plot(xs, ys, color=GREY, linewidth=0.7, zorder=1)
     axes.plot(
         *zip(*map(_predicted, points), strict=True),
-        "o-",
+        "o",
         color=COLOURS[0],
-        linewidth=1,
         markersize=6,
         fillstyle="none",
-        label="frontier, predicted",
+        label="points of the frontier, predicted",
     )
+    best = reduce_points(
+        np.array([row.predicted_bytes for row in points]),
+        np.array([round(1e6 * row.predicted_ms) for row in points]),
+    )
+    axes.plot(*zip(*(_predicted(points[n]) for n in best), strict=True), color=COLOURS[0])
     axes.plot(
         *zip(*map(_measured, points), strict=True),
         "o",
         color=COLOURS[5],
         markersize=6,
-        label="its points, measured",
+        label="points of the frontier, measured",
         zorder=3,
     )
     for number, (name, title) in enumerate(BASELINES.items()):

@@ -120,4 +120,5 @@ def _measured(group: Group, known: Measured, seconds: list[float], peaks: list[i
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:5]), Path(sys.argv[5]))
+    batch, points, turns = map(int, sys.argv[2:5])
+    main(sys.argv[1], batch, points, turns, Path(sys.argv[5]))
