@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.same_losses.differences import difference, draw
 from benchmarks.same_losses.networks import NETWORKS
-from benchmarks.same_losses.trained import PLAIN, WAYS
+from benchmarks.same_losses.ways import PLAIN, WAYS
 from tensoropt.elastic.launcher import mpirun
 from tensoropt.report.text_table import table
 from tests.machines import Link, machines

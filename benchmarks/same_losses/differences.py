@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.same_losses.trained import PLAIN
+from benchmarks.same_losses.ways import PLAIN
 from tensoropt.report.pictures.canvas import COLOURS, new_figure, save
 
 __all__ = ["difference", "draw"]

@@ -11,30 +11,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
 
 import tensoropt
 from benchmarks.same_losses.networks import NETWORKS, Network
+from benchmarks.same_losses.ways import PLAIN, REVERSED, WAYS
 from tensoropt.frontend.job.job import current
 
-__all__ = ["PLAIN", "REVERSED", "WAYS"]
-
-PLAIN, REVERSED = "plain TensorFlow", "plain, examples reversed"
-WAYS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "data_parallel": {"algorithm": "data_parallel"},
-        "mini_time": {},
-        "pipeline": {"pipeline": 2, "microbatches": 4},
-        "rewriting": {"rewrite": True},
-        "bfloat16": {"algorithm": "data_parallel", "compression": "bf16"},
-    }
-)
-"""The options of `find_strategy` for each way. Gradients are rounded between machines alone."""
+__all__: list[str] = []
 
 Losses = dict[str, Any]
 
