@@ -28,7 +28,7 @@ __all__ = ["main"]
 
 _TRIALS = Path(__file__).with_name("trials.py")
 _LIMIT_SECONDS = 1800.0
-_FULL, _SMALL = (60, 60, 32 * 2**20), (5, 5, 2**20)
+_FULL, _SMALL = (45, 30, 32 * 2**20), (5, 5, 2**20)
 """Seconds for the profile's operators and for its network, and the bytes of its collectives."""
 
 
@@ -51,14 +51,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--points", type=int, help="of each frontier; 14, and 3 with --small")
-    parser.add_argument("--turns", type=int, help="of each strategy; 6, and 1 with --small")
+    parser.add_argument("--points", type=int, help="of each frontier; 12, and 3 with --small")
+    parser.add_argument("--turns", type=int, help="of each strategy; 5, and 1 with --small")
     parser.add_argument("--small", action="store_true", help="a short profile, a quarter batch")
     parser.add_argument("--picture", type=Path, help="a .png, .svg or .pdf file")
     parser.add_argument("--keep", type=Path, help="a folder: its models are not measured again")
     options = parser.parse_args(arguments)
-    options.points = options.points or (3 if options.small else 14)
-    options.turns = options.turns or (1 if options.small else 6)
+    options.points = options.points or (3 if options.small else 12)
+    options.turns = options.turns or (1 if options.small else 5)
     return options
 
 
