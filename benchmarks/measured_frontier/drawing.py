@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.measured_frontier.figures import figures
 from benchmarks.measured_frontier.strategies import BASELINES, Measured
+from reproduction.paper.claims.evidence import TITLES
 from tensoropt.report.pictures.canvas import COLOURS, GREY, log_if_wide, new_figure, save
 from tensoropt.search.pareto.reduce import reduce_points
 
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-_TITLES = {
-    "rnn": "RNN",
-    "transformer": "Transformer",
-    "vgg16": "VGG16",
-    "wide_resnet": "WideResNet",
-}
 _MARKERS = {"data_parallel": "D", "optcnn": "^", "tofu": "v", "mesh_tensorflow": "P"}
 _PANEL = 5.5, 4.8  # inches
 _MEBI = 2**20
@@ -89,7 +84,7 @@ def _draw_model(axes: Axes, model: str, rows: Sequence[Measured]) -> None:
     log_if_wide(axes, of_memory, of_time)
     told = figures(rows)
     axes.set_title(
-        f"{_TITLES[model]}: rank correlation {told['spearman']:.2f}\n"
+        f"{TITLES[model]}: rank correlation {told['spearman']:.2f}\n"
         f"median errors {told['time_error']:.0%} (time), {told['peak_error']:.0%} (memory)",
         fontsize="medium",
     )
