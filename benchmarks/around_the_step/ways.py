@@ -77,8 +77,10 @@ def _horovod(model: Any) -> Way:
     """
     import horovod.tensorflow as hvd
 
-    settings = mpi_settings(detect(), available_cores(), shared_memory_bytes(), reads_memory())
-    os.environ.update({**settings, **os.environ})
+    launch = detect()
+    if launch is not None:
+        settings = mpi_settings(launch, available_cores(), shared_memory_bytes(), reads_memory())
+        os.environ.update({**settings, **os.environ})
     hvd.init()
 
     def train_step(data: Any) -> Mapping[str, Any]:
