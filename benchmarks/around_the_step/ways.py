@@ -10,6 +10,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from collectives.transport.launch import (
+    available_cores,
+    detect,
+    mpi_settings,
+    reads_memory,
+    shared_memory_bytes,
+)
+
 __all__ = ["WAYS", "Way", "set_threads", "way_of"]
 
 WAYS = ("keras", "horovod", "ours")
@@ -62,9 +70,17 @@ def set_threads(name: str, ranks: int) -> None:
 
 
 def _horovod(model: Any) -> Way:
-    """Horovod with a gradient tape: its ``DistributedOptimizer`` (0.28.1) refuses Keras 3."""
+    """Horovod with a gradient tape: its ``DistributedOptimizer`` (0.28.1) refuses Keras 3.
+
+    MPI has the settings that ours gives it: with more ranks than cores, a rank that waits for the
+    others would hold the core on which they make their batches.
+    """
     import horovod.tensorflow as hvd
 
+    launch = detect()
+    if launch is not None:
+        settings = mpi_settings(launch, available_cores(), shared_memory_bytes(), reads_memory())
+        os.environ.update({**settings, **os.environ})
     hvd.init()
 
     def train_step(data: Any) -> Mapping[str, Any]:

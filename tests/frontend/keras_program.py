@@ -48,7 +48,7 @@ def numbers_of_texts(made: Callable[[Model], Model], _: Path) -> dict[str, Any]:
         "image": keras.Input((4, 4, 1), dtype="uint8"),
     }
     numbers = layers.StringLookup(vocabulary=list("abcdef"), mask_token="")(inputs["words"])
-    values = layers.LSTM(8)(layers.Embedding(9, 8, mask_zero=True)(numbers))
+    values = layers.LSTM(8, dropout=0.2)(layers.Embedding(9, 8, mask_zero=True)(numbers))
     vectorize = layers.TextVectorization(vocabulary=list("abcdef"))
     text = layers.GlobalAveragePooling1D()(
         layers.Embedding(9, 4, mask_zero=True)(vectorize(inputs["text"]))

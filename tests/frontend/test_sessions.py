@@ -228,6 +228,7 @@ def test_two_graphs_have_plans_of_their_own() -> None:
         first = current().plan
     with plain.Graph().as_default(), tf.Session() as other:
         y, other_loss, other_train = regression()
+        tf.build_execution_graph(plan=tf.find_strategy(batch_size=4))
         other.run(tf.global_variables_initializer())
         other.run([other_loss, other_train], {y: batch(4)})
         assert current().plan is not first

@@ -131,6 +131,35 @@ def test_a_function_is_bound_with_all_that_it_calls(script: tensorflow.Graph) ->
     assert len(library) < len(script.as_graph_def().library.function)
 
 
+def test_results_of_a_loop_have_the_rows_of_its_inputs(script: tensorflow.Graph) -> None:
+    """A loop has the shapes it was traced with, here unknown ones. A variable that it changes keeps
+    what its body keeps of it, and a list has the shape of what the loop puts in."""
+
+    def loop(x: Any) -> Any:
+        def body(i: Any, some: Any, longer: Any, items: Any) -> Any:
+            some = tensorflow.tanh(some + x)
+            return i + 1, some, tensorflow.concat([longer, x], 0), items.write(i, some)
+
+        items = tensorflow.TensorArray(tf.float32, 3, infer_shape=False)
+        shapes = tuple(tensorflow.TensorShape(shape) for shape in ([], [None, 4], [None, 4], None))
+        results = tensorflow.while_loop(
+            lambda i, *_: i < 3, body, (0, tensorflow.exp(x), x, items), shapes
+        )
+        return (*results[1:3], results[3].stack())
+
+    spec = tensorflow.TensorSpec([None, 4], tf.float32)
+    called = tensorflow.function(loop, autograph=False).get_concrete_function(spec)
+    called.add_to_graph(script)
+    images = values()
+    results = tensorflow.raw_ops.PartitionedCall(args=[images], Tout=[tf.float32] * 3, f=called)
+    again = tensorflow.raw_ops.PartitionedCall(args=results[:1], Tout=[tf.float32] * 3, f=called)
+    graph = imported(again[2], shapes={"values": (8, 4)})
+    calls = [operator for operator in graph if operator.type == "PartitionedCall"]
+    for call in calls:
+        assert [spec.shape for spec in call.outputs] == [(8, 4), (-1, 4), (-1, 8, 4)]
+    assert len(calls) == 2
+
+
 def test_what_is_not_bound_stays_unknown() -> None:
     graph = imported(tf.nn.relu(values()))
     assert graph["values"].outputs[0].shape == (-1, 4)

@@ -34,6 +34,7 @@ from tensoropt.planner.prices.reshard_steps import ReshardSteps, step_planner
 
 __all__ = [
     "adopt_config",
+    "close",
     "early_values",
     "pipeline_on",
     "plan_executor",
@@ -147,6 +148,15 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     group = job.group.subgroup([job.group.ranks[number] for number in order])
     world = MPIWorld(plan.mesh, group, transport, goes_in_hierarchy=goes_in_hierarchy)
     return world, group, job.agreement.among(group)
+
+
+def close(job: Job, *scripts: tf.Graph) -> None:
+    """Free executors and variables of some graphs, which have no plan then. The job's current graph
+    stays current."""
+    for script in scripts:
+        running = job.graphs.pop(script, None)
+        if running is not None:
+            running.executor.close()
 
 
 def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tensoropt.frontend.job.dry_run import PlanReached
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, Running, current
 from tensoropt.frontend.job.plan_executor import (
+    close,
     early_values,
     plan_executor,
     ranks_of,
@@ -78,6 +79,7 @@ def build_execution_graph(
         raise PlanReached(plan, plans_of_points(job, plan, job.dry_run.points))
     job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
     job.beside.wait()  # The plan may end ranks of the job.
+    job.script = script
     searched, job.searched = job.searched, None
     values = early_values(job, script)
     world, group, agreement = ranks_of(job, plan)
@@ -87,7 +89,8 @@ def build_execution_graph(
         raise SystemExit(0)
     if group is not job.group:
         job.group, job.devices, job.agreement = group, plan.devices, agreement
-    _stop(job)
+        close(job, *job.graphs)  # Ranks of their plans may have ended.
+    close(job, script)
     try:
         try:
             _start(job, script, plan, world, values, graph)
@@ -102,7 +105,7 @@ def build_execution_graph(
             job.agreement.failed(error)  # raises unless all ranks fail alike
             _start_simpler(job, script, plan, values, searched[1], error)
     except Exception:
-        _stop(job)
+        close(job, script)
         if values:
             executor = replicated_executor(job, script)
             job.graphs[script] = Running(executor)
@@ -110,13 +113,6 @@ def build_execution_graph(
         raise
     # Ranks have emitted different operations; names that the script adds now must be equal.
     equalise_name_counters(job.agreement, "the names after build_execution_graph(...)")
-
-
-def _stop(job: Job) -> None:
-    """Close the executor of the job's current graph, and leave the graph without a plan."""
-    running = job.graphs.pop(job.script, None)
-    if running is not None:
-        running.executor.close()
 
 
 def _start(
@@ -127,17 +123,16 @@ def _start(
     values: dict[str, Any],
     graph: Graph | None = None,
 ) -> None:
-    """Make a plan the job's current plan, and emit the program of its step.
+    """Make a plan the plan of the job's current graph, and emit the program of its step.
 
     Args:
         job: the job; changed.
-        script: the script's graph.
+        script: the job's current graph.
         plan: a plan for that graph.
         world: the communicators of the plan's devices.
         values: values of the variables that runs before the plan assigned.
         graph: the graph of the plan's step, if it has been imported.
     """
-    job.script = script
     executor = plan_executor(job, script, plan, world, job.agreement, job.trace, graph)
     job.graphs[script] = Running(executor, plan, ExecutedSteps(stage=executor.stage))
     executor.assign(values)
@@ -172,7 +167,7 @@ def _start_simpler(
     alternatives = on_first_rank(job.group, simpler)
     failures = list(alternatives["failures"])
     for alternative in map(Plan.from_json, alternatives["plans"]):
-        _stop(job)
+        close(job, script)
         world, _, _ = ranks_of(job, alternative)
         assert world is not None, "alternatives use as many devices as the job has now"
         try:

@@ -24,7 +24,7 @@ from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph, ne
 from tensoropt.plan import Plan
 from tensoropt.quiet.standard_error import write_plan
 
-__all__ = ["close", "is_step", "needs_gradient", "running_for", "switch_to"]
+__all__ = ["is_step", "needs_gradient", "running_for", "switch_to"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -114,13 +114,6 @@ def _is_unplanned_training(script: tf.Graph, roots: Sequence[str], plan: Plan) -
 def switch_to(job: Job, script: tf.Graph) -> None:
     """Make a graph the job's current one. Each graph has an executor and a plan of its own."""
     job.script = script
-
-
-def close(job: Job, script: tf.Graph) -> None:
-    """Free a graph's executor and variables. The job's current graph stays current."""
-    running = job.graphs.pop(script, None)
-    if running is not None:
-        running.executor.close()
 
 
 def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> None:

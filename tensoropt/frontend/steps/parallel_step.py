@@ -14,14 +14,10 @@ from tensoropt.execution.lowering.draws import Draws
 from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.step_arguments import Arguments
 from tensoropt.frontend.job.job import Job, Running, current, init, is_initialized
+from tensoropt.frontend.job.plan_executor import close
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
-from tensoropt.frontend.session.executor_selection import (
-    close,
-    needs_gradient,
-    running_for,
-    switch_to,
-)
+from tensoropt.frontend.session.executor_selection import needs_gradient, running_for, switch_to
 from tensoropt.frontend.session.fetches import fetched_operators
 from tensoropt.frontend.session.session import rows_of_run, run_named
 from tensoropt.frontend.session.step_draws import draws_of_new_trace

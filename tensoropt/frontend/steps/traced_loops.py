@@ -260,12 +260,15 @@ def _first_dim(
         masks: names of operators that make a row for each example.
 
     Returns:
-        0 if the first dimension counts examples, -1 if it does not, None if it is not known.
+        0 if the first dimension counts examples, -1 if it does not. None if this is not known, or
+        if it counts a known number of examples: then the function is for that number alone.
     """
     if not value.shape.rank or value.shape[0] not in (None, rows.shape[0]):
         return -1
-    if value.shape[0] is None or value.op.name in masks:
+    if value.shape[0] is None:
         return 0
+    if value.op.name in masks:
+        return None
     captured = {internal.op for _, internal in graph.captures}
     given = {tensor.op for tensor in graph.inputs} - captured
     return -1 if given.isdisjoint(before([value.op])) else None

@@ -13,7 +13,12 @@ from tensoropt.graph.from_tensorflow.attributes import (
     python_attribute,
 )
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
-from tensoropt.graph.from_tensorflow.binding import FED_OUTPUT, bind_shapes, fed_operator
+from tensoropt.graph.from_tensorflow.binding import (
+    FED_OUTPUT,
+    bind_shapes,
+    fed_operator,
+    output_shapes,
+)
 from tensoropt.graph.from_tensorflow.folding import INITIALISED_TYPES
 from tensoropt.graph.from_tensorflow.importer import import_graph
 from tensoropt.graph.from_tensorflow.library import (
@@ -22,7 +27,6 @@ from tensoropt.graph.from_tensorflow.library import (
     references,
 )
 from tensoropt.graph.from_tensorflow.operations import has_operation, needed_operations
-from tensoropt.graph.from_tensorflow.output_shapes import output_shapes
 from tensoropt.graph.from_tensorflow.pipelines import ELEMENT_TYPES, PIPELINE_TYPES, QUEUE_ACTIONS
 from tensoropt.graph.from_tensorflow.recorded import GRADIENT_ATTRIBUTE
 

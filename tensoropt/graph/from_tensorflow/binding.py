@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.graph.from_tensorflow.called_shapes import inferred_graph
 from tensoropt.graph.from_tensorflow.library import called_functions, function_closure
-from tensoropt.graph.from_tensorflow.operations import has_operation
+from tensoropt.graph.from_tensorflow.operations import has_operation, output_spec
 from tensoropt.graph.from_tensorflow.recorded import gradient_tag, needed_by_gradient
-from tensoropt.graph.operator import TensorName
+from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.tensorflow_private import ops
 
-__all__ = ["FED_OUTPUT", "bind_shapes", "fed_operator"]
+__all__ = ["FED_OUTPUT", "bind_shapes", "fed_operator", "output_shapes"]
 
 _PASSED = frozenset({"ConcatV2", "Identity"})
 """Types that only join or pass on the values of slices, when several lookups have one gradient."""
@@ -62,6 +63,34 @@ def bind_shapes(
     return bound
 
 
+def output_shapes(
+    script: tf.Graph, graph: Graph, roots: Sequence[str], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Return the shapes of the outputs of the script's operators, by operator name.
+
+    Args:
+        script: the script's graph.
+        graph: the graph that was imported from it for some roots.
+        roots: names of the roots.
+        shapes: shapes of fed tensors in the run, see `bind_shapes`.
+    """
+    bound = bind_shapes(script, roots, shapes)
+    try:
+        shapes_of = {}
+        for operator in graph:
+            if operator.is_constant or not operator.outputs:
+                continue
+            try:
+                operation = bound.get_operation_by_name(operator.name)
+            except KeyError:
+                continue  # the importer added it
+            specs = map(output_spec, operation.outputs)
+            shapes_of[operator.name] = tuple(spec.shape for spec in specs)
+        return shapes_of
+    finally:
+        ops.dismantle_graph(bound)
+
+
 def _inferred(
     definition: tf.compat.v1.GraphDef, shapes: Mapping[str, Sequence[int | None]]
 ) -> tf.Graph:
@@ -69,17 +98,14 @@ def _inferred(
 
     Fed tensors have these shapes.
     """
-    bound = tf.Graph()
-    with bound.as_default():
-        try:
-            tf.compat.v1.import_graph_def(definition, name="")
-        except ValueError as error:
-            fed = ", ".join(f"{name!r}: {list(shape)}" for name, shape in shapes.items())
-            raise GraphError(
-                f"the shapes of fed tensors fit together in the script's graph. Got {fed}: {error} "
-                "Feed the same number of examples everywhere, or correct batch_size or shapes."
-            ) from None
-    return bound
+    try:
+        return inferred_graph(definition)
+    except ValueError as error:
+        fed = ", ".join(f"{name!r}: {list(shape)}" for name, shape in shapes.items())
+        raise GraphError(
+            f"the shapes of fed tensors fit together in the script's graph. Got {fed}: {error} "
+            "Feed the same number of examples everywhere, or correct batch_size or shapes."
+        ) from None
 
 
 class _Copy:
