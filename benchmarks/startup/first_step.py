@@ -17,6 +17,7 @@ import json
 import os
 import resource
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +80,15 @@ def _first_step(name: str, is_plain: bool, started: float) -> dict[str, float]:
 
 def _note_plan(figures: dict[str, float], started: float) -> None:
     """Let the first plan of this process note its time."""
-    from tensoropt.frontend.steps import parallel_step
-
-    find = parallel_step.find_strategy
+    steps: Any = import_module("tensoropt.frontend.steps.parallel_step")
+    find = steps.find_strategy
 
     def noted(*arguments: Any, **options: Any) -> Any:
         plan = find(*arguments, **options)
         figures["plan_seconds"] = figures["plan_seconds"] or time.time() - started
         return plan
 
-    parallel_step.find_strategy = noted  # type: ignore[assignment]
+    steps.find_strategy = noted
 
 
 def _cpu_seconds() -> float:
