@@ -30,7 +30,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Where Python may not keep what it compiled, each process compiles TensorFlow again: 10 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup horovod demo docs test proofs sanitize test-page kernels pytest lint style types format clean
+.PHONY: help setup horovod demo docs test proofs sanitize test-page test-versions kernels pytest lint style types format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo "make proofs  long proofs: what make test checks, with more seeds, models and sizes"
 	@echo "make sanitize drive the collectives in C++ at random under sanitizers, for SECONDS=60 twice"
 	@echo "make test-page click through pages of plans in headless Chromium, which has to be on the machine"
+	@echo "make test-versions  try Python 3.10 to 3.13 with TensorFlow 2.16 to the newest; 600 MB a pair"
 	@echo "make docs    the documentation as a site, in site/"
 	@echo "make lint    ruff, import-linter and mypy alone"
 	@echo "make format  let ruff rewrite the files"
@@ -120,6 +121,11 @@ test-page: $(VENV)/.page
 $(VENV)/.page: $(STAMP) constraints-page.txt
 	$(INSTALL) -r constraints-page.txt
 	touch $@
+
+# Fresh environments in a temporary folder, one after another; passed pairs in KEEP are not tried again.
+KEEP :=
+test-versions: $(STAMP)
+	$(BIN)/python -m tests.oracles.versions $(if $(KEEP),--keep $(KEEP))
 
 lint: style types
 

@@ -1,10 +1,11 @@
-"""``python -m benchmarks.startup``: seconds from the start of a process to its first step's end.
+"""``python -m benchmarks.startup``: seconds from a start to its plan, and to its first step's end.
 
-Keras models are trained by ``fit``: plain Keras, and ours on one and two ranks, each without kept
-plans ("new") and with the plan of an earlier start ("kept"). Each run is a process of its own; the
-ways take turns, and medians count. With several ranks, the CPU seconds are those of the slowest
-rank, with the mean beside them. Ratios compare with plain Keras in one process. The last line is
-one JSON object by model and way.
+Keras models are trained by ``fit``: plain Keras, and ours on one, two and four ranks. A start is
+"cold" with empty caches: collectives in C++ and the search's kernels are compiled. It is "new" with
+what is compiled but without kept plans, and "kept" with the plan of an earlier start. Each run is a
+process of its own; the ways take turns, and medians count. With several ranks, the CPU seconds are
+those of the slowest rank, with the mean beside them. Ratios compare with plain Keras in one
+process. The last line is one JSON object by model and way.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tensoropt.report.text_table import table
 __all__: list[str] = []
 
 _PLAIN = "plain"
+_STATES = ("cold", "new", "kept")
 Figures = dict[str, float]
 
 
@@ -34,15 +36,15 @@ def main() -> None:
     """Run, print the times, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--plans", nargs="+", choices=("new", "kept"), default=["new", "kept"])
+    parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2, 4])
+    parser.add_argument("--states", nargs="+", choices=_STATES, default=list(_STATES))
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
-    ways = [_PLAIN, *(f"{n} {plans}" for n in options.ranks for plans in options.plans)]
+    ways = [_PLAIN, *(f"{n} {state}" for n in options.ranks for state in options.states)]
     found: dict[str, dict[str, Figures]] = {}
     for model in options.models:
         found[model] = _medians(model, ways, options.turns)
-        print(f"{model}: seconds to the end of the first step")
+        print(f"{model}: seconds to the plan, and to the end of the first step")
         print(_table(found[model]), flush=True)
     print(json.dumps({"turns": options.turns, "models": found}))
 
@@ -67,7 +69,9 @@ def _run(model: str, way: str, plans: str) -> Figures:
     ranks = 1 if way == _PLAIN else int(way.split()[0])
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["TENSOROPT_PLANS"] = plans if way.endswith("kept") else "none"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as caches:
+        if way.endswith("cold"):
+            environment |= {"XDG_CACHE_HOME": caches, "NUMBA_CACHE_DIR": f"{caches}/numba"}
         started = time.time()
         command = [sys.executable, "-m", "benchmarks.startup.first_step", model, folder]
         command += ["--started", str(started), *(["--plain"] if way == _PLAIN else [])]
@@ -85,6 +89,7 @@ def _run(model: str, way: str, plans: str) -> Figures:
         "cpu_seconds": max(cpu),
         "mean_cpu_seconds": statistics.mean(cpu),
         "wall_seconds": max(each["wall_seconds"] for each in of),
+        "plan_seconds": max(each["plan_seconds"] for each in of),
         "loss": of[0]["loss"],
     }
 
@@ -94,6 +99,7 @@ def _table(found: dict[str, Figures]) -> str:
     rows = [
         [
             way,
+            f"{figures['plan_seconds']:.1f}" if way != _PLAIN else "",
             f"{figures['cpu_seconds']:.1f}",
             f"{figures['mean_cpu_seconds']:.1f}",
             f"{figures['wall_seconds']:.1f}",
@@ -103,7 +109,7 @@ def _table(found: dict[str, Figures]) -> str:
         ]
         for way, figures in found.items()
     ]
-    titles = ["way", "CPU", "mean", "wall", "CPU / plain", "wall / plain", "loss"]
+    titles = ["way", "plan", "CPU", "mean", "wall", "CPU / plain", "wall / plain", "loss"]
     return str(table(titles, rows, [False] + [True] * (len(titles) - 1)))
 
 

@@ -80,6 +80,17 @@ def _tables() -> Start:
     return Start(keras.Model(inputs, layers.Dense(1)(hidden)), given, targets, "mse")
 
 
+def _quick_start() -> Start:
+    """The model of the quick start in the documentation."""
+    import keras
+    from keras import layers
+
+    model = keras.Sequential([keras.Input((32,)), layers.Dense(256, "relu"), layers.Dense(1)])
+    features = np.random.default_rng(0).random((64, 32), np.float32)
+    labels = features[:, :16].sum(axis=1) - features[:, 16:].sum(axis=1)
+    return Start(model, features, labels, "mse")
+
+
 def _perceptron() -> Start:
     """Two hidden layers of 128."""
     import keras
@@ -103,6 +114,7 @@ def _classes(random: np.random.Generator, batch: int) -> Array:
 
 
 MODELS: dict[str, Callable[[], Start]] = {
+    "quick_start": _quick_start,
     "resnet50": _resnet50,
     "encoder": _encoder,
     "tables": _tables,
