@@ -36,7 +36,7 @@ def check_is_script(script: Path, aim: str) -> None:
 
 
 def hush_tensorflow() -> None:
-    """Hold back lines that TensorFlow's C++ writes as it starts; errors of kernels are raised, too.
+    """Hold back most lines that TensorFlow writes as it starts; errors of kernels are raised.
 
     Called before TensorFlow is imported, for commands that train nothing.
     """
