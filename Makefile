@@ -30,7 +30,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Where Python may not keep what it compiled, each process compiles TensorFlow again: 10 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup horovod demo docs test proofs sanitize test-page test-versions kernels pytest lint style types format clean
+.PHONY: help setup horovod demo docs pictures test proofs sanitize test-page test-versions kernels pytest lint style \
+	types format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -41,6 +42,7 @@ help:
 	@echo "make test-page click through pages of plans in headless Chromium, which has to be on the machine"
 	@echo "make test-versions  try Python 3.10 to 3.13 with TensorFlow 2.16 to the newest; 600 MB a pair"
 	@echo "make docs    the documentation as a site, in site/"
+	@echo "make pictures plan a Transformer and draw its pictures for docs/, in a minute or two"
 	@echo "make lint    ruff, import-linter and mypy alone"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make setup   .venv alone (the others do it too)"
@@ -94,6 +96,22 @@ $(DOCS)/.installed: constraints-docs.txt
 	$(PYTHON) -m venv --clear $(DOCS)
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	touch $@
+
+# The pictures of docs/reading-a-plan.md and of README.md, from a real plan.
+TRANSFORMER := --layers 2 --model-width 1024 --feed-forward-width 4096 --heads 16 --length 64 --batch 64 \
+	--vocabulary 8192
+PIPELINE := --layers 4 --model-width 512 --feed-forward-width 2048 --heads 8 --length 64 --batch 64 \
+	--vocabulary 4096
+PICTURES := frontier layers divisions memory
+pictures: kernels
+	$(BIN)/tensoropt plan examples/train_transformer.py --devices 16 --cluster 2x8-v100 \
+		--output $(VENV)/transformer.json -- $(TRANSFORMER) >/dev/null
+	$(BIN)/tensoropt plan examples/train_transformer.py --devices 4 --cluster 8-v100-pcie --pipeline 4 \
+		--microbatches 8 --output $(VENV)/pipeline.json -- $(PIPELINE) >/dev/null
+	$(BIN)/tensoropt show $(VENV)/pipeline.json --picture schedule --plot docs/pictures/schedule.svg
+	for name in $(PICTURES); do \
+		$(BIN)/tensoropt show $(VENV)/transformer.json --picture $$name --plot docs/pictures/$$name.svg || exit 1; \
+	done
 
 # Two at a time: types are checked beside the tests.
 test: style

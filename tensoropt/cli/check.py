@@ -16,7 +16,7 @@ from tensoropt.cli.command import (
     option,
     planning_options,
 )
-from tensoropt.cli.script_dry_run import check_is_script, dry_run_script
+from tensoropt.cli.script_dry_run import check_is_script, dry_run_script, hush_tensorflow
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.options.values import count
 from tensoropt.planner.split_check import Check
@@ -55,6 +55,7 @@ def check(
     """
     check_is_script(script, "check")
     planned = None if cluster is None else load_cluster(cluster)
+    hush_tensorflow()
     from tensoropt.frontend.job.dry_run import DryRun
 
     cluster_devices = None if planned is None else planned.devices

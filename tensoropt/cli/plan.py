@@ -17,7 +17,7 @@ from tensoropt.cli.command import (
     option,
     planning_options,
 )
-from tensoropt.cli.script_dry_run import check_is_script, dry_run_script
+from tensoropt.cli.script_dry_run import check_is_script, dry_run_script, hush_tensorflow
 from tensoropt.cli.show import plan_parts
 from tensoropt.cli.view import check_page, write_page
 from tensoropt.cost.cluster import load_cluster
@@ -117,6 +117,7 @@ def plan_reached(
             "`tensoropt profiling`."
         )
     PlanningOptions(**replaced)  # an error comes before the script runs
+    hush_tensorflow()
     from tensoropt.frontend.job.dry_run import DryRun, PlanReached
 
     dry_run = DryRun(devices, planned, replaced, "plan", points)

@@ -16,7 +16,7 @@ from tensoropt.cli.command import (
     option,
     planning_options,
 )
-from tensoropt.cli.script_dry_run import check_is_script, dry_run_script
+from tensoropt.cli.script_dry_run import check_is_script, dry_run_script, hush_tensorflow
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import ParallelismProfile
 from tensoropt.planner.options.planning_options import PlanningOptions
@@ -45,6 +45,7 @@ def profiling(
     planned = None if cluster is None else load_cluster(cluster)
     replaced = given(options)
     PlanningOptions("profiling", **replaced)  # an error comes before the script runs
+    hush_tensorflow()
     from tensoropt.frontend.job.dry_run import DryRun, ProfilingReached
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -9,11 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tensoropt.errors import OptionError
+from tensoropt.quiet.standard_error import VERBOSE_VARIABLE
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
 
-__all__ = ["check_is_script", "dry_run_script"]
+__all__ = ["check_is_script", "dry_run_script", "hush_tensorflow"]
+
+_LEVEL_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
+_NONE_BUT_FATAL = "3"
 
 
 def check_is_script(script: Path, aim: str) -> None:
@@ -28,6 +33,15 @@ def check_is_script(script: Path, aim: str) -> None:
             f"a script to {aim} is a Python file. Got {str(script)!r}, which is {got}; give its "
             "path as seen from this folder, before the script's arguments."
         )
+
+
+def hush_tensorflow() -> None:
+    """Hold back most lines that TensorFlow writes as it starts; errors of kernels are raised.
+
+    Called before TensorFlow is imported, for commands that train nothing.
+    """
+    if os.environ.get(VERBOSE_VARIABLE) != "1":
+        os.environ.setdefault(_LEVEL_VARIABLE, _NONE_BUT_FATAL)
 
 
 def dry_run_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_of", "devices_of", "quantity_of"]
+__all__ = ["bytes_of", "devices_of", "mebibytes_of", "quantity_of"]
 
 
 def devices_of(count: int) -> str:
@@ -13,6 +13,12 @@ def devices_of(count: int) -> str:
 def bytes_of(count: int) -> str:
     """Memory, in bytes and in MiB."""
     return f"{count:,} bytes ({count / 2**20:.1f} MiB)"
+
+
+def mebibytes_of(count: int) -> str:
+    """Memory in MiB, with a decimal, or with two digits below 1 MiB."""
+    mebibytes = count / 2**20
+    return f"{mebibytes:,.1f} MiB" if mebibytes >= 1 else f"{mebibytes:.2g} MiB"
 
 
 def quantity_of(value: float) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tensoropt.converters import from_values, to_values
-from tensoropt.plan.amounts import devices_of, quantity_of
+from tensoropt.plan.amounts import devices_of, mebibytes_of, quantity_of
 from tensoropt.plan.details.for_people import for_people
 
 __all__ = ["ParallelismProfile", "ProfilePoint", "ScalingEnd", "with_fewer_devices"]
@@ -100,7 +100,7 @@ class ProfilePoint:
     def __str__(self) -> str:
         seconds, cost = self.time_seconds, self.million_samples_cost
         time = "does not fit" if seconds is None else f"{seconds * 1e3:,.3f} ms a step"
-        parts = [time, f"{self.memory_bytes / 2**20:,.1f} MiB a device"]
+        parts = [time, f"{mebibytes_of(self.memory_bytes)} a device"]
         device_seconds = self.million_samples_device_seconds
         if cost is not None:
             parts.append(f"{quantity_of(cost)} for a million samples")

@@ -28,7 +28,7 @@ from tensoropt.parallel.buckets import Compression
 from tensoropt.parallel.choices.fixed_dimension import FixedDimension
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh, Shares
-from tensoropt.plan.amounts import devices_of
+from tensoropt.plan.amounts import devices_of, mebibytes_of
 from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.details import Details
 from tensoropt.plan.details.for_people import for_people
@@ -284,7 +284,7 @@ class Plan:
             f"plan {self.option}{by} on {devices_of(self.devices)}: {stages}{split} of "
             f"{len(self.operators)} operators split, "
             f"{self.predicted_step_seconds * 1e3:.3f} ms a step (predicted), "
-            f"{self.memory_bytes / 2**20:.1f} MiB a device{parts}{statistics}{rewrites}"
+            f"{mebibytes_of(self.memory_bytes)} a device{parts}{statistics}{rewrites}"
             f"{compared and f'; {compared}'}"
         )
 

@@ -115,6 +115,7 @@ def _load(part: int) -> None:
 
 def _main() -> None:
     """Load both parts in processes of their own, since compiling holds the interpreter's lock."""
+    print("compiling the kernels of planning, once: a minute, or two", flush=True)
     begun = time.perf_counter()
     with ProcessPoolExecutor(len(_PARTS), get_context("spawn")) as pool:
         list(pool.map(_load, range(len(_PARTS))))  # the list raises the errors of the processes

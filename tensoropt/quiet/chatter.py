@@ -31,6 +31,7 @@ _KNOWN = rb"|".join(
         rb"Could not find TensorRT",
         rb"Could not find cuda drivers",
         rb"was changed by setting attribute after it was run by a session",
+        rb"Optimization loop failed: CANCELLED",  # a data set that ends early
         rb"Local rendezvous is aborting with status: OUT_OF_RANGE",
         rb"End of sequence",
     )

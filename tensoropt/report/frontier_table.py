@@ -29,24 +29,25 @@ def frontier_table(plan: Plan) -> Report:
     ways.setdefault(chosen, plan.way)
     differ = bool(plan.frontier_ways) and len(set(ways.values())) > 1
     peaks = plan.known_peaks
+    unit, size = ("MiB", 2**20) if points[-1][0] >= 2**20 else ("KiB", 2**10)
     rows = []
     for place in _shown(len(points), plan_place):
         memory, time = points[place]
-        peak = peaks.get(memory)
+        its_peak = peaks.get(memory)
         rows.append(
             [
                 "*" if place == plan_place else "",
                 str(number_of.get(points[place], "")),
-                f"{memory / 2**20:,.2f}",
-                "" if peak is None else f"{peak / 2**20:,.2f}",
+                f"{memory / size:,.2f}",
+                "" if its_peak is None else f"{its_peak / size:,.2f}",
                 f"{time / 1e6:,.3f}",
-                "yes" if plan.fits(memory, peak) else "no",
+                "yes" if plan.fits(memory, its_peak) else "no",
                 *([ways[points[place]]] if differ else []),
             ]
         )
     left_out = len(points) - len(rows)
-    unit = "MiB, estimated" if plan.peak_is_estimated else "MiB"
-    header = ["plan", "point", "memory (MiB)", f"peak ({unit})", "search's sum (ms)", "fits"]
+    peak = f"peak ({unit}, estimated)" if plan.peak_is_estimated else f"peak ({unit})"
+    header = ["plan", "point", f"memory ({unit})", peak, "search's sum (ms)", "fits"]
     right = [False, True, True, True, True, False]
     if differ:
         header, right = [*header, "way"], [*right, False]

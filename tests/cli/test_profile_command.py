@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tensoropt.frontend.job.profile_files import (
     setting_of,
 )
 from tensoropt.json_files import digest_of
-from tensoropt.report.machine_profile_tables import collective_table
+from tensoropt.report.machine_profile_tables import collective_table, overhead_line
 from tensoropt.report.progress_bar import progress_bar
 
 SCRIPT = """
@@ -222,3 +223,15 @@ def test_sizes_are_shown_in_their_units(measured: Path) -> None:
 def _signed(values: dict[str, object]) -> dict[str, object]:
     """Return the values of a file with their digest."""
     return {**values, "digest": digest_of(values)}
+
+
+def test_a_noisy_profile_says_so_and_names_the_remedy(measured: Path) -> None:
+    profile = Profile.load(measured)
+    quiet = tuple(replace(each, spread=0.1) for each in profile.operators)
+    wide = tuple(replace(each, spread=0.3) for each in profile.operators)
+    for noisy in (len(wide) // 4, len(wide) // 4 + 1):
+        line = overhead_line(replace(profile, operators=wide[:noisy] + quiet[noisy:]))
+        assert f"{noisy} of {len(wide)} measurements spread by more than 20%" in line
+        assert ("this profile is noisy" in line) == (noisy > len(wide) // 4)
+    assert "end other programs" in line
+    assert "measure again with --force" in line

@@ -98,10 +98,10 @@ def test_the_command_lines_that_are_shown_parse(
     blocks = blocks.replace("\\\n", " ")  # a command in several lines
     commands = re.findall(r"^tensoropt (.*)$", blocks, re.MULTILINE)
     assert [command.split()[0] for command in commands] == [
-        *("clusters", "plan", "show", "profiling", "check"),
+        *("clusters", "plan", "show", "profiling", "clusters", "check"),
     ]
     monkeypatch.chdir(ROOT)
     for command in commands:
-        arguments = command.replace("plan.json", str(tmp_path / "plan.json")).split()
+        arguments = re.sub(r"\b(plan|four)\.json", rf"{tmp_path}/\1.json", command).split()
         assert main(arguments) == 0, capsys.readouterr().err
         tensoropt.reset_default_graph()

@@ -25,6 +25,7 @@ E0000 00:00:1795936521.890138   27077 cuda_dnn.cc:8310] Unable to register cuDNN
 I0000 00:00:1795936583.729632   27077 mlir_graph_optimization_pass.cc:401] MLIR V1 is not enabled
 2026-11-29 07:15:54.284079: E external/cuda_driver.cc:152] failed call to cuInit: INTERNAL: 303
 To enable the following instructions: AVX2 AVX512F, rebuild TensorFlow
+2026-11-29 07:16:47.4: W tensorflow/root_dataset.cc:362] Optimization loop failed: CANCELLED: it was
 WARNING:tensorflow:From train.py:3: The name tf.Session is deprecated. Use tf.compat.v1.Session.
 WARNING:tensorflow:From a.py:4: f (from m) is deprecated and will be removed in a future version.
 Instructions for updating:

@@ -94,6 +94,10 @@ def test_a_frontier_marks_the_plan_and_what_fits() -> None:
         ["*", "1", "2.00", "2.000", "yes"],
         ["2", "3.00", "1.000", "no"],
     ]
+    small = replace(plan(), frontier=((512, 2000), (1536, 1000)), memory_bytes=1536)
+    header, _, first, *_ = str(frontier_table(small)).splitlines()
+    assert "memory (KiB)" in header
+    assert first.split()[:2] == ["0", "0.50"]
 
 
 def test_a_frontier_tells_points_apart_that_differ_in_their_way() -> None:

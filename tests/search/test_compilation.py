@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from tensoropt.arrays import Int64Array
-from tensoropt.search.compilation import compiled_seconds, search_clock
+from tensoropt.search import compilation
+from tensoropt.search.compilation import compilation_announced, compiled_seconds, search_clock
 from tensoropt.search.watch import Watch
 
 
-def test_the_clock_of_a_search_stands_still_while_a_kernel_is_compiled() -> None:
+def test_the_clock_of_a_search_stands_still_while_a_kernel_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     @numba.njit(nogil=True)  # not cached: compiled here
     def inner(numbers: Int64Array) -> int:
         return int(numbers[0] + 1)
@@ -24,9 +27,13 @@ def test_the_clock_of_a_search_stands_still_while_a_kernel_is_compiled() -> None
         return found
 
     before, begun, real = compiled_seconds(), search_clock(), time.monotonic()
-    with Watch(seconds=1e6) as watch:
+    monkeypatch.setattr(compilation, "_LONG_SECONDS", 0.0)
+    announced: list[str] = []
+    with Watch(seconds=1e6) as watch, compilation_announced(lambda: announced.append("once")):
         left = watch.seconds_left
         assert outer(np.ones(1, np.int64)) == 4
+        assert outer(np.ones(1, np.int32)) == 4
+        assert announced == ["once"]
         compiled = compiled_seconds() - before
         assert compiled > 0
         passed = time.monotonic() - real

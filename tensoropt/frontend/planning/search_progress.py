@@ -18,9 +18,6 @@ __all__ = ["interruptible", "others_ignore_interrupt"]
 
 Result = TypeVar("Result")
 
-# A shorter compilation of kernels is not reported.
-_LONG_SECONDS = 2.0
-
 
 def interruptible(
     work: Callable[[], Result], finish: Callable[[Result], None] = lambda _: None
@@ -28,8 +25,8 @@ def interruptible(
     """A search that shows its progress on standard error, and that Ctrl-C ends early.
 
     The first Ctrl-C ends the search with the best frontier so far and its proven gap. The second
-    one raises ``KeyboardInterrupt``, as does the first if there is no frontier yet. A line reports
-    the compilation of the search's kernels if it took long.
+    one raises ``KeyboardInterrupt``, as does the first if there is no frontier yet. A line
+    announces the compilation of the search's kernels if it takes long.
 
     Args:
         work: the search.
@@ -37,22 +34,15 @@ def interruptible(
     """
 
     def search() -> Result:
-        from tensoropt.search.compilation import compiled_seconds
+        from tensoropt.search.compilation import compilation_announced
         from tensoropt.search.watch import Watch
 
         progress = delayed_progress_bar(sys.stderr)
-        before = compiled_seconds()
         try:
-            with Watch(progress) as watch:
+            with Watch(progress) as watch, compilation_announced(_say_compiling):
                 result = work()
         finally:
             progress("", 0, 0)
-        compiled = compiled_seconds() - before
-        if compiled > _LONG_SECONDS:
-            write_note(
-                f"{compiled:.0f} s went into compiling the search's kernels, which are "
-                "kept for later searches"
-            )
         if watch.interrupted:
             sys.stderr.write("tensoropt: the search was interrupted; the best so far is used\n")
         elif watch.was_not_worth:
@@ -67,6 +57,13 @@ def interruptible(
         return result
 
     return search
+
+
+def _say_compiling() -> None:
+    sys.stderr.write(
+        "tensoropt: compiling the search's kernels, which are kept: a minute, or two, once\n"
+    )
+    sys.stderr.flush()
 
 
 @contextmanager

@@ -121,7 +121,7 @@ def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> N
         steps = _steps(script, roots, shapes)
         plan = find_strategy("mini_time", shapes=shapes, fetches=steps)
         assert isinstance(plan, Plan)
-        if job.group.rank == 0:
+        if job.group.rank == 0 and job.dry_run is None:
             write_plan(str(plan), len(plan.notes))
         build_execution_graph(plan=plan)
 

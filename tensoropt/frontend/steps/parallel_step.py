@@ -284,5 +284,6 @@ class ParallelStep:
 
 
 def _say(plan: Plan) -> None:
-    if current().group.rank == 0:
+    job = current()
+    if job.group.rank == 0 and job.dry_run is None:
         write_plan(str(plan), len(plan.notes))

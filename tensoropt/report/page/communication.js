@@ -6,6 +6,7 @@ const PURPOSES = {
   forward: "a tensor on its way to its readers",
   backward: "a gradient on its way back",
   "gradient sum": "the sum of weights' gradients over the devices",
+  statistics: "averages of batch normalisation over the devices",
   inside: "a collective inside an operator that the devices share",
   again: "a tensor that is resharded again for the backward pass",
   "between stages": "a message between stages of the pipeline",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["draw_frontier"]
 
 _MEBI, _MILLI = 2**20, 1e6
+_FAR = 2
+"""A limit of more times the largest memory of a picture is outside of it."""
 _OTHERS = ("D", "^", "v", "P", "X")
 """The markers of strategies that are not on the frontier."""
 
@@ -48,15 +50,28 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
     shown = [*on_frontier, plan, *others]
     taken = [point.memory_bytes / _MEBI for point in shown]
     limit = view.summary.memory_limit_bytes
-    if limit is not None:
+    is_far = limit is not None and limit / _MEBI > _FAR * max(taken)
+    if limit is not None and not is_far:
         taken.append(limit / _MEBI)
-        axes.axvline(limit / _MEBI, color="black", linestyle="--", linewidth=1, label="limit")
     log_if_wide(axes, taken, [point.nanoseconds / _MILLI for point in shown])
+    if limit is not None:
+        _draw_limit(axes, limit, is_far)
     axes.set_xlabel("memory of a device (MiB)")
     axes.set_ylabel("time of a step (ms, the search's sum)")
     axes.set_title(f"{len(on_frontier):,} strategies, none beaten in both memory and time")
     axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize="small")
+    axes.legend(  # below, where it hides no point
+        fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=4.5, ncols=3
+    )
+
+
+def _draw_limit(axes: Axes, limit_bytes: int, is_far: bool) -> None:
+    """Draw the limit of memory; one that is far to the right does not widen the axis."""
+    seen = axes.get_xlim()
+    label = f"limit: {memory(limit_bytes)}{', far to the right' if is_far else ''}"
+    axes.axvline(limit_bytes / _MEBI, color="black", linestyle="--", linewidth=1, label=label)
+    if is_far:
+        axes.set_xlim(seen)
 
 
 def _line(axes: Axes, points: list[PointView], colour: str, label: str) -> None:

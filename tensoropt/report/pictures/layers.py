@@ -114,7 +114,8 @@ def _draw_split(
         f"{name} {split.pieces}",
         ha="center",
         va="center",
-        fontsize="x-small",
+        fontsize="small",
         color=text_colour(colour),
+        bbox={"facecolor": colour, "edgecolor": "none", "pad": 1},  # over the hatching
     )
     return left + width

@@ -14,7 +14,7 @@ __all__ = ["draw_memory"]
 
 _MEBI = 2**20
 _MOST_TENSORS = 8
-_HEADROOM = 1.6
+_HEADROOM = 1.75
 """The height of the axes over the peak, so that texts stand above the areas."""
 
 
@@ -68,9 +68,10 @@ def _draw_step(axes: Axes, view: PlanView) -> None:
         0.98,
         "\n".join([says, "the largest tensors there (MiB):", *largest]),
         transform=axes.transAxes,
-        fontsize="x-small",
+        fontsize="small",
         ha="right",
         va="top",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.9},  # over the peak's line
     )
     axes.set_ylim(0, _HEADROOM * top)
     axes.set_xlim(0, held.events)
