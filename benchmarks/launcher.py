@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.elastic.launcher import mpirun
+from tensoropt.errors import OptionError
 
 __all__ = ["figures_of_ranks"]
 
@@ -27,11 +28,17 @@ def figures_of_ranks(
         module: the program.
         arguments: its arguments, from the folder for the files.
         ranks: the number of ranks under mpirun; None for a process without it.
-        plans: the folder of kept plans.
+        plans: the folder of kept plans, which exists; "none" to plan anew.
 
     Raises:
+        OptionError: if there is no such folder.
         RuntimeError: if the job fails.
     """
+    if plans != "none" and not Path(plans).is_dir():
+        raise OptionError(
+            f"plans are kept in a folder that exists, or nowhere. Got plans={plans!r}; make the "
+            'folder, or give "none".'
+        )
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
     launcher = [] if ranks is None else [mpirun(), "-np", str(ranks)]
     with tempfile.TemporaryDirectory() as folder:

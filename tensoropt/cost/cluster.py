@@ -321,17 +321,35 @@ class Cluster:
 
     def memory_bytes(self, devices: int) -> int:
         """Return the memory of the device of a job that has the least; see `kinds_of`."""
-        own = [kind.memory_bytes if kind else None for kind in set(self.kinds_of(devices))]
-        return min(self.device.memory_bytes if bytes_ is None else bytes_ for bytes_ in own)
+        return min(self.memories(devices))
+
+    def memories(self, devices: int, limit: int | None = None) -> tuple[int, ...]:
+        """Return the bytes of memory of each device of a job; see `kinds_of`.
+
+        Args:
+            devices: the number of devices.
+            limit: the memory in place of that of `device`, and the most of a kind; None for none.
+        """
+        memory = self.device.memory_bytes if limit is None else limit
+        own = (memory if kind is None else kind.memory_bytes for kind in self.kinds_of(devices))
+        known = (memory if bytes_ is None else bytes_ for bytes_ in own)
+        return tuple(bytes_ if limit is None else min(bytes_, limit) for bytes_ in known)
 
     def of_slowest(self, devices: int) -> Cluster:
         """Return the cluster in which all devices are as slow, and have as little memory, as the
         least of a job's."""
-        if not self.kinds:
-            return self
+        return self.alike(devices, min(self.speeds(devices))) if self.kinds else self
+
+    def alike(self, devices: int, speed: float) -> Cluster:
+        """Return the cluster in which all devices have one speed, and the least memory of a job's.
+
+        Args:
+            devices: the number of devices of the job.
+            speed: relative to `device`.
+        """
         everyone = tuple(range(self.devices or devices))
-        slowest = Kind("slowest", everyone, min(self.speeds(devices)), self.memory_bytes(devices))
-        return replace(self, kinds=(slowest,))
+        kind = Kind("alike", everyone, speed, self.memory_bytes(devices))
+        return replace(self, kinds=(kind,))
 
     def _spread(self, devices: int) -> tuple[int, ...] | None:
         """Return `level_counts`, None if the devices do not spread evenly."""

@@ -36,7 +36,6 @@ __all__ = [
     "output_codes",
     "partial_reducers",
     "renumbered",
-    "replicated_codes",
     "split_dims",
     "splits_of",
     "unlike_rows",
@@ -211,11 +210,6 @@ def output_codes(derivation: Derivation, assigned: Int8Array, number: int) -> Sl
             f"{derivation.op_type}."
         )
     return _slots(forward, gradient, assigned)
-
-
-def replicated_codes(options: int) -> SlotCodes:
-    """Return the slots of a tensor that is replicated under all ``options`` configurations."""
-    return SlotCodes(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(options, np.int64))
 
 
 def encode(layout: Layout) -> int:

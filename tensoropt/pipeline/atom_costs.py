@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import copy
 
 import numpy as np
 
@@ -73,6 +74,12 @@ class AtomCosts:
             for tensor in outputs:
                 saved = self._saved_bytes(tensor, growth.examples)
                 self.saved[place] += saved, 0 if growth.tensor_grows(tensor) else saved
+
+    def priced_by(self, cost: CostModel) -> AtomCosts:
+        """Return the costs of the same components by another cost model with the same memory."""
+        other = copy(self)
+        other._cost, other._by_examples = cost, {}
+        return other
 
     def at(self, examples: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return the costs of all tasks, without their constants, as int64[atoms] each.

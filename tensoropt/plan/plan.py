@@ -40,6 +40,7 @@ from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
 from tensoropt.plan.ways import way
 from tensoropt.transformations.rewritten.application import Rewrite
+from tensoropt.transformations.staged.devices import devices_of_stage
 from tensoropt.transformations.staged.order_of_passes import Schedule
 
 __all__ = ["FEWER_DEVICES", "Plan"]
@@ -53,7 +54,7 @@ _FILE_REMEDY = (
     "again if it was damaged."
 )
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
-_MAY_LACK = MAY_LACK | {"kept", "fixed", "recompute", "shares"}
+_MAY_LACK = MAY_LACK | {"device_order", "fixed", "kept", "recompute", "shares"}
 _MAY_LACK |= {"dimensions", "reads", "shape", "variable", "unsplittable"}
 
 
@@ -125,6 +126,8 @@ class Plan:
             schema 14.
         shares: the speeds of devices to which pieces are in proportion; None if they are even.
         fixed: the dimensions that the script, or the command line, divided by hand.
+        device_order: the devices that stages take, one copy of the pipeline after the other; empty
+            if stages take them in the order of their numbers.
     """
 
     option: str
@@ -165,6 +168,7 @@ class Plan:
     details: Details | None = None
     shares: Shares | None = None
     fixed: tuple[FixedDimension, ...] = ()
+    device_order: tuple[Natural, ...] = ()
 
     @property
     def mesh(self) -> Mesh:
@@ -228,7 +232,7 @@ class Plan:
                 plan.configurations,
                 plan.microbatches,
                 plan.rewrites,
-                (plan.schedule, plan.copies, plan.shares),
+                (plan.schedule, plan.copies, plan.shares, plan.device_order),
                 [(stage.mesh_axes, stage.operators, stage.recompute) for stage in plan.stages],
             )
             for plan in (self, other)
@@ -241,14 +245,9 @@ class Plan:
         return {name: n for n, stage in enumerate(self.stages) for name in stage.operators}
 
     def devices_of_stage(self, number: int) -> tuple[int, ...]:
-        """The devices of a stage in the order of its mesh: consecutive ones in each copy."""
+        """The devices of a stage in the order of its mesh, see ``device_order``."""
         per_copy = [stage.mesh.size // self.copies for stage in self.stages]
-        first = sum(per_copy[:number])
-        return tuple(
-            copy * sum(per_copy) + first + place
-            for copy in range(self.copies)
-            for place in range(per_copy[number])
-        )
+        return devices_of_stage(number, per_copy, self.copies, self.device_order)
 
     @property
     def way(self) -> str:
@@ -339,10 +338,9 @@ class Plan:
         """The plan as JSON values, with their digest."""
         values = to_values(self)
         del values["cluster"]
-        if self.shares is None:
-            del values["shares"]
-        if not self.fixed:
-            del values["fixed"]
+        for name in ("shares", "fixed", "device_order"):
+            if not getattr(self, name):
+                del values[name]
         values = {"schema": SCHEMA, **values, "cluster": self.cluster.to_json()}
         return {**values, "digest": digest_of(values)}
 
@@ -380,6 +378,9 @@ class Plan:
         """A contradiction between fields, which a schema cannot express; empty if there is none."""
         if self.shares is not None and len(self.shares.speeds) != self.devices:
             return f"{len(self.shares.speeds)} speeds for {self.devices} devices"
+        order = [*range(self.devices)] if self.stages else []
+        if self.device_order and sorted(self.device_order) != order:
+            return f"device_order {list(self.device_order)} of {len(self.stages)} stages"
         if Mesh(self.mesh_axes).size != self.devices:
             return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
         if not any(m <= self.memory_bytes and t <= self.time_nanoseconds for m, t in self.frontier):

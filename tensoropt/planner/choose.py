@@ -30,7 +30,7 @@ from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, problem_of
 from tensoropt.planner.searches.pipeline_bound import PipelineBound
-from tensoropt.planner.spaces.stages import least_variable_bytes
+from tensoropt.planner.spaces.stages import can_hold_variables
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.search.solvers import solver
 from tensoropt.search.watch import Watch
@@ -253,7 +253,7 @@ def _can_fit(request: Request) -> bool:
     """Whether a strategy may fit the memory of the request's devices, by a lower bound."""
     usable = request.usable_bytes(request.devices)
     if request.pipeline is not None or request.accumulate:
-        return least_variable_bytes(request) <= usable
+        return can_hold_variables(request)
     if request.keep_less:
         request = replace(request, space=FRUGAL)
     return least_bytes(request, request.devices) <= usable

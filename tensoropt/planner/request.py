@@ -252,19 +252,25 @@ class Request:
         extents = extents_in_proportion(self.graph, self.devices, self.batch_placeholders)
         return replace(self, shares=Shares(whole, tuple(sorted(extents))))
 
-    def cost_model(self, devices: int, mesh: Mesh | None = None) -> ClusterCostModel:
+    def cost_model(
+        self, devices: int, mesh: Mesh | None = None, speed: float | None = None
+    ) -> ClusterCostModel:
         """Return the cost model for a number of devices, with measured times if there is a profile.
 
         Args:
             devices: the number of devices.
             mesh: one of `meshes`; the last of them if None.
+            speed: the speed of all devices; None for that of each. Stages on fewer devices are as
+                slow as the slowest device then.
 
         Raises:
             LayoutError: if the cluster cannot give a job this number of devices.
         """
         mesh = self.meshes(devices)[-1].mesh if mesh is None else mesh
         cluster = cluster_on(self.cluster_at(devices), mesh)
-        if mesh.size < devices:  # a stage, on devices that are not known yet
+        if speed is not None:
+            cluster = cluster.alike(devices, speed)
+        elif mesh.size < devices:  # a stage, on devices that are not known yet
             cluster = cluster.of_slowest(devices)
         profile = self.profile_at(devices)
         if profile is None:
@@ -310,6 +316,21 @@ class Request:
         return int(self.limit_bytes(devices) / self.cluster_at(devices).safety_factor)
 
     def limit_bytes(self, devices: int) -> int:
-        """Return the memory limit of one device."""
-        limit = self.memory_limit_bytes
-        return self.cluster_at(devices).memory_bytes(devices) if limit is None else limit
+        """Return the memory limit of one device; of that with the least if they differ."""
+        return min(self.limits(devices))
+
+    def limits(self, devices: int) -> tuple[int, ...]:
+        """Return the memory limit of each device of a job.
+
+        It is the request's limit or, if that is less, the memory that the cluster gives for the
+        kind of the device.
+        """
+        return self.cluster_at(devices).memories(devices, self.memory_limit_bytes)
+
+    def counted_bytes(self, bytes_: int, devices: Sequence[int]) -> int:
+        """Return the bytes of some of the request's devices as the limit of one device counts them.
+
+        The share of their limit that is used is that share of `limit_bytes`.
+        """
+        limits = self.limits(self.devices)
+        return -(-bytes_ * min(limits) // min(limits[device] for device in devices))

@@ -13,6 +13,8 @@ from tensoropt.errors import LayoutError
 from tensoropt.parallel.configuration import configurations
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh, Shares
+from tensoropt.parallel.resharding import step_traffic
+from tensoropt.parallel.resharding.planner import price_layouts, steps_of_shape
 from tensoropt.tdl import derive
 from tensoropt.tensor_spec import TensorSpec
 
@@ -90,6 +92,19 @@ def test_indices_with_dimensions_of_other_extents_are_not_cut_in_proportion() ->
     even = configurations(derivation, Mesh((2,)))
     shared = configurations(derivation, Mesh((2,), Shares((2, 1), (6, 24))), frozenset({6, 24}))
     assert len(even) > len(shared) == 1
+
+
+def test_the_search_and_plans_count_the_same_bytes_of_pieces_in_proportion() -> None:
+    """Also those of an all-to-all that cuts one dimension in proportion and joins another."""
+    mesh, shape = Mesh((2, 2), Shares((3, 1, 2, 1), (30, 12))), (30, 12)
+    graph = price_layouts(mesh, shape, 4, (), lambda kind, axes, bytes_: bytes_, uneven=(0, 1))
+    kinds = set()
+    for number, edge in enumerate(graph.edge.tolist()):
+        (step,) = steps_of_shape([graph.space.step(edge)], shape, mesh)
+        traffic = step_traffic([step], mesh, step.source.local_shape(shape, mesh), 4)
+        assert sum(each.bytes for each in traffic) == int(graph.weight[number]), step
+        kinds.add(step.kind)
+    assert kinds == {"allgather", "alltoall", "slice"}
 
 
 def test_every_device_has_a_speed() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations, pairwise, product
+from math import ceil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +18,10 @@ from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.frontier import Counts, merged_frontier, pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
+from tensoropt.pipeline.stages.unlike_devices import StageKind, UnlikeDevices
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.watch import Watch
+from tensoropt.transformations.staged.devices import devices_of_stage
 from tensoropt.transformations.staged.order_of_passes import SCHEDULES
 from tensoropt.transformations.staged.simulated_time import (
     SharedCores,
@@ -40,6 +45,22 @@ def random_problem(seed: int, blocks: int, points: int = 2, memory: int = 10**9)
     return PipelineProblem(blocks, profile, Links(2, WITHIN, ACROSS, 0.0, 1e-9), 2, 8, memory)
 
 
+def of_unlike_devices(seed: int, blocks: int, memory: int) -> PipelineProblem:
+    """The same with a slow device of little memory on one machine, and two on the other."""
+    slow, fast = StageKind(0.5, 40), StageKind(1.0, 100)
+    unlike = UnlikeDevices((slow, slow, fast, slow), 2)
+    fast_profile = random_problem(seed + 1, blocks, 1).profile
+    problem = random_problem(seed, blocks, 1, memory)
+    return replace(problem, unlike=unlike, faster={1.0: fast_profile})
+
+
+def orders(problem: PipelineProblem, copies: int) -> list[tuple[int, ...]]:
+    """The orders of devices that are tried."""
+    if problem.unlike is None:
+        return [()]
+    return [each.order for each in problem.unlike.placements(copies)]
+
+
 def cuts(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     """Every way to write a number as a sum of so many."""
     for inner in combinations(range(1, total), parts - 1):
@@ -52,8 +73,9 @@ def enumerated(
 ) -> Iterator[Pipeline]:
     """Every pipeline, priced here anew."""
     machine = problem.links.machine
-    for machines, microbatches in product((1, 2), (1, 2, 4, 8)):
-        copies, devices = problem.machines // machines, machines * machine
+    copies_and_orders = [(copies, order) for copies in (2, 1) for order in orders(problem, copies)]
+    for (copies, order), microbatches in product(copies_and_orders, (1, 2, 4, 8)):
+        devices = problem.machines // copies * machine
         size = problem.batch // copies // microbatches
         for count in counts:
             for blocks, taken in product(cuts(problem.blocks, count), cuts(devices, count)):
@@ -62,9 +84,10 @@ def enumerated(
                     continue
                 firsts = [sum(blocks[:n]) for n in range(count)]
                 places = [(f, f + b - 1) for f, b in zip(firsts, blocks, strict=True)]
+                kinds = [_least_kind(problem, n, taken, copies, order) for n in range(count)]
                 profiles = [
-                    problem.profile(f, last, d, size, copies) if size else None
-                    for (f, last), d in zip(places, taken, strict=True)
+                    problem.profile_of(kind)(f, last, d, size, copies) if size else None
+                    for (f, last), d, kind in zip(places, taken, kinds, strict=True)
                 ]
                 choices = [list(product(range(len(p)), again)) for p in profiles if p is not None]
                 if len(choices) < count:
@@ -90,9 +113,26 @@ def enumerated(
                             Stage(*places[number], taken[number], point, recompute, f, b, once,
                                   memory)
                         )  # fmt: skip
-                    found = Pipeline.of(stages, copies, microbatches, schedule)
+                    most = None
+                    if problem.unlike is not None:
+                        most = max(
+                            ceil(Fraction(stage.memory * problem.unlike.least_limit, kind.limit))
+                            for stage, kind in zip(stages, kinds, strict=True)
+                            if kind is not None
+                        )
+                    found = Pipeline.of(stages, copies, microbatches, schedule, most, order)
                     if found.memory <= problem.memory_limit:
                         yield found
+
+
+def _least_kind(
+    problem: PipelineProblem, number: int, taken: tuple[int, ...], *rest: Any
+) -> StageKind | None:
+    if problem.unlike is None:
+        return None
+    kinds = problem.unlike.kinds
+    used = [kinds[device] for device in devices_of_stage(number, taken, *rest)]
+    return StageKind(min(kind.speed for kind in used), min(kind.limit for kind in used))
 
 
 def _send(bytes_: int, tensors: int, devices: int, across: bool) -> int:
@@ -138,6 +178,27 @@ def test_the_search_of_stages_ends_with_its_time() -> None:
         assert pipeline_frontier(problem)  # nothing is known, so the search goes on
         with pytest.raises(InfeasibleError):
             pipeline_frontier(replace(problem, time_limit=10**12))
+
+
+@pytest.mark.parametrize("memory", [30, 10**9])
+def test_stages_take_the_devices_that_suit_them(memory: int) -> None:
+    problem = of_unlike_devices(5, 4, memory)
+    every = list(enumerated(problem, True, range(1, 5), (False, True)))
+    found = pipeline_frontier(problem)
+    assert [(each.memory, each.time) for each in found] == _best(every)
+    assert set(found) <= set(every)
+    assert {each.order for each in found} > {()}
+
+
+def test_machines_stay_whole_and_copies_have_machines_of_each_kind() -> None:
+    slow, fast = StageKind(0.5, 1), StageKind(1.0, 1)
+    unlike = UnlikeDevices((slow, slow, slow, slow, fast, fast, fast, fast), 2)
+    found = {each.order: each.places for each in unlike.placements(2)}
+    assert found == {
+        (): (slow,) * 4,
+        (0, 1, 4, 5, 2, 3, 6, 7): (slow, slow, fast, fast),
+        (4, 5, 0, 1, 6, 7, 2, 3): (fast, fast, slow, slow),
+    }
 
 
 def _best(every: list[Pipeline]) -> list[tuple[int, int]]:

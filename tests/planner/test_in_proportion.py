@@ -13,7 +13,7 @@ from tensoropt.plan import Plan
 from tensoropt.planner.choose import choose, chosen
 from tensoropt.planner.market import Market
 from tensoropt.planner.offers.kept_frontier import KeptFrontier
-from tensoropt.planner.request import Request
+from tensoropt.planner.request import PipelineNumbers, Request
 from tests.oracles.equality import mlp
 
 ALIKE = load_cluster("8-v100")
@@ -88,3 +88,31 @@ def test_memory_is_that_of_the_kind_with_the_least() -> None:
     request = of(mixed(1.0, 2**30))
     assert request.limit_bytes(2) == 2**30
     assert request.limit_bytes(1) == ALIKE.device.memory_bytes
+
+
+def test_stages_take_the_devices_that_suit_them_and_the_memory_of_their_kind() -> None:
+    script = mlp(tf.float32, 1, 512, (1024,) * 9)
+    old = Kind("old", (1, 3), 0.5, 2**26)  # the variables and gradients of 8 layers take 64 MiB
+    request = Request(
+        graph=script.imported(),
+        cluster_at=lambda _: replace(ALIKE, kinds=(old,)),
+        devices=4,
+        roots=(script.train,),
+        shapes=script.shapes,
+        batch_placeholders=frozenset(script.feeds[0]),
+        pipeline=PipelineNumbers(2, 8),
+    )
+    market, plan = chosen(request, "mini_time")
+    assert sorted(map(set, map(plan.devices_of_stage, range(2))), key=min) == [{0, 2}, {1, 3}]
+    of_old, of_new = sorted(plan.stages, key=lambda stage: stage.memory_bytes)
+    assert of_old.memory_bytes < 2**26 / 2 < of_new.memory_bytes
+    assert plan.memory_bytes <= (plan.memory_limit_bytes or 0) < of_new.memory_bytes
+    notes = [note for note in plan.notes if "run stage" in note]
+    assert any(note.startswith("devices 1, 3 (old) run stage ") for note in notes)
+    assert any("67,108,864" in note for note in notes)
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    kept = KeptFrontier.from_json(json.loads(json.dumps(market.kept(plan).to_json())))
+    number = plan.frontier.index((plan.memory_bytes, plan.time_nanoseconds))
+    assert kept.plan_of(request, "mini_time", number).device_order == plan.device_order
+    assert request.limits(4) == (ALIKE.device.memory_bytes, 2**26) * 2
+    assert replace(request, memory_limit_bytes=2**25).limits(4) == (2**25,) * 4

@@ -128,8 +128,8 @@ def pipeline_on(plan: Plan, worlds: StageWorlds) -> Pipeline:
 def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     """The world of a plan, the group of its ranks, and the agreement between them.
 
-    A plan takes the first ranks of the job. On a rank that the plan does not use, the world is
-    None, and the group and the agreement are the job's.
+    A plan takes the first ranks of the job, stage by stage. On a rank that the plan does not use,
+    the world is None, and the group and the agreement are the job's.
     """
     if not job.is_mpi:
         return SingleProcessWorld(plan.mesh), job.group, job.agreement
@@ -137,15 +137,19 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     goes_in_hierarchy: GoesInHierarchy = large_ones
     if not plan.stages:
         goes_in_hierarchy = ClusterCostModel(plan.cluster, plan.mesh).goes_in_hierarchy
-    if plan.devices == job.group.size and plan.copies == 1:
+    numbered: Sequence[int] = job.group.ranks
+    if plan.cluster.kinds:  # devices are ranks as launched; an earlier plan may have reordered them
+        numbered = sorted(numbered)
+    order: Sequence[int] = range(plan.devices)
+    if plan.stages:
+        order = [n for stage in range(len(plan.stages)) for n in plan.devices_of_stage(stage)]
+    ranks = tuple(numbered[number] for number in order)
+    if ranks == job.group.ranks:
         world = MPIWorld(plan.mesh, job.group, transport, goes_in_hierarchy=goes_in_hierarchy)
         return world, job.group, job.agreement
-    if job.group.rank >= plan.devices:
+    if job.group.ranks[job.group.rank] not in ranks:
         return None, job.group, job.agreement
-    order: Sequence[int] = range(plan.devices)
-    if plan.copies > 1:  # stage by stage
-        order = [n for stage in range(len(plan.stages)) for n in plan.devices_of_stage(stage)]
-    group = job.group.subgroup([job.group.ranks[number] for number in order])
+    group = job.group.subgroup(ranks)
     world = MPIWorld(plan.mesh, group, transport, goes_in_hierarchy=goes_in_hierarchy)
     return world, group, job.agreement.among(group)
 

@@ -26,6 +26,7 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.space import LayoutSpace, layout_space
 from tensoropt.parallel.resharding.step import LOCAL_KINDS, ReshardStep
+from tensoropt.parallel.resharding.traffic import filled_bytes
 
 __all__ = [
     "Price",
@@ -254,10 +255,7 @@ def _filled_bytes(
     bytes_: Int64Array,
     is_local: BoolArray,
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the bytes that steps move, and those that they copy to fill up pieces.
-
-    Pieces in proportion to speeds are filled up to the largest before a collective, and the copies
-    are left out afterwards (`tensoropt.execution.world.uneven_pieces`).
+    """Return the bytes that edges move, and those that they copy, see `filled_bytes`.
 
     Args:
         ends: the largest pieces before and after each edge, as [e, dimensions].
@@ -266,17 +264,13 @@ def _filled_bytes(
     """
     shared = np.array([*map(mesh.is_shared, shape), False], bool)  # the last is for NO_DIM
     sizes = np.array([mesh.pieces(axes) for _, axes, _ in space.classes], np.int64)
-    group = sizes[space.cost_class[edge]]
     cut_dim, joined_dim = space.to_dim[edge], space.from_dim[edge]
     cut, joined = (shared[dims] & ~is_local for dims in (cut_dim, joined_dim))
     before, after = ends
     each = np.arange(edge.size)
-    parts = bytes_ * after[each, cut_dim] * group // np.maximum(before[each, cut_dim], 1)
-    moved = np.where(cut, parts, bytes_)
-    whole = np.maximum(before.prod(axis=1), 1)
-    result = bytes_ * after.prod(axis=1) // whole
-    copied = np.where(cut, moved, 0) + np.where(joined, bytes_, 0)
-    return moved, copied + np.where(cut | joined, result, 0)
+    result = bytes_ * after.prod(axis=1) // np.maximum(before.prod(axis=1), 1)
+    pieces = before[each, cut_dim], after[each, cut_dim], sizes[space.cost_class[edge]]
+    return filled_bytes(bytes_, result, pieces, (cut, joined))
 
 
 def _counts_target(space: LayoutSpace) -> BoolArray:

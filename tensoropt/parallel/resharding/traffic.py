@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
+
+from tensoropt.arrays import BoolArray, Int64Array
 from tensoropt.converters import Natural, one_of
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.exchange import Exchange
@@ -14,7 +17,7 @@ from tensoropt.parallel.resharding.step import ReshardStep
 if TYPE_CHECKING:
     from tensoropt.parallel.resharding import Step
 
-__all__ = ["Runs", "StepTraffic", "shape_after", "step_traffic"]
+__all__ = ["Runs", "StepTraffic", "filled_bytes", "shape_after", "step_traffic"]
 
 Runs = Annotated[str, one_of(("", "whole", "long", "short"))]
 """The lengths of the pieces of memory that a step cuts or joins; empty if they do not matter."""
@@ -70,23 +73,49 @@ def step_traffic(
         runs = _runs(step, before, shape, itemsize)
         if mesh.shares is not None and step.shape and not step.is_local:
             held, copied = _filled(step, mesh, before, shape, itemsize)
-            traffic.append(StepTraffic("slice", step.axes, copied, ""))
+            if copied:
+                traffic.append(StepTraffic("slice", step.axes, copied, ""))
         traffic.append(StepTraffic(step.kind, step.axes, held, runs))
     return tuple(traffic)
+
+
+def filled_bytes(
+    held: Int64Array,
+    result: Int64Array,
+    cut: tuple[Int64Array, Int64Array, Int64Array],
+    is_shared: tuple[BoolArray, BoolArray],
+) -> tuple[Int64Array, Int64Array]:
+    """Return the bytes of steps whose pieces are filled up, and the bytes copied for that.
+
+    Pieces in proportion to speeds are filled up to the largest before a collective, and the copies
+    are left out afterwards, dimension by dimension (`tensoropt.execution.world.uneven_pieces`).
+
+    Args:
+        held: int64[E], the bytes of the largest piece before each step.
+        result: int64[E], the same after it.
+        cut: int64[E] each, for the dimension that is cut: its extent in the largest piece before
+            and after the step, and the number of pieces.
+        is_shared: bool[E] each, whether the dimension that is cut, and the one that is joined, has
+            pieces in proportion to speeds.
+    """
+    before, after, pieces = cut
+    is_cut, is_joined = is_shared
+    moved = np.where(is_cut, held * after * pieces // np.maximum(before, 1), held)
+    return moved, np.where(is_cut, moved + result, 0) + np.where(is_joined, held + result, 0)
 
 
 def _filled(
     step: ReshardStep, mesh: Mesh, before: Sequence[int], after: Sequence[int], itemsize: int
 ) -> tuple[int, int]:
-    """Return the bytes of a step whose pieces are filled up, and the bytes copied for that."""
-    held, result = prod(before) * itemsize, prod(after) * itemsize
-    copied, dim = 0, step.to_dim
-    if dim is not None and mesh.is_shared(step.shape[dim]):
-        held = held * after[dim] * mesh.pieces(step.axes) // before[dim]
-        copied = held + result
-    if step.from_dim is not None and mesh.is_shared(step.shape[step.from_dim]):
-        copied = max(copied, held + result)
-    return held, copied
+    """Return `filled_bytes` of one step."""
+    dims = step.to_dim, step.from_dim
+    shared = (dim is not None and mesh.is_shared(step.shape[dim]) for dim in dims)
+    cut = (0, 0) if step.to_dim is None else (before[step.to_dim], after[step.to_dim])
+    numbers = prod(before) * itemsize, prod(after) * itemsize, *cut, mesh.pieces(step.axes)
+    held, result, *cuts = (np.array(number, np.int64) for number in numbers)
+    is_cut, is_joined = (np.array(each, np.bool_) for each in shared)
+    moved, copied = filled_bytes(held, result, (cuts[0], cuts[1], cuts[2]), (is_cut, is_joined))
+    return int(moved), int(copied)
 
 
 def shape_after(step: Step, mesh: Mesh, local_shape: Sequence[Any]) -> tuple[Any, ...]:

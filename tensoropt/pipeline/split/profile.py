@@ -77,6 +77,7 @@ class SplitProfile:
         counts: returns the groups of each level for a number of devices of a machine, for pins.
 
     Attributes:
+        block: int64[atoms], the block of each component.
         sample: the sample of the step, whose strategies are searched.
         replicated: the profile of the same blocks, replicated.
     """
@@ -101,7 +102,7 @@ class SplitProfile:
         counts: Callable[[int], tuple[int, ...]] | None = None,
     ) -> None:
         self._costs, self._batched, self._links = costs, batched, links
-        self._block, self._blocks = block, int(block.max()) + 1
+        self.block, self._blocks = block, int(block.max()) + 1
         self._priced, self.replicated = priced, replicated
         self._devices, self._search, self._points = devices, search or tracked, points
         self._replicas, self._known = replicas, dict(known or {})
@@ -109,6 +110,7 @@ class SplitProfile:
         self._keeps_less = space.reuse or space.recompute
         self._pins, self._counts = pins, counts
         self.sample = Sample.of(costs, reads, pins.of_operator)
+        self._like: SplitProfile | None = None
         self._searches: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
         self._strategies_priced: dict[tuple[int, int], PricedStrategies] = {}
         self._set_blocks()
@@ -121,18 +123,33 @@ class SplitProfile:
             replicated: the profile of the same blocks, replicated.
         """
         other = copy(self)
-        other._block, other._blocks = block, int(block.max()) + 1
+        other.block, other._blocks = block, int(block.max()) + 1
         other.replicated = replicated
+        other._set_blocks()
+        return other
+
+    def priced_by(
+        self, priced: Callable[[int], tuple[CostModel, Mesh]], replicated: ReplicatedProfile
+    ) -> SplitProfile:
+        """Return the profile of this one's strategies by other cost models.
+
+        Args:
+            priced: see the class.
+            replicated: the profile of the same blocks, replicated, by these cost models.
+        """
+        other = copy(self)
+        other._priced, other.replicated, other._like = priced, replicated, self
+        other._searches, other._strategies_priced = {}, {}
         other._set_blocks()
         return other
 
     def _set_blocks(self) -> None:
         """Set everything that depends on the blocks."""
-        self._sent = sent(self._costs, self._block)
+        self._sent = sent(self._costs, self.block)
         self._ranges: dict[tuple[int, int], StageRanges] = {}
         self._stages: dict[tuple[int, int, int], Int64Array] = {}
         self._accumulating: dict[int, int] = {}
-        self._users = BlockUsers.of(self._costs.atoms, self._block)
+        self._users = BlockUsers.of(self._costs.atoms, self.block)
 
     def __call__(
         self, first: int, last: int, devices: int, microbatch: int, copies: int
@@ -284,7 +301,7 @@ class SplitProfile:
             priced = self._priced_strategies(group, examples)
             count = len(self._searched(group, examples)[1])
             self._ranges[group, examples] = StageRanges.of(
-                costs, self.sample, self._block, self._users, priced, count
+                costs, self.sample, self.block, self._users, priced, count
             )
         ranges = self._ranges[group, examples]
         backward, fixed = ranges.backward, ranges.fixed
@@ -343,7 +360,8 @@ class SplitProfile:
             priced = SampleCosts(
                 self.sample, examples, cost, mesh, self._batched, self._space, pins
             )
-            strategies = self._known.get(key)
+            like = self._like
+            strategies = self._known.get(key) if like is None else like.strategies_for(key)
             if strategies is None:
                 strategies = self._strategies(priced, group, examples)
                 if self._plain is not None:

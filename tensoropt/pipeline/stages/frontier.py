@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from tensoropt.arrays import Int64Array
+from tensoropt.arrays import BoolArray, Int64Array
 from tensoropt.errors import InfeasibleError, SearchSizeError
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.suffixes import (
@@ -29,12 +30,16 @@ from tensoropt.pipeline.stages.suffixes import (
     pipeline_suffixes,
 )
 from tensoropt.pipeline.stages.table import BACKWARD, FORWARD, StageTable, stage_of
+from tensoropt.pipeline.stages.unlike_devices import Placement
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.search.pareto.reduce import reduce_points
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule, in_flight
 
 __all__ = ["Counts", "merged_frontier", "pipeline_frontier", "stage_sizes"]
+
+_UNIT = 2**50
+"""Bytes of which the share that counts is computed."""
 
 
 def pipeline_frontier(
@@ -65,6 +70,9 @@ def pipeline_frontier(
     Where a pipeline is known, or the problem has a time to undercut, the search ends when the time
     of the current `Watch` is over. Then pipelines of many stages may be missing.
 
+    If devices differ, there is one such program for each order in which stages take them
+    (`UnlikeDevices.placements`). A stage is as fast as its slowest device.
+
     Args:
         problem: the blocks and devices.
         schedules: the schedules that are searched.
@@ -86,11 +94,12 @@ def pipeline_frontier(
         if counts.copies is not None and copies not in counts.copies:
             continue
         fitting = [size for size in (sizes or stage_sizes(machine, machines)) if size <= devices]
+        placements = () if problem.unlike is None else problem.unlike.placements(copies)
         for microbatches in counts.of_microbatches(problem.batch // copies):
             microbatch = problem.batch // copies // microbatches
-            table = StageTable.of(problem, fitting, microbatch, copies, recompute)
-            for schedule in schedules:
-                search = _Search(problem, table, devices, copies, microbatches, schedule)
+            table = StageTable.of(problem, fitting, microbatch, copies, recompute, placements)
+            for schedule, placement in product(schedules, placements or (None,)):
+                search = _Search(problem, table, placement, devices, copies, microbatches, schedule)
                 known = _reduced([*known, *search.pipelines(known, epsilon, counts)])
     if not known:
         limit = problem.time_limit
@@ -165,12 +174,14 @@ class _Search:
         self,
         problem: PipelineProblem,
         table: StageTable,
+        placement: Placement | None,
         devices: int,
         copies: int,
         microbatches: int,
         schedule: Schedule,
     ) -> None:
         self._problem, self._table, self._devices = problem, table, devices
+        self._placement = placement
         self._copies, self._microbatches, self._schedule = copies, microbatches, schedule
 
     def pipelines(
@@ -223,7 +234,20 @@ class _Search:
             np.array(held, dtype=np.int64),
             incumbent,
             _least_rest(table),
+            self._fits(),
+            np.array([self._problem.counted_bytes(_UNIT, kind) / _UNIT for kind in table.kinds]),
         )
+
+    def _fits(self) -> BoolArray:
+        """Return `Tables.fits`: a variant fits where its devices are of its kind."""
+        table, placement, total = self._table, self._placement, self._devices
+        fits = np.ones((total, len(table.sizes)), np.bool_)
+        if placement is not None:
+            for number, (devices, kind) in enumerate(zip(table.sizes, table.kinds, strict=True)):
+                for behind in range(total - devices + 1):
+                    first = total - behind - devices
+                    fits[behind, number] = placement.kind_of(first, devices) == kind
+        return fits
 
     def _limits(self, rest: Int64Array, epsilon: float, fewest: int, most: int) -> Limits:
         """Return the numbers of the search.
@@ -252,16 +276,20 @@ class _Search:
     def _pipeline(self, points: Int64Array, end: int) -> Pipeline:
         """Return the pipeline that begins with a point."""
         stages: list[Stage] = []
-        place, offset = end, 0
+        placement = self._placement
+        place, offset, memory = end, 0, 0
         count = int(points[end, STAGES])
         while place >= 0:
             first, last, devices, row = points[place, [FIRST, LAST, DEVICES, ROW]].tolist()
             held = in_flight(self._schedule, len(stages), count, self._microbatches)
             values = self._table.values[row]
             stages.append(stage_of(self._problem, values, (first, last, devices), offset, held))
+            kind = None if placement is None else placement.kind_of(offset, devices)
+            memory = max(memory, self._problem.counted_bytes(stages[-1].memory, kind))
             offset += devices
             place = int(points[place, NEXT])
-        return Pipeline.of(stages, self._copies, self._microbatches, self._schedule)
+        order = () if placement is None else placement.order
+        return Pipeline.of(stages, self._copies, self._microbatches, self._schedule, memory, order)
 
 
 def _least_rest(table: StageTable) -> Int64Array:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tensoropt.converters import Natural
 from tensoropt.errors import OptionError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.points import Profile
+from tensoropt.pipeline.stages.unlike_devices import StageKind, UnlikeDevices
+from tensoropt.transformations.staged.devices import devices_of_stage
 from tensoropt.transformations.staged.order_of_passes import Schedule
 from tensoropt.transformations.staged.simulated_time import (
     SharedCores,
@@ -27,12 +29,17 @@ class PipelineProblem:
 
     Attributes:
         blocks: the number of blocks, which are in topological order.
-        profile: gives the cost of consecutive blocks as a stage.
+        profile: gives the cost of consecutive blocks as a stage, on the slowest devices if they
+            differ.
         links: the links of a machine and between machines.
         machines: the number of machines, which are equal.
         batch: the examples of a step.
-        memory_limit: the most bytes of a device.
+        memory_limit: the most bytes of a device. If devices differ, it is that of the device with
+            the least memory, and the memory of stages on others counts in proportion: half of a
+            limit twice as high is half of this one.
         time_limit: the most nanoseconds of a step; None for no limit.
+        unlike: the devices, if they differ in speed or memory; None if they are alike.
+        faster: the profiles of the speeds above the least.
     """
 
     blocks: int
@@ -42,6 +49,8 @@ class PipelineProblem:
     batch: int
     memory_limit: int
     time_limit: int | None = None
+    unlike: UnlikeDevices | None = None
+    faster: Mapping[float, Profile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if min(self.blocks, self.machines, self.batch) < 1:
@@ -54,6 +63,16 @@ class PipelineProblem:
     def devices(self) -> int:
         """The devices of all machines."""
         return self.machines * self.links.machine
+
+    def profile_of(self, kind: StageKind | None) -> Profile:
+        """Return the profile of stages on devices of a kind; None if all devices are alike."""
+        return self.profile if kind is None else self.faster.get(kind.speed, self.profile)
+
+    def counted_bytes(self, memory: int, kind: StageKind | None) -> int:
+        """Return a stage's memory as ``memory_limit`` counts it, from its bytes of a device."""
+        if kind is None or self.unlike is None:
+            return memory
+        return -(-memory * self.unlike.least_limit // kind.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +110,10 @@ class Pipeline:
         microbatches: the microbatches of a copy.
         schedule: the order of the microbatches' passes.
         time: nanoseconds of a step, by `step_nanoseconds`.
-        memory: the bytes of the device that holds most.
+        memory: the bytes of the device that holds most, as `PipelineProblem.memory_limit` counts.
         parts: for stages that run side by side, the parts of each stage; else empty.
+        order: the devices that the stages take, one copy after the other; empty if they take them
+            in the order of their numbers.
     """
 
     stages: tuple[Stage, ...]
@@ -102,16 +123,31 @@ class Pipeline:
     time: int
     memory: int
     parts: tuple[tuple[StagePart, ...], ...] = ()
+    order: tuple[int, ...] = ()
 
     @classmethod
     def of(
-        cls, stages: Sequence[Stage], copies: int, microbatches: int, schedule: Schedule
+        cls,
+        stages: Sequence[Stage],
+        copies: int,
+        microbatches: int,
+        schedule: Schedule,
+        memory: int | None = None,
+        order: tuple[int, ...] = (),
     ) -> Pipeline:
-        """Return the pipeline of some stages, with its time and memory."""
-        times = _times(stages)
-        time = step_nanoseconds(schedule, microbatches, *times)
-        memory = max(stage.memory for stage in stages)
-        return cls(tuple(stages), copies, microbatches, schedule, time, memory)
+        """Return the pipeline of some stages, with its time.
+
+        The memory is that of the largest stage, if it is not given.
+        """
+        time = step_nanoseconds(schedule, microbatches, *_times(stages))
+        if memory is None:
+            memory = max(stage.memory for stage in stages)
+        return cls(tuple(stages), copies, microbatches, schedule, time, memory, order=order)
+
+    def devices_of(self, number: int) -> tuple[int, ...]:
+        """Return the devices of a stage in all copies."""
+        sizes = [stage.devices for stage in self.stages]
+        return devices_of_stage(number, sizes, self.copies, self.order)
 
     @classmethod
     def side_by_side(

@@ -6,6 +6,7 @@ suffix with the same numbers of stages, first block and devices beats in all `AM
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import product
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from tensoropt.arrays import Int64Array
+from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.pipeline.stages.table import (
     BACKWARD,
     FORWARD,
@@ -54,13 +55,16 @@ class Tables(NamedTuple):
 
     Attributes:
         begin, values: those of a `StageTable`.
-        sizes: int64[sizes], the numbers of devices of a stage, ascending.
+        sizes: int64[variants], the numbers of devices of the variants of a stage, ascending.
         held: int64[stages + 1], by the number of stages of a suffix: the microbatches in flight in
             its first stage, if other stages come before it.
         incumbent: int64[pipelines, 2], memory and time of known pipelines, by memory.
         rest: int64[2, blocks + 1], by a number of blocks: the least sum of the passes of stages
             that run the first blocks; and the least sum of passes times devices. `NO_WAY` if no
             stages can run them.
+        fits: bool[devices, variants], whether a variant may be used with a number of devices behind
+            it.
+        counted: float64[variants], the share of a variant's bytes that counts.
     """
 
     begin: Int64Array
@@ -69,6 +73,8 @@ class Tables(NamedTuple):
     held: Int64Array
     incumbent: Int64Array
     rest: Int64Array
+    fits: BoolArray
+    counted: Float64Array
 
 
 class Limits(NamedTuple):
@@ -216,7 +222,7 @@ def _points_of(
         behind = used - devices
         if behind < stages - 1:
             break
-        if not _is_aligned(devices, behind, limits.machine):
+        if not tables.fits[behind, number] or not _is_aligned(devices, behind, limits.machine):
             continue
         across = behind % limits.machine == 0, used % limits.machine == 0
         least, most = ranges[2][stages - 1, behind]
@@ -228,7 +234,8 @@ def _points_of(
             for row in range(
                 tables.begin[first, last, number], tables.begin[first, last, number + 1]
             ):
-                stage = _amounts(tables.values[row], in_flight, across, limits)
+                counted = tables.counted[number]
+                stage = _amounts(tables.values[row], in_flight, across, limits, counted)
                 if stage[MEMORY] < 0:
                     continue
                 for point in range(low, high):
@@ -267,13 +274,14 @@ def _is_aligned(devices: int, behind: int, machine: int) -> bool:
 
 @numba.njit(cache=True, nogil=True)
 def _amounts(
-    row: Int64Array, in_flight: int, across: tuple[bool, bool], limits: Limits
+    row: Int64Array, in_flight: int, across: tuple[bool, bool], limits: Limits, counted: float
 ) -> tuple[int, int, int, int, int]:
     """Return the rounded `AMOUNTS` of one stage; a memory of -1 if it exceeds the limit.
 
-    ``across`` tells whether the next stage, and the previous one, is on another machine.
+    ``across`` tells whether the next stage, and the previous one, is on another machine;
+    ``counted`` is the share of the memory that counts.
     """
-    memory = held_bytes(row, in_flight)
+    memory = math.ceil(held_bytes(row, in_flight) * counted)
     if memory > limits.memory_limit:
         return 0, 0, 0, 0, -1
     forward = row[FORWARD] + row[SENDING + (1 if across[0] else 0)]

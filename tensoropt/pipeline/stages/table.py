@@ -12,6 +12,7 @@ from tensoropt.arrays import Int64Array
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.pipeline import PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
+from tensoropt.pipeline.stages.unlike_devices import Placement, StageKind
 
 __all__ = [
     *("BACKWARD", "FORWARD", "ONCE", "SENDING", "SENDING_BACK"),
@@ -27,18 +28,22 @@ _COLUMNS = 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageTable:
-    """The points of all stages, by first block, last block and number of devices.
+    """The points of all stages, by first block, last block, and number and kind of devices.
+
+    A variant is a number of devices of one kind.
 
     Attributes:
-        sizes: the numbers of devices of a stage, ascending.
-        begin: int64[blocks, blocks, sizes + 1], by first and last block: the row at which the
-            points of each number of devices begin; last the row at which all points end.
+        sizes: the numbers of devices of the variants, ascending.
+        begin: int64[blocks, blocks, variants + 1], by first and last block: the row at which the
+            points of each variant begin; last the row at which all points end.
         values: int64[points, 12], the rows; `stage_rows` describes them.
+        kinds: the kinds of the variants; None if all devices are alike.
     """
 
     sizes: tuple[int, ...]
     begin: Int64Array
     values: Int64Array
+    kinds: tuple[StageKind | None, ...]
 
     @classmethod
     def of(
@@ -48,30 +53,41 @@ class StageTable:
         microbatch: int,
         copies: int,
         recompute: Sequence[bool],
+        placements: Sequence[Placement] = (),
     ) -> StageTable:
-        """Ask the problem's profile for the points of all stages.
+        """Ask the problem's profiles for the points of all stages.
 
         Args:
-            problem: the blocks and their profile.
+            problem: the blocks and their profiles.
             sizes: the numbers of devices of a stage.
             microbatch: the examples of a microbatch.
             copies: the copies of the whole pipeline.
-            recompute: for each variant of a stage, whether it recomputes.
+            recompute: whether a stage recomputes; with both, each stage has both points.
+            placements: the orders of devices that differ; none if all are alike.
         """
-        begin = np.zeros((problem.blocks, problem.blocks, len(sizes) + 1), dtype=np.int64)
+        variants: list[tuple[int, StageKind | None]] = [(size, None) for size in sizes]
+        if placements:
+            variants = [
+                (size, kind)
+                for size in sizes
+                for kind in sorted({kind for each in placements for kind in each.kinds_of(size)})
+            ]
+        begin = np.zeros((problem.blocks, problem.blocks, len(variants) + 1), dtype=np.int64)
         stages: list[tuple[StagePoints, int]] = []
         total = 0
         for first in range(problem.blocks):
             for last in range(first, problem.blocks):
-                for number, devices in enumerate(sizes):
+                for number, (devices, kind) in enumerate(variants):
                     begin[first, last, number] = total
-                    points = problem.profile(first, last, devices, microbatch, copies)
+                    profile = problem.profile_of(kind)
+                    points = profile(first, last, devices, microbatch, copies)
                     if points is not None:
                         stages.append((points, devices))
                         total += len(points) * len(recompute)
                 begin[first, last, -1] = total
         values = _rows(problem.links, stages, recompute)
-        return cls(tuple(sizes), begin, np.ascontiguousarray(values))
+        of_size, kinds = zip(*variants, strict=True) if variants else ((), ())
+        return cls(of_size, begin, np.ascontiguousarray(values), kinds)
 
 
 def stage_of(

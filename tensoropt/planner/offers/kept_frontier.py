@@ -21,7 +21,7 @@ from tensoropt.signed_files import FileKind
 
 __all__ = ["OF_THE_MARKET", "KeptFrontier"]
 
-_FILES = FileKind(2, "kept frontiers", "Remove the file: the frontier is then searched again.")
+_FILES = FileKind(3, "kept frontiers", "Remove the file: the frontier is then searched again.")
 OF_THE_MARKET = (
     "frontier",
     "frontier_ways",

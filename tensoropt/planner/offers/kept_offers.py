@@ -92,6 +92,7 @@ class _Pipeline:
     time: Natural
     memory: Natural
     parts: tuple[tuple[StagePart, ...], ...]
+    order: tuple[Natural, ...]
 
 
 @dataclass(frozen=True, slots=True)

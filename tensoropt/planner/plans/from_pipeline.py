@@ -23,6 +23,7 @@ from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.plans.from_frontier import operator_plan
 from tensoropt.planner.plans.stage_moves import stage_moves
 from tensoropt.planner.plans.stage_peaks import with_peaks
+from tensoropt.planner.prices.kinds_of_devices import stage_kind_notes
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
@@ -89,8 +90,10 @@ def plan_for_pipeline(
         schedule=pipeline.schedule,
         copies=pipeline.copies,
         rewrites=request.rewrites,
+        device_order=pipeline.order,
     )
     plan = with_fixed(plan, request.pins)
+    plan = replace(plan, notes=(*plan.notes, *stage_kind_notes(request, plan)))
     return with_peaks(request, _with_moves(request, plan, search.cut(pipeline.microbatches)))
 
 
@@ -167,10 +170,7 @@ def _operators(
     flight.
     """
     count, number = pipeline.microbatches, len(pipeline.stages)
-    examples = search.examples // pipeline.copies // count
-    strategies = [
-        search.profile.strategy(stage, examples, pipeline.copies) for stage in pipeline.stages
-    ]
+    strategies = search.strategies(pipeline)
     indices = search.cut(count).indices
     configurations = [
         configurations_of(costs.annotated.choices, chosen.tolist()) for costs, chosen in strategies

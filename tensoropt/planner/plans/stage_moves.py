@@ -64,10 +64,15 @@ def _cluster_of(plan: Plan, number: int) -> Cluster:
     *outer, inner = plan.cluster.levels
     within = min(mesh.size // plan.copies, inner.count or mesh.size)
     counts = [mesh.size // within, *[1] * (len(outer) - 1)] if outer else []
-    levels = [replace(level, count=n) for level, n in zip(outer, counts, strict=True)]
+    levels = tuple(replace(level, count=n) for level, n in zip(outer, counts, strict=True))
     if not outer:
         within = mesh.size
-    cluster = replace(plan.cluster, levels=(*levels, replace(inner, count=within)))
+    speeds = plan.cluster.speeds(plan.devices)
+    slowest = min(speeds[device] for device in plan.devices_of_stage(number))
+    levels = (*levels, replace(inner, count=within))
+    cluster = replace(plan.cluster, levels=levels, kinds=())
+    if plan.cluster.kinds:
+        cluster = cluster.alike(mesh.size, slowest)
     return cluster_on(cluster, mesh)
 
 

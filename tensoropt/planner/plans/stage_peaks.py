@@ -50,6 +50,8 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
     A dry run of a stage takes about as long as building its execution graph, so only stages with
     much memory have one.
 
+    Stages on devices with more memory count in proportion (`Request.counted_bytes`).
+
     If the plan is far below the memory limit and the request saves dry runs, its peak is estimated:
     it is the memory of the largest stage. If the script demands stages, dry runs are made even
     then. Otherwise the start of the job might fail to emit the plan, and no other could replace it.
@@ -59,12 +61,15 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
     """
     if request.stage_peak is None:
         return plan
-    most, stages = max(stage.memory_bytes for stage in plan.stages), list(plan.stages)
+    most, stages = plan.memory_bytes, list(plan.stages)
     is_far_below = SUM * most <= request.limit_bytes(request.devices)
     if is_far_below and request.saves_dry_runs and not is_demanded(request):
         return replace(plan, peak_bytes=most, peak_is_estimated=True)
+    peaks: list[int] = []
     for number, stage in enumerate(plan.stages):
-        if stage.memory_bytes < (_LARGE_AGAIN if stage.recompute else _LARGE) * most:
+        devices = plan.devices_of_stage(number)
+        counted = request.counted_bytes(stage.memory_bytes, devices)
+        if counted < (_LARGE_AGAIN if stage.recompute else _LARGE) * most:
             continue
         peak = request.stage_peak(plan, number)
         if peak == NO_TIME:
@@ -73,8 +78,8 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
             note = f"peak memory is unknown: its dry run failed ({peak})"
             return replace(plan, notes=(*plan.notes, note))
         stages[number] = replace(stage, peak_bytes=peak.bytes)
-    known = [stage.peak_bytes for stage in stages if stage.peak_bytes is not None]
-    return replace(plan, stages=tuple(stages), peak_bytes=max(known))
+        peaks.append(request.counted_bytes(peak.bytes, devices))
+    return replace(plan, stages=tuple(stages), peak_bytes=max(peaks))
 
 
 def failed_in_dry_run(request: Request, plan: Plan) -> bool:

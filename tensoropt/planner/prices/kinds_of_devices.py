@@ -9,9 +9,12 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.amounts import bytes_of
+from tensoropt.plan.plan import Plan
+from tensoropt.planner.request import Request
 from tensoropt.problem.operators.local_work import computes, work_of_rank
 
-__all__ = ["kind_notes"]
+__all__ = ["kind_notes", "stage_kind_notes"]
 
 
 def kind_notes(
@@ -41,6 +44,36 @@ def kind_notes(
         f"step{_wait(longest - busy[kind])} (predicted)"
         for kind, alike in ranks.items()
     )
+
+
+def stage_kind_notes(request: Request, plan: Plan) -> tuple[str, ...]:
+    """Return a note for each stage of a plan; none if all devices are alike.
+
+    A stage waits for the passes of other stages.
+
+    Args:
+        request: the step.
+        plan: its plan, with stages.
+    """
+    if not plan.cluster.kinds:
+        return ()
+    limits, kinds = request.limits(plan.devices), plan.cluster.kinds_of(plan.devices)
+    notes = []
+    for number, stage in enumerate(plan.stages):
+        devices = sorted(plan.devices_of_stage(number))
+        names = dict.fromkeys(
+            plan.cluster.device.name if kind is None else kind.name
+            for kind in map(kinds.__getitem__, devices)
+        )
+        busy = stage.busy_nanoseconds(plan.microbatches)
+        wait = max(0, plan.predicted_nanoseconds - busy)
+        notes.append(
+            f"{_named(devices)} ({' and '.join(names)}) run{'s' * (len(devices) == 1)} stage "
+            f"{number} in {busy / 1e6:.2f} ms a step besides {wait / 1e6:.2f} ms of waiting for "
+            f"other stages, with {bytes_of(stage.memory_bytes)} of "
+            f"{bytes_of(min(limits[device] for device in devices))} (predicted)"
+        )
+    return tuple(notes)
 
 
 def _wait(nanoseconds: int) -> str:

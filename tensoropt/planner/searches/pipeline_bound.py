@@ -17,7 +17,8 @@ class PipelineBound:
     """Lower bounds of a request's step on its devices, by numbers of stages and microbatches.
 
     Microbatches and devices share the work of operators equally, but not the time to start their
-    kernels. All stages are equally long, and send each other empty messages. Updates, sums of
+    kernels. Devices that differ share it in proportion to their speeds, and start kernels as the
+    fastest does. All stages are equally long, and send each other empty messages. Updates, sums of
     gradients and resharding take no time.
 
     Args:
@@ -26,15 +27,17 @@ class PipelineBound:
 
     def __init__(self, request: Request) -> None:
         cluster = request.cluster_at(request.devices)
-        cost = request.cost_model(request.devices)
+        speeds = cluster.speeds(request.devices)
+        speed = max(speeds)
+        cost = request.cost_model(request.devices, speed=speed if cluster.kinds else None)
         links = Links.of(cluster)
-        self._devices, self._start = request.devices, cost.step_nanoseconds()
+        self._fastest_devices, self._start = sum(speeds) / speed, cost.step_nanoseconds()
         self._message = links.send_nanoseconds(1, 1, across=False, tensors=1)
         mesh = cost.mesh
         graph = request.graph
         differentiated = differentiated_inputs(graph)
         derivations = Kinds(graph).derivations
-        overhead = cluster.device.operator_overhead_seconds * 1e9
+        overhead = cluster.device.operator_overhead_seconds * 1e9 / speed
         self._overhead = self._work = 0.0
         for name in _forward(graph):
             operator, derivation = graph[name], derivations[name]
@@ -50,11 +53,11 @@ class PipelineBound:
     @property
     def least_nanoseconds(self) -> float:
         """The bound of any step of the graph's operators, with stages, branches or neither."""
-        return self._start + self._work / self._devices
+        return self._start + self._work / self._fastest_devices
 
     def nanoseconds(self, stages: int, microbatches: int) -> float:
         """Return the bound of a step with these stages and microbatches, on all devices."""
-        passes = self._overhead + self._work * stages / self._devices / microbatches
+        passes = self._overhead + self._work * stages / self._fastest_devices / microbatches
         passes += 2 * (stages - 1) * self._message
         return self._start + passes * (1 + (microbatches - 1) / stages)
 

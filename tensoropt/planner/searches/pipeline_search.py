@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property, partial
 from math import inf
 
 from tensoropt.arrays import Int64Array
-from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.blocks.partition import BLOCKS, partition
 from tensoropt.pipeline.profile import ReplicatedProfile
+from tensoropt.pipeline.split.costs import SampleCosts
 from tensoropt.pipeline.split.profile import SplitProfile
 from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
-from tensoropt.pipeline.stages.points import Profile, StagePoints
-from tensoropt.planner.meshes import meshes_of
+from tensoropt.pipeline.stages.points import Profile
+from tensoropt.pipeline.stages.unlike_devices import UnlikeDevices
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.step_parts import StepParts
+from tensoropt.planner.searches.unlike_profiles import (
+    evenly,
+    faster_profiles,
+    priced_stage,
+    unlike_devices,
+)
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import PLAIN
 from tensoropt.problem.model import Problem
@@ -136,7 +142,7 @@ class PipelineSearch:
                 break
             try:
                 frontier = pipeline_frontier(
-                    self.problem(self.profile),
+                    self._problem(),
                     self._schedules,
                     sizes=sorted(priced.sizes),
                     epsilon=epsilon,
@@ -185,7 +191,8 @@ class PipelineSearch:
         for copies in (number for number in range(1, machines + 1) if machines % number == 0):
             examples = self.examples // copies // count
             if examples and size <= machines // copies * machine:
-                self.profile.price(size, examples, copies)
+                for profile in (self.profile, *self._faster.values()):
+                    profile.price(size, examples, copies)
 
     @property
     def _schedules(self) -> tuple[Schedule, ...]:
@@ -194,7 +201,7 @@ class PipelineSearch:
         return SCHEDULES if wanted is None else wanted.schedules
 
     def problem(self, profile: Profile, margin: float = 1.0) -> PipelineProblem:
-        """Return the problem whose pipelines are searched.
+        """Return the problem of pipelines whose stages are as slow as the slowest device.
 
         Args:
             profile: gives the costs of stages.
@@ -207,6 +214,19 @@ class PipelineSearch:
             self.blocks, profile, parts.links, parts.machines, self.examples, memory, time
         )
 
+    def _problem(
+        self, of: Callable[[SplitProfile], Profile] = lambda each: each, margin: float = 1.0
+    ) -> PipelineProblem:
+        """Return the problem whose pipelines are searched.
+
+        Args:
+            of: returns the profile in place of one of this search; by default the same.
+            margin: multiplies the time that is to be undercut.
+        """
+        problem = self.problem(of(self.profile), margin)
+        faster = {speed: of(each) for speed, each in self._faster.items()}
+        return replace(problem, unlike=self._unlike, faster=faster)
+
     def _promising(self) -> list[_Promising]:
         """Return the pipelines to search if a time is to be undercut, in the order of the search.
 
@@ -218,23 +238,13 @@ class PipelineSearch:
         those have not helped with the first number. The bound favours many devices,
         because it leaves out sums and resharding.
         """
-        replicated = self.profile.replicated
-
-        @cache
-        def on_one_device(first: int, last: int, *rest: int) -> StagePoints | None:
-            return replicated(first, last, 1, *rest)
-
-        def even(first: int, last: int, devices: int, *rest: int) -> StagePoints | None:
-            on_one = on_one_device(first, last, *rest)
-            return None if on_one is None else StagePoints(on_one.values // devices)
-
         timed: list[tuple[float, _Promising]] = []
         for number, count in enumerate(self._microbatches):
             if number and not seconds_left():
                 self.ended_by = "time"
                 break
-            least = self._fastest(even, count)
-            fastest_replicated = self._fastest(replicated, count, _REPLICATED)
+            least = self._fastest(evenly, count)
+            fastest_replicated = self._fastest(lambda each: each.replicated, count, _REPLICATED)
             if not seconds_left():  # the bound may lack pipelines of many stages
                 self.ended_by = "time"
                 break
@@ -252,13 +262,15 @@ class PipelineSearch:
         by_bound = sorted(promising[1:], key=lambda each: each.bound)
         return [*promising[:1], *by_bound[: _MOST_PROMISING - 1]]
 
-    def _fastest(self, profile: Profile, count: int, margin: float = 1.0) -> Pipeline | None:
+    def _fastest(
+        self, of: Callable[[SplitProfile], Profile], count: int, margin: float = 1.0
+    ) -> Pipeline | None:
         """Return the fastest pipeline with ``count`` microbatches; None if none is within limits.
 
-        ``margin`` multiplies the time that is to be undercut.
+        The arguments ``of`` and ``margin`` are those of `_problem`.
         """
         counts = Counts(self._stages, (count,))
-        problem = self.problem(profile, margin)
+        problem = self._problem(of, margin)
         with suppress(InfeasibleError):
             return pipeline_frontier(
                 problem, self._schedules[:1], sizes=self.sizes, epsilon=_BOUND_GAP, counts=counts
@@ -289,8 +301,9 @@ class PipelineSearch:
         """Return the time that a step spends sending, in the stage that sends longest."""
         count, copies, most = pipeline.microbatches, pipeline.copies, 0
         examples = self.examples // copies // count
-        for stage in pipeline.stages:
-            points = self.profile(stage.first, stage.last, stage.devices, examples, copies)
+        for number, stage in enumerate(pipeline.stages):
+            profile = self.profile_of(pipeline, number)
+            points = profile(stage.first, stage.last, stage.devices, examples, copies)
             assert points is not None, "the stage has points"
             computing = int(points.values[stage.point, :2].sum())
             computing += stage.recompute * int(points.values[stage.point, 0])
@@ -306,11 +319,17 @@ class PipelineSearch:
         keys = [self.profile.searched_for(stage, examples) for stage in pipeline.stages]
         return {key: self.profile.strategies_for(key) for key in keys if key is not None}
 
+    def strategies(self, pipeline: Pipeline) -> list[tuple[SampleCosts, Int64Array]]:
+        """Return the strategy of each stage, as `SplitProfile.strategy` does."""
+        examples = self.examples // pipeline.copies // pipeline.microbatches
+        return [
+            self.profile_of(pipeline, number).strategy(stage, examples, pipeline.copies)
+            for number, stage in enumerate(pipeline.stages)
+        ]
+
     def keeps_less(self, pipeline: Pipeline) -> bool:
         """Whether an operator of a pipeline keeps fewer tensors than the backward pass reads."""
-        examples = self.examples // pipeline.copies // pipeline.microbatches
-        for stage in pipeline.stages:
-            costs, chosen = self.profile.strategy(stage, examples, pipeline.copies)
+        for costs, chosen in self.strategies(pipeline):
             for group, number in zip(costs.annotated.choices, chosen.tolist(), strict=True):
                 if number >= len(group.options) // len(group.options.kept):
                     return True
@@ -346,8 +365,28 @@ class PipelineSearch:
         return {**assign(cut, passes), **passes}
 
     @cached_property
+    def _unlike(self) -> UnlikeDevices | None:
+        """The devices, if they differ in speed or memory."""
+        return unlike_devices(self._request, self._devices, self.parts)
+
+    @cached_property
+    def _faster(self) -> Mapping[float, SplitProfile]:
+        """The profiles of the speeds of devices above the least."""
+        if self._unlike is None:
+            return {}
+        return faster_profiles(self._request, self._unlike, self.parts, self.profile)
+
+    def profile_of(self, pipeline: Pipeline, number: int) -> SplitProfile:
+        """Return the profile of a pipeline's stage, by the speed of its slowest device."""
+        if self._unlike is None or pipeline.schedule == "side_by_side":
+            return self.profile
+        devices = pipeline.devices_of(number)
+        speed = min(self._unlike.kinds[device].speed for device in devices)
+        return self._faster.get(speed, self.profile)
+
+    @cached_property
     def profile(self) -> SplitProfile:
-        """The profile that gives the costs of stages."""
+        """The profile that gives the costs of stages on the slowest devices."""
         request, parts = self._request, self.parts
         replicated = ReplicatedProfile(parts.costs, self.block, parts.cost, parts.links)
         if self._like is not None:
@@ -357,7 +396,7 @@ class PipelineSearch:
             request.reads,
             request.batch_placeholders,
             self.block,
-            self.priced,
+            partial(priced_stage, request, self._devices),
             parts.links,
             self._devices,
             replicated,
@@ -370,19 +409,14 @@ class PipelineSearch:
             counts=request.cluster_at(self._devices).level_counts,
         )
 
-    def priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
-        """Return the cost model and the mesh of a number of devices of a machine."""
-        cluster = self._request.cluster_at(self._devices)
-        mesh = meshes_of(self._request.graph, cluster, devices)[0].mesh
-        return self._request.cost_model(self._devices, mesh), mesh
-
     def within_machine(self, devices: int) -> Mesh:
         """Return the mesh of a stage's devices on one machine.
 
         Args:
             devices: the devices of the stage.
         """
-        return self.priced(min(devices, self.parts.links.machine))[1]
+        within = min(devices, self.parts.links.machine)
+        return priced_stage(self._request, self._devices, within)[1]
 
     def _searched(self, problem: Problem, _: AnnotatedGraph) -> Frontier:
         """Return the strategies of stages of one size. All these searches share the time limit."""

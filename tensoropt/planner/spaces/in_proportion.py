@@ -18,7 +18,7 @@ NAME = "shares in proportion"
 def offers(request: Request, findings: Findings) -> Iterator[Offer]:
     """Yield the frontier with pieces in proportion, if the devices differ in speed.
 
-    It has no stages: these are priced with the slowest device's speed.
+    It has no stages. The devices of a stage have even pieces, and are of one kind where that pays.
     """
     shared = request.in_proportion()
     if shared is not None and findings.has_time(NAME):

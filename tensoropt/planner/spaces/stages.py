@@ -22,6 +22,7 @@ __all__ = [
     "DO_NOT_FIT",
     "MOST_GAIN",
     "NAME",
+    "can_hold_variables",
     "demanded",
     "is_wanted",
     "keeping_all",
@@ -59,7 +60,7 @@ def is_wanted(request: Request, findings: Findings, name: str) -> bool:
         findings.notes.append(f"not searched: {name} ({reason})")
         return False
     if findings.price is None:
-        if least_variable_bytes(request) > request.usable_bytes(request.devices):
+        if not can_hold_variables(request):
             findings.skipped[name] = DO_NOT_FIT
             return False
     elif not wanted.is_asked:
@@ -212,6 +213,13 @@ def demanded(request: Request) -> Iterator[Offer]:
     if searches_keeping_less(request, findings):
         less = replace(request, space=FRUGAL)
         yield _offer(less, PipelineSearch(less, devices, numbers, counts, None, search))
+
+
+def can_hold_variables(request: Request) -> bool:
+    """Whether all devices together can hold the variables, slots and gradients."""
+    devices = request.devices
+    usable = sum(request.limits(devices)) / request.cluster_at(devices).safety_factor
+    return least_variable_bytes(request) <= int(usable / devices)
 
 
 def least_variable_bytes(request: Request) -> int:

@@ -10,6 +10,7 @@ import functools
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ SIZES = ((2, 2), (1, 1, 1, 1), (1, 2, 1), (1, 3))
 CLASSES = 4
 COMBINATIONS = (3, 10)
 """Substitutions in copies of branches, and in copies of stages that recompute."""
+ORDER = (2, 0, 3, 1)
+"""The devices that the stages of these plans take."""
 
 
 def main(count: int, folder: str) -> None:
@@ -73,7 +76,8 @@ def combined(folder: str) -> list[float]:
     errors = []
     for number in COMBINATIONS:
         path = Path(folder) / f"plan{current().group.rank}.json"
-        drawn(number, devices=4).plan.save(path)
+        plan = drawn(number, devices=4).plan
+        replace(plan, device_order=ORDER if plan.stages else ()).save(path)
         errors.append(error_of(number, Plan.load(path)))
     return errors
 
@@ -144,7 +148,7 @@ def seen(
     truth = train_plain(script)
     feeds = script.feeds[0]
     # The first rank's value holds for a feed that is no batch.
-    fed = {**feeds, "rate": np.asarray(0.5 + job.group.rank)}
+    fed = {**feeds, "rate": np.asarray(0.5 + job.group.ranks[job.group.rank])}
     first = one.run([script.loss, "text:0"], [script.train], fed)
     failures = []
     nothing = feeds["images"].copy()
