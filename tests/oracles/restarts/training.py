@@ -4,8 +4,9 @@
 
 DOOR is one of `DOORS`. In the first start, the rank kills itself after the step. The first rank
 appends a line to ``FOLDER/log`` after each step: the number of the start, the step, the loss and
-the numbers of the examples. Each rank leaves its process's number in ``FOLDER/START.RANK``. The
-environment variable ``STEP_SECONDS`` is the time between steps.
+the numbers of the examples. A step has its line before a checkpoint has the step, so a checkpoint
+has no step without a line, whenever the first rank ends. Each rank leaves its process's number in
+``FOLDER/START.RANK``. The environment variable ``STEP_SECONDS`` is the time between steps.
 """
 
 from __future__ import annotations
@@ -90,14 +91,32 @@ def graph(folder: Path) -> None:
     training = tf.train.MomentumOptimizer(rate, 0.9).minimize(loss, step)
     plan = tf.find_strategy(algorithm="data_parallel", fetches=[loss, ids, training])
     tf.build_execution_graph(plan=plan)
+    fetched, done = [loss, ids, training], 0
+
+    class Logs(tf.train.SessionRunHook):  # type: ignore[name-defined,misc]
+        """Logs steps."""
+
+        def before_run(self, run_context: Any) -> Any:
+            """Ask for the values of a step."""
+            is_step = run_context.original_args.fetches is fetched
+            return tf.train.SessionRunArgs([loss, ids]) if is_step else None
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            """Log a step."""
+            del run_context
+            if run_values.results is not None:
+                found, examples = run_values.results
+                log.step(done, float(found), examples)
+
+    checkpoints = str(folder / "checkpoints")
+    saver = tf.train.CheckpointSaverHook(checkpoints, save_steps=SAVE_EVERY)
     session = tf.train.MonitoredTrainingSession(
-        checkpoint_dir=str(folder / "checkpoints"), save_checkpoint_steps=SAVE_EVERY
+        checkpoint_dir=checkpoints, save_checkpoint_secs=None, hooks=[Logs(), saver]
     )
     with session:
         done = int(session.run(step))
         while done < STEPS and not session.should_stop():
-            found, examples, _ = session.run([loss, ids, training])
-            log.step(done, float(found), examples)
+            session.run(fetched)
             done += 1
 
 
@@ -198,7 +217,7 @@ def fit(folder: Path) -> None:
     backup = keras.callbacks.BackupAndRestore(
         str(folder / "checkpoints"), save_freq=SAVE_EVERY, delete_checkpoint=False
     )
-    model.fit(data.map(example), epochs=EPOCHS, verbose=0, callbacks=[backup, Batches()])
+    model.fit(data.map(example), epochs=EPOCHS, verbose=0, callbacks=[Batches(), backup])
 
 
 DOORS: Mapping[str, Callable[[Path], None]] = {"graph": graph, "tape": tape, "fit": fit}
