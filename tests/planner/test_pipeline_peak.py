@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.cluster import Kind, load_cluster
 from tensoropt.cost.peak.estimated_peak import Peak
 from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.graph.operator import Graph
@@ -19,7 +19,7 @@ CLUSTER = load_cluster("2x8-v100")
 
 
 def request(limit: int) -> Request:
-    return Request(Graph({}), lambda _: CLUSTER, 2, (), {}, frozenset(), limit)
+    return Request(Graph({}), lambda _: CLUSTER, 3, (), {}, frozenset(), limit)
 
 
 def plan(*memories: int) -> Plan:
@@ -52,6 +52,23 @@ def test_peaks_are_those_of_the_largest_stages() -> None:
     assert failed.peak_bytes is None
     assert "its dry run failed (why)" in failed.notes[-1]
     assert with_peaks(request(1), plan(100)) == plan(100)
+
+
+def test_a_stage_fits_the_memory_of_its_devices() -> None:
+    """The last of three devices has a quarter of the memory of the others."""
+    of_kinds = replace(CLUSTER, kinds=(Kind("small", (2,), 1.0, 100),))
+    unlike = replace(request(400), cluster_at=lambda _: of_kinds)
+    assert unlike.limits(3) == (400, 400, 100)
+    of_large = replace(plan(400, 380, 90), memory_bytes=100)
+    peaks = iter([Peak(400, 0, ""), Peak(380, 0, ""), Peak(100, 0, ""), *3 * [Peak(101, 0, "")]])
+    unlike = replace(unlike, stage_peak=lambda *_: next(peaks))
+    assert fitting_plan(unlike, [made(with_peaks(unlike, of_large))]).peak_bytes == 100
+    with pytest.raises(InfeasibleError, match="Got a peak of 101"):
+        fitting_plan(unlike, [made(with_peaks(unlike, of_large))])
+
+
+def made(found: Plan) -> UnmadePlan:
+    return UnmadePlan(found.memory_bytes, lambda: found)
 
 
 def test_stages_far_below_the_limit_are_not_rehearsed() -> None:

@@ -16,7 +16,7 @@ slowest first."""
 
 
 class StageKind(NamedTuple):
-    """What a stage finds on its devices.
+    """The kind of the devices of a stage.
 
     Attributes:
         speed: the speed of the slowest of them.

@@ -4,7 +4,8 @@
 
 Under ``mpirun -np DEVICES`` each rank is a process that emits its own stage, otherwise one process
 runs all ranks. A pipeline has two to four stages, 1 to 8 microbatches, and a random split in each
-stage. The program prints a line of JSON for each pipeline and type.
+stage; its stages take the ranks in a random order, as those of a plan with ``device_order`` do. The
+program prints a line of JSON for each pipeline and type.
 """
 
 from __future__ import annotations
@@ -45,16 +46,20 @@ def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
     """Compare pipelines, see `tests.oracles.equality.strategies.compare`."""
     tensoropt.init(allow_copies=True)
     job = current()
-    mpi_worlds = functools.partial(mpi_stages, group=job.group)
-    worlds_of = mpi_worlds if job.is_mpi else stages_in_one_process
 
     def draw(
         script: Script, _: int, random: np.random.Generator
     ) -> tuple[Callable[[], Trained], Sequence[str]]:
         sizes = _sizes(devices, random)
         microbatches = _microbatches(script, random)
+        worlds_of, agreement = stages_in_one_process, job.agreement
+        if job.is_mpi:
+            (of_order,) = random.spawn(1)  # the other draws stay those of one process
+            group = job.group.subgroup(of_order.permutation(devices).tolist())
+            worlds_of = functools.partial(mpi_stages, group=group)
+            agreement = agreement.among(group)
         pipeline = draw_pipeline(script, random, sizes, worlds_of, microbatches)
-        return functools.partial(train_pipeline, script, pipeline, job.agreement), _kinds(pipeline)
+        return functools.partial(train_pipeline, script, pipeline, agreement), _kinds(pipeline)
 
     compare(model, devices, seed, numbers, PIPELINE_MODELS[model], draw)
 
