@@ -45,6 +45,7 @@ ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
     "PYTHONUNBUFFERED": "",
     "TENSOROPT_PROFILE": "none",
+    "TENSOROPT_RANK_SPEEDS": "equal",  # else a loaded machine may get a plan in proportion
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_NUM_INTRAOP_THREADS": "1",
 }
