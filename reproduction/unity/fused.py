@@ -117,9 +117,11 @@ class _FusedRequest(Request):
 
     __slots__ = ()
 
-    def cost_model(self, devices: int, mesh: Mesh | None = None) -> ClusterCostModel:
+    def cost_model(
+        self, devices: int, mesh: Mesh | None = None, speed: float | None = None
+    ) -> ClusterCostModel:
         """See `Request.cost_model`."""
-        plain = super().cost_model(devices, mesh)
+        plain = super().cost_model(devices, mesh, speed)
         return FusedPrices(plain.cluster, plain.mesh, self.memory_model)
 
 
