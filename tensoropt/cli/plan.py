@@ -53,12 +53,19 @@ _POINTS_OF_PAGE = 16
     type=click.Path(path_type=Path),
     help="Write the plan as a page here, with strategies of other points of its frontier.",
 )
+@click.option(
+    *("--explain", "layer"),
+    metavar="LAYER",
+    default="",
+    help="Price other divisions of a layer, by its name or a pattern, in about 30 seconds.",
+)
 def plan(
     script: Path,
     devices: int,
     cluster: str | None,
     file: Path | None,
     page: Path | None,
+    layer: str,
     arguments: Sequence[str],
     **options: Any,
 ) -> Answer:
@@ -74,9 +81,11 @@ def plan(
     if page is not None:
         check_page(page)
     points = 0 if page is None else _POINTS_OF_PAGE
-    reached = plan_reached(script, devices, cluster, arguments, options, "plan", points)
+    reached = plan_reached(script, devices, cluster, arguments, options, "plan", points, layer)
     plan = reached.plan
     parts = plan_parts(plan)
+    if reached.explanation is not None:
+        parts += ["", str(reached.explanation)]
     if file is not None:
         plan.save(file)
         parts.append(f"written to {file}")
@@ -93,6 +102,7 @@ def plan_reached(
     options: Mapping[str, Any],
     aim: str,
     points: int = 0,
+    explain: str = "",
 ) -> PlanReached:
     """The plan that a script passes to ``build_execution_graph``, and plans of other points.
 
@@ -104,6 +114,7 @@ def plan_reached(
         options: options of `find_strategy` that replace the script's; None for those that do not.
         aim: the subcommand, for errors.
         points: the most points of the frontier to plan beside it.
+        explain: the layer to explain; empty for none.
 
     Raises:
         OptionError: there is no script; options that exclude one another; another aim than a plan.
@@ -120,7 +131,7 @@ def plan_reached(
     hush_tensorflow()
     from tensoropt.frontend.job.dry_run import DryRun, PlanReached
 
-    dry_run = DryRun(devices, planned, replaced, "plan", points)
+    dry_run = DryRun(devices, planned, replaced, "plan", points, explain)
     try:
         dry_run_script(script, arguments, dry_run)
     except PlanReached as reached:

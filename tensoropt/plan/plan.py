@@ -31,7 +31,7 @@ from tensoropt.parallel.mesh import Mesh, Shares
 from tensoropt.plan.amounts import devices_of, mebibytes_of
 from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.details import Details
-from tensoropt.plan.details.for_people import for_people
+from tensoropt.plan.details.for_people import explaining, for_people
 from tensoropt.plan.older_schemas import SCHEMA, in_current_schema
 from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.peak_margin import ESTIMATE, SUM
@@ -328,6 +328,13 @@ class Plan:
     def plot_frontier(self, file: str | Path | None = None) -> Any:
         """Draw the frontier with the plan, data parallelism and the limit of memory; see `plot`."""
         return self.plot("frontier", file)
+
+    def explain(self, layer: str, seconds: float = 30.0) -> Any:
+        """Price other divisions of a layer; see `tensoropt.planner.explain`.
+
+        A StateError says that this process has not searched the plan, or runs it already.
+        """
+        return explaining().explained(self, layer, seconds)
 
     def _repr_html_(self) -> str:
         """The plan's summary and costliest layers, for a notebook."""

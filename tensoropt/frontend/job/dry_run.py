@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.planner.explain.explanation import Explanation
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.options.relations import OF_AIMS, not_for
 from tensoropt.planner.request import Request
@@ -34,6 +35,7 @@ class DryRun:
             "profile" and "profiling" at the first `find_strategy`, with `CheckReached`,
             `StepReached` and `ProfilingReached`.
         points: the most points of the frontier whose plans are made beside the plan.
+        explain: the layer to explain; empty for none.
     """
 
     devices: int
@@ -41,6 +43,7 @@ class DryRun:
     options: Mapping[str, Any] = field(default_factory=dict)
     aim: Literal["plan", "check", "profile", "profiling"] = "plan"
     points: int = 0
+    explain: str = ""
 
     def replaced(self, script: PlanningOptions) -> PlanningOptions:
         """The options to plan with, from those of the script.
@@ -73,10 +76,17 @@ class PlanReached(BaseException):
     Attributes:
         plan: the plan that it would run.
         points: plans of points of its frontier, by number, if the dry run asks for them.
+        explanation: the explanation of a layer, if the dry run asks for one.
     """
 
-    def __init__(self, plan: Plan, points: Mapping[int, Plan] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        points: Mapping[int, Plan] | None = None,
+        explanation: Explanation | None = None,
+    ) -> None:
         super().__init__(plan)
+        self.explanation = explanation
         self.plan = plan
         self.points = points or {}
 

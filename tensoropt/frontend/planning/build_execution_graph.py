@@ -76,7 +76,9 @@ def build_execution_graph(
         # Imported here because only a dry run for a page needs it.
         from tensoropt.frontend.planning.points_of_frontier import plans_of_points
 
-        raise PlanReached(plan, plans_of_points(job, plan, job.dry_run.points))
+        layer = job.dry_run.explain
+        explanation = plan.explain(layer) if layer else None
+        raise PlanReached(plan, plans_of_points(job, plan, job.dry_run.points), explanation)
     job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
     job.beside.wait()  # The plan may end ranks of the job.
     job.script = script

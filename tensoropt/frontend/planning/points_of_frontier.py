@@ -1,4 +1,4 @@
-"""The plans of points of a frontier, which a page shows beside the plan that was chosen."""
+"""Other plans than the chosen one: points of its frontier, and other divisions of a layer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import sys
 from dataclasses import replace
 from functools import partial
 
-from tensoropt.frontend.job.job import Job
+from tensoropt.errors import OptionError, StateError
+from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.planning.find_strategy import plan_and_frontier
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.plan import Plan
+from tensoropt.planner.explain.explanation import Explanation
+from tensoropt.view import view_of
 
-__all__ = ["plans_of_points"]
+__all__ = ["explained", "plans_of_points"]
 
 _ANY_MEMORY = 2**50
 """A memory limit in bytes under which every point has a plan."""
@@ -42,3 +45,25 @@ def plans_of_points(job: Job, plan: Plan, most: int) -> dict[int, Plan]:
         lambda frontier: frontier.plans_of(priced, option, numbers),
         partial(plan_and_frontier, request, option),
     )
+
+
+def explained(plan: Plan, layer: str, seconds: float) -> Explanation:
+    """See `tensoropt.plan.plan.Plan.explain`."""
+    searched = current().searched
+    if searched is None or searched[0] != plan:
+        raise StateError(
+            "a plan is explained by the process that has searched it, before "
+            "build_execution_graph. Got another plan; call find_strategy again, or run "
+            "`tensoropt plan SCRIPT --explain LAYER`."
+        )
+    if not seconds > 0:
+        raise OptionError(f"seconds is a number above 0. Got {seconds!r}; give some, such as 30.")
+    # Imported here because they load the search.
+    from tensoropt.planner.explain.explain import explain
+    from tensoropt.planner.fixed.patterns import matcher
+
+    matches = matcher(layer)
+    explanation = explain(searched[1], plan, layer, seconds)
+    rows = [row for row in view_of(plan).layers if any(map(matches, row.names))]
+    chosen = "; ".join(dict.fromkeys(row.words for row in rows))
+    return replace(explanation, chosen=chosen)

@@ -1,13 +1,18 @@
-"""The module that draws and prints plans, which is above this package in the layers."""
+"""The modules that draw, print and explain plans, which are above this package in the layers."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-__all__ = ["for_people"]
+__all__ = ["explaining", "for_people"]
 
 
 def for_people() -> Any:
     """Return `tensoropt.report.of_plans`, imported when a plan is first drawn or printed."""
     return importlib.import_module("tensoropt.report.of_plans")
+
+
+def explaining() -> Any:
+    """Return `tensoropt.frontend.planning.points_of_frontier`, imported at the first call."""
+    return importlib.import_module("tensoropt.frontend.planning.points_of_frontier")
