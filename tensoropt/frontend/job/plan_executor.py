@@ -38,6 +38,7 @@ __all__ = [
     "early_values",
     "pipeline_on",
     "plan_executor",
+    "ranks_in_order",
     "ranks_of",
     "replicated_executor",
     "session_config",
@@ -137,13 +138,7 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     goes_in_hierarchy: GoesInHierarchy = large_ones
     if not plan.stages:
         goes_in_hierarchy = ClusterCostModel(plan.cluster, plan.mesh).goes_in_hierarchy
-    numbered: Sequence[int] = job.group.ranks
-    if plan.cluster.kinds:  # devices are ranks as launched; an earlier plan may have reordered them
-        numbered = sorted(numbered)
-    order: Sequence[int] = range(plan.devices)
-    if plan.stages:
-        order = [n for stage in range(len(plan.stages)) for n in plan.devices_of_stage(stage)]
-    ranks = tuple(numbered[number] for number in order)
+    ranks = ranks_in_order(job.group.ranks, plan)
     if ranks == job.group.ranks:
         world = MPIWorld(plan.mesh, job.group, transport, goes_in_hierarchy=goes_in_hierarchy)
         return world, job.group, job.agreement
@@ -152,6 +147,18 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     group = job.group.subgroup(ranks)
     world = MPIWorld(plan.mesh, group, transport, goes_in_hierarchy=goes_in_hierarchy)
     return world, group, job.agreement.among(group)
+
+
+def ranks_in_order(ranks: Sequence[int], plan: Plan) -> tuple[int, ...]:
+    """Those of some ranks that are a plan's devices, stage by stage.
+
+    Devices of several kinds are ranks as launched, which an earlier plan may have reordered.
+    """
+    numbered = sorted(ranks) if plan.cluster.kinds else ranks
+    order: Sequence[int] = range(plan.devices)
+    if plan.stages:
+        order = [n for stage in range(len(plan.stages)) for n in plan.devices_of_stage(stage)]
+    return tuple(numbered[number] for number in order)
 
 
 def close(job: Job, *scripts: tf.Graph) -> None:

@@ -22,7 +22,7 @@ from tensoropt.execution.world.guard import Guard
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.execution.world.world import World
 from tensoropt.frontend.job.job import Job
-from tensoropt.frontend.job.plan_executor import plan_executor, session_config
+from tensoropt.frontend.job.plan_executor import plan_executor, ranks_in_order, session_config
 from tensoropt.frontend.measuring.step_meter import Meter, allocated_bytes
 from tensoropt.frontend.measuring.step_timing import TimedStep, timed_step
 from tensoropt.plan import Plan
@@ -58,9 +58,11 @@ class TrialSetting:
 
     def world_of(self, plan: Plan) -> World:
         """The devices of a candidate; a plan with stages gets a world without collectives."""
-        if not plan.stages:
+        if not plan.stages or not self.job.is_mpi:
             return self.world
-        return MPIWorld(plan.mesh, self.group, "host") if self.job.is_mpi else self.world
+        ranks = ranks_in_order(self.group.ranks, plan)
+        group = self.group if ranks == self.group.ranks else self.group.subgroup(ranks)
+        return MPIWorld(plan.mesh, group, "host")
 
 
 class TrialRun:

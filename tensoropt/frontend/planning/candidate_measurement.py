@@ -86,13 +86,17 @@ def validated_plan(
         OptionError: the steps of all candidates fail.
     """
     candidates: list[Candidates] = []  # one on the first rank, none on the others
+    everyone = job.group
+    is_reordered = list(everyone.ranks) != sorted(everyone.ranks)
+    if is_reordered and request.cluster_at(request.devices).kinds:
+        everyone = everyone.subgroup(sorted(everyone.ranks))
 
     def search() -> dict[str, Any]:
         candidates.append(Candidates(request, option))
         return candidates[0].data_parallel().to_json()
 
-    with others_ignore_interrupt(job.group):
-        rival = Plan.from_json(on_first_rank(job.group, interruptible(search)))
+    with others_ignore_interrupt(everyone):
+        rival = Plan.from_json(on_first_rank(everyone, interruptible(search)))
     values = early_values(job, script)
     outcome: list[Plan | TensorOptError] = []
     world, group, agreement = ranks_of(job, rival)
@@ -110,7 +114,7 @@ def validated_plan(
             raise outcome[0]
         return outcome[0].to_json()
 
-    return Plan.from_json(on_first_rank(job.group, result))
+    return Plan.from_json(on_first_rank(everyone, result))
 
 
 def _parts_text(plan: Plan) -> str:
