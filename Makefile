@@ -98,13 +98,13 @@ $(DOCS)/.installed: constraints-docs.txt
 	touch $@
 
 # The pictures of docs/reading-a-plan.md and of README.md, from a real plan.
-TRANSFORMER := --layers 2 --model-width 1024 --feed-forward-width 4096 --heads 16 --length 64 --batch 64 \
+TRANSFORMER := --layers 2 --model-width 1024 --feed-forward-width 4096 --heads 16 --length 64 --batch 256 \
 	--vocabulary 8192
 PIPELINE := --layers 4 --model-width 512 --feed-forward-width 2048 --heads 8 --length 64 --batch 64 \
 	--vocabulary 4096
 PICTURES := frontier layers divisions memory
 pictures: kernels
-	$(BIN)/tensoropt plan examples/train_transformer.py --devices 16 --cluster 2x8-v100 \
+	$(BIN)/tensoropt plan examples/train_transformer.py --devices 16 --cluster 2x8-v100 --memory-limit 700MiB \
 		--output $(VENV)/transformer.json -- $(TRANSFORMER) >/dev/null
 	$(BIN)/tensoropt plan examples/train_transformer.py --devices 4 --cluster 8-v100-pcie --pipeline 4 \
 		--microbatches 8 --output $(VENV)/pipeline.json -- $(PIPELINE) >/dev/null

@@ -26,8 +26,8 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
     on_frontier = [point for point in view.frontier if point.number is not None]
     (plan,) = [point for point in view.frontier if point.kind == "plan"]
     others = [p for p in view.frontier if p.kind in ("data parallelism", "other algorithm")]
-    _line(axes, [point for point in on_frontier if point.fits], COLOURS[0], "frontier")
-    _line(axes, [point for point in on_frontier if not point.fits], GREY, "does not fit")
+    _dots(axes, [point for point in on_frontier if point.fits], ".-", COLOURS[0], "frontier")
+    _dots(axes, [point for point in on_frontier if not point.fits], ".", GREY, "does not fit")
     for number, point in enumerate(others):
         name = point.name if point.fits else f"{point.name} (does not fit)"
         axes.plot(
@@ -74,11 +74,12 @@ def _draw_limit(axes: Axes, limit_bytes: int, is_far: bool) -> None:
         axes.set_xlim(seen)
 
 
-def _line(axes: Axes, points: list[PointView], colour: str, label: str) -> None:
+def _dots(axes: Axes, points: list[PointView], style: str, colour: str, label: str) -> None:
+    """Draw points; those that do not fit lie between others, so no line joins them."""
     if points:
         axes.plot(
             *zip(*map(_at, points), strict=True),
-            ".-",
+            style,
             color=colour,
             linewidth=1,
             markersize=4,
