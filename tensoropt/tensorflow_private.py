@@ -110,7 +110,8 @@ REASONS = {
     "nest": "the structure of a feed_dict whose keys are structures",
     "op_def_library": "makes an operator of any type, of which a script checks its description",
     "op_def_registry": "which attributes and arguments an operator has",
-    "ops": "the registry of gradient functions; the counter in the names of functions",
+    "ops": "the registry of gradient functions; the counter in the names of functions; whether the "
+    "default graph was reset",
     "record": "tells a tape that a loop of a step is one operator",
     "resource_variable_ops": "where a step's loops read variables, which happens before them",
     "rnn": "where dynamic_rnn finds its loop, which is split by examples",

@@ -39,7 +39,6 @@ from tensoropt.garbage import collected_later
 from tensoropt.plan.parallelism_profile import (
     ParallelismProfile,
     ProfilePoint,
-    with_fewer_devices,
 )
 from tensoropt.planner import choose
 from tensoropt.planner.kernels import load_kernels
@@ -105,7 +104,7 @@ def planned(model: str, scaling: str, devices: int, seconds: float) -> Line:
 def _points(lines: Sequence[Line]) -> tuple[ProfilePoint, ...]:
     """The points of a series, by ascending devices."""
     points = [point for line in lines for point in ParallelismProfile.from_json(line["profile"])]
-    return with_fewer_devices(sorted(points, key=lambda point: point.devices))
+    return tuple(sorted(points, key=lambda point: point.devices))
 
 
 def _row(line: Line) -> str:

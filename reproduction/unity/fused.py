@@ -18,7 +18,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.planner.request import Request
 from tensoropt.tdl.expression import Operand, Sum, elementwise
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import describe, operator_type
 from tensoropt.transformations.rewritten.needed import needed
 
 __all__ = ["FUSED", "FusedPrices", "fuse_activations", "with_fused_prices"]
@@ -30,15 +30,19 @@ _ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh"})
 _function = elementwise("function")
 
 
-@describe(FUSED)
-def fused(a: Operand, b: Operand, *bias: Operand) -> Any:
+def _fused(a: Operand, b: Operand, *bias: Operand) -> Any:
     """The description of the activation of a product, whose index of the sum cannot be split."""
     return lambda m, n: _function(Sum(lambda k: a[m, k] * b[k, n]), *(each[n] for each in bias))
 
 
 def fuse_activations(graph: Graph, roots: tuple[str, ...]) -> Graph:
     """The graph in which every activation that is the only reader of its product is fused with
-    it."""
+    it.
+
+    The first call describes the type `FUSED` to this process.
+    """
+    if operator_type(FUSED).description is None:
+        describe(FUSED)(_fused)
     uses = Counter(t for operator in graph for t in operator.inputs)
     operators: dict[str, Operator] = {}
     for name, operator in graph.operators.items():

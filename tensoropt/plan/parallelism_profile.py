@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from tensoropt.converters import from_values, to_values
 from tensoropt.plan.amounts import devices_of, mebibytes_of, quantity_of
 from tensoropt.plan.details.for_people import for_people
 
-__all__ = ["ParallelismProfile", "ProfilePoint", "ScalingEnd", "with_fewer_devices"]
+__all__ = ["ParallelismProfile", "ProfilePoint", "ScalingEnd"]
 
 _SAMPLES = 1_000_000
 """Number of samples of a cost."""
@@ -41,8 +40,6 @@ class ProfilePoint:
         network_seconds: part of the step inside collectives and messages. With stages, it includes
             updates of variables, which are counted with the sums of gradients.
         waiting_seconds: part of the step in which devices wait for other stages, on average.
-        used: number of devices of the plan. It is less than ``devices`` where the plan of fewer
-            devices is faster; the others are idle.
         least_seconds: None if the searches on these devices came to their end, so that more time
             changes nothing. Else a lower bound of any step of the script's operators there.
     """
@@ -57,7 +54,6 @@ class ProfilePoint:
     way: str = ""
     network_seconds: float = 0.0
     waiting_seconds: float = 0.0
-    used: int | None = None
     least_seconds: float | None = None
 
     @property
@@ -219,39 +215,6 @@ class ParallelismProfile:
     def from_json(cls, values: object) -> ParallelismProfile:
         """The inverse of `to_json`."""
         return from_values(cls, values, "a profile is as it was computed. Got", "Compute it again.")
-
-
-def with_fewer_devices(points: Iterable[ProfilePoint]) -> tuple[ProfilePoint, ...]:
-    """Return points whose times do not grow with devices, as long as the batch is the same.
-
-    A step can always run on fewer devices. So each point has the plan of the fastest point with
-    fewer devices, if that is faster than its own.
-
-    Args:
-        points: by ascending number of devices.
-    """
-    fastest: dict[tuple[int | None, int | None], ProfilePoint] = {}
-    bounds: dict[tuple[int | None, int | None], float] = {}
-    kept = []
-    for point in points:
-        key = point.memory_limit_bytes, point.batch_size
-        best = fastest.get(key, point)
-        if (point.time_seconds or inf) <= (best.time_seconds or inf):
-            best = point
-        else:
-            best = replace(
-                best,
-                devices=point.devices,
-                device_hour_cost=point.device_hour_cost,
-                used=best.used or best.devices,
-                way=best.way if best.used else f"that of {devices_of(best.devices)}",
-            )
-        bound = inf if point.least_seconds is None else point.least_seconds
-        bounds[key] = bound = min(bound, bounds.get(key, inf))
-        least = bound if bound < (best.time_seconds or inf) else None
-        fastest[key] = replace(best, least_seconds=least)
-        kept.append(fastest[key])
-    return tuple(kept)
 
 
 def _share(point: ProfilePoint, more: ProfilePoint) -> float:

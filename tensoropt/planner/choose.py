@@ -14,7 +14,6 @@ from tensoropt.plan.details import Details
 from tensoropt.plan.parallelism_profile import (
     ParallelismProfile,
     ProfilePoint,
-    with_fewer_devices,
 )
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.infeasible import infeasible
@@ -65,9 +64,8 @@ def profiling(
 ) -> ParallelismProfile:
     """Return what "mini_time" plans on each number of devices, under each memory limit.
 
-    Where fewer devices are faster, it is their plan (`with_fewer_devices`). There is a market for
-    each limit, since spaces make different offers under different limits. The markets share the
-    searches that do not depend on the limit.
+    There is a market for each limit, since spaces make different offers under different limits. The
+    markets share the searches that do not depend on the limit.
 
     Args:
         request: the step.
@@ -86,7 +84,7 @@ def profiling(
                 plan, _ = _first_that_works(market, "mini_time")
             ran_out |= watch.ran_out  # limits share searches
             points.append(_point_of(market, plan, ran_out))
-    return ParallelismProfile(with_fewer_devices(points))
+    return ParallelismProfile(tuple(points))
 
 
 def _point_of(market: Market, plan: Plan | None, ran_out: bool) -> ProfilePoint:

@@ -11,7 +11,6 @@ from tensoropt.plan import ParallelismProfile
 from tensoropt.plan.parallelism_profile import (
     ProfilePoint,
     ScalingEnd,
-    with_fewer_devices,
 )
 
 
@@ -29,7 +28,6 @@ from tensoropt.plan.parallelism_profile import (
             way=st.text(),
             network_seconds=st.floats(0, 1e3),
             waiting_seconds=st.floats(0, 1e3),
-            used=st.none() | st.integers(1, 64),
             least_seconds=st.none() | st.floats(0, 1e3),
         )
     )
@@ -121,29 +119,3 @@ def test_an_end_is_certain_only_if_no_longer_search_could_deny_it() -> None:
     assert going_on is not None
     assert not going_on.is_certain
     assert going_on.worth > 0.5
-
-
-@given(
-    times=st.lists(
-        st.tuples(st.none() | st.floats(0.01, 1.0), st.none() | st.floats(0.01, 1.0)), min_size=1
-    )
-)
-def test_more_devices_are_never_slower(times: list[tuple[float | None, float | None]]) -> None:
-    points = [
-        ProfilePoint(1 << n, time, 1, None, 16, 2.0, least_seconds=least)
-        for n, (time, least) in enumerate(times)
-    ]
-    kept = with_fewer_devices(points)
-    assert [point.devices for point in kept] == [point.devices for point in points]
-    fastest = float("inf")
-    for point, own in zip(kept, points, strict=True):
-        fastest = min(fastest, own.time_seconds or float("inf"))
-        assert (point.time_seconds or float("inf")) == fastest
-        assert (point.used is None) == (point.time_seconds == own.time_seconds)
-        if point.used is not None:
-            assert times[point.used.bit_length() - 1][0] == fastest
-        until = [each.least_seconds for each in points if each.devices <= point.devices]
-        least = min((bound for bound in until if bound is not None), default=fastest)
-        assert point.least_seconds == (least if least < fastest else None)
-    growing = [ProfilePoint(1 << n, time, 1, None, 16 << n) for n, (time, _) in enumerate(times)]
-    assert list(with_fewer_devices(growing)) == growing

@@ -13,6 +13,7 @@ from reproduction.unity.entry import CLUSTER
 from reproduction.unity.models import JointModel, mlp, xdl
 from reproduction.unity.systems import find_model
 from tensoropt.cli.plan import plan_reached
+from tensoropt.tdl import registry
 
 DEVICES = 6
 MODELS: dict[str, Callable[[], Any]] = {
@@ -29,6 +30,12 @@ with tf.Graph().as_default():
     plan = tf.find_strategy(fetches=[train], batch_size={batch}, search_seconds=30.0)
     tf.build_execution_graph(plan=plan)
 """
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the description of fused operators afterwards, which no other test expects."""
+    monkeypatch.setattr(registry._REGISTRY, "_types", dict(registry._REGISTRY._types))
 
 
 @pytest.mark.parametrize("name", MODELS)

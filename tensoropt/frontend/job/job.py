@@ -87,6 +87,7 @@ class Running:
         steps: measured costs of the plan's steps, which runs add.
         looked_at: the fetched operators of runs for which a plan without gradients was looked for.
         input_wait: how long steps waited for input; None if it is not measured.
+        is_default: whether it was TensorFlow's default graph when it got its plan.
     """
 
     executor: Executor
@@ -94,6 +95,7 @@ class Running:
     steps: ExecutedSteps = field(default_factory=ExecutedSteps)
     looked_at: set[tuple[str, ...]] = field(default_factory=set)
     input_wait: InputShare | None = None
+    is_default: bool = False
 
 
 @dataclass(slots=True)

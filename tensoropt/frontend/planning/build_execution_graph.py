@@ -28,6 +28,7 @@ from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.comparison import ExecutedSteps
 from tensoropt.planner.optional_space import first_line
 from tensoropt.planner.request import Request
+from tensoropt.tensorflow_private import ops
 
 __all__ = ["build_execution_graph"]
 
@@ -92,7 +93,7 @@ def build_execution_graph(
     if group is not job.group:
         job.group, job.devices, job.agreement = group, plan.devices, agreement
         close(job, *job.graphs)  # Ranks of their plans may have ended.
-    close(job, script)
+    close(job, script, *_reset_graphs(job, script))
     try:
         try:
             _start(job, script, plan, world, values, graph)
@@ -117,6 +118,17 @@ def build_execution_graph(
     equalise_name_counters(job.agreement, "the names after build_execution_graph(...)")
 
 
+def _reset_graphs(job: Job, script: tf.Graph) -> list[tf.Graph]:
+    """The graphs that were TensorFlow's default graph before ``reset_default_graph``."""
+    if not _is_default(script):
+        return []
+    return [graph for graph, running in job.graphs.items() if running.is_default]
+
+
+def _is_default(script: tf.Graph) -> bool:
+    return script is ops._default_graph_stack._global_default_graph
+
+
 def _start(
     job: Job,
     script: tf.Graph,
@@ -136,7 +148,8 @@ def _start(
         graph: the graph of the plan's step, if it has been imported.
     """
     executor = plan_executor(job, script, plan, world, job.agreement, job.trace, graph)
-    job.graphs[script] = Running(executor, plan, ExecutedSteps(stage=executor.stage))
+    steps = ExecutedSteps(stage=executor.stage)
+    job.graphs[script] = Running(executor, plan, steps, is_default=_is_default(script))
     executor.assign(values)
     executor.program((), plan.roots, plan.shapes)
 
