@@ -198,7 +198,8 @@ class Checkpoints:
             except Exception:
                 if self._is_first:
                     files.tidy(prefix)
-                raise
+                if not has_failed.is_set():  # else the other rank's error is raised
+                    raise
 
         return write
 

@@ -142,8 +142,15 @@ def tidy(prefix: str) -> None:
         data = re.fullmatch(re.escape(name) + r"\.data-\d{5}-of-(\d{5})", entry)
         if data and int(data[1]) != kept:
             gfile.remove(os.path.join(parent, entry))
-    if gfile.exists(folder(prefix)):
-        gfile.rmtree(folder(prefix))
+    for look in range(_LOOKS):
+        if not gfile.exists(folder(prefix)):
+            return
+        try:
+            gfile.rmtree(folder(prefix))
+        except tf.errors.FailedPreconditionError:  # another rank has just ended a file in it
+            if look + 1 == _LOOKS:
+                raise
+            time.sleep(_VISIBLE_SECONDS / _LOOKS)
 
 
 def sync(path: str) -> None:

@@ -50,7 +50,8 @@ def main() -> int:
             sys.stderr.write(f"{json.dumps(asdict(cell))}\n")
             sys.stderr.flush()
             if options.keep is not None:
-                passed = [asdict(each) for each in cells if each.state == "passed"]
+                kept[python, tensorflow] = cell
+                passed = [asdict(each) for each in kept.values() if each.state == "passed"]
                 options.keep.write_text(json.dumps(passed, indent=1))
     failures = sum(cell.state == "failed" for cell in cells)
     print(_table(cells))
