@@ -104,6 +104,19 @@ losses = [(parallel(x), step(x, copies)) for _ in range(2)]
 assert whole == [3, 2, 1], whole
 for pair in [*losses, *zip(weights, copies)]:
     tf.debugging.assert_near(*pair)
+# A variable whose first value comes later, read by one step and then assigned by another.
+target = tf.Variable(tf.zeros([8, 8]))
+def follow(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(x @ weights[0] - x @ target))
+    weights[0].assign_sub(tape.gradient(loss, weights[0]))
+    return loss
+follow = tensoropt.parallelize(follow, pipeline=False)
+copy = tensoropt.parallelize(lambda: target.assign(weights[0]))
+variable_values.defer(target, lambda: tf.fill([8, 8], 2.0))
+follow(x), copy()
+variable_values.bring_up_to_date([target])
+tf.debugging.assert_equal(target, weights[0])
 """
     finished = python("-c", program)
     assert finished.returncode == 0, finished.stderr

@@ -30,11 +30,13 @@ def install() -> None:
     if keras is None or keras.config.backend() != "tensorflow" or _originals:
         return
     kind = keras.Variable
-    original = getattr(kind, _METHOD)
+    original = getattr(kind, _METHOD, None)
+    if original is None:  # a version of Keras that computes the values elsewhere
+        return
     _originals.append((kind, original))
 
     def initialize(variable: Any, initializer: Any) -> None:
-        shape, dtype = variable.shape, variable.dtype
+        shape, dtype = variable._shape, variable._dtype  # not those of an autocast scope
         size = tf.TensorShape(shape).num_elements() * tf.as_dtype(dtype).size
         if size < _LEAST_BYTES or not tf.executing_eagerly() or not _is_repeatable(initializer):
             original(variable, initializer)

@@ -118,7 +118,7 @@ class VariableValues:
                 state.known.clear()
                 state.known.add(step.graph)
                 if state.newest is None or state.newest[0] is not step.home:
-                    state.newest = step.home, captured
+                    state.newest, state.first = (step.home, captured), None
                     discard(captured.variable)
         _left_by = step
 
@@ -149,7 +149,7 @@ def bring_up_to_date(variables: Iterable[Any]) -> None:
         values = run(home.graph, [captured.value for captured in newest], [], {}, call=call)
         for variable, state in here:
             set_value(variable, values[state.newest[1].value])
-            state.newest = None
+            state.newest = state.first = None
         behind = [(variable, state) for variable, state in behind if state.newest is not None]
 
 
