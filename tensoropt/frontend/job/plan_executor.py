@@ -152,9 +152,10 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
 def ranks_in_order(ranks: Sequence[int], plan: Plan) -> tuple[int, ...]:
     """Those of some ranks that are a plan's devices, stage by stage.
 
-    Devices of several kinds are ranks as launched, which an earlier plan may have reordered.
+    Devices are numbered like ranks at the launch, machine by machine, whatever the order that an
+    earlier plan has given them.
     """
-    numbered = sorted(ranks) if plan.cluster.kinds else ranks
+    numbered = sorted(ranks)
     order: Sequence[int] = range(plan.devices)
     if plan.stages:
         order = [n for stage in range(len(plan.stages)) for n in plan.devices_of_stage(stage)]

@@ -90,9 +90,9 @@ def build_execution_graph(
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         raise SystemExit(0)
-    if group is not job.group:
-        job.group, job.devices, job.agreement = group, plan.devices, agreement
-        close(job, *job.graphs)  # Ranks of their plans may have ended.
+    if group.size < job.group.size:
+        close(job, *job.graphs)  # Ranks of their plans end.
+    job.group, job.devices, job.agreement = group, plan.devices, agreement
     close(job, script, *_reset_graphs(job, script))
     try:
         try:
@@ -183,7 +183,7 @@ def _start_simpler(
     failures = list(alternatives["failures"])
     for alternative in map(Plan.from_json, alternatives["plans"]):
         close(job, script)
-        world, _, _ = ranks_of(job, alternative)
+        world, job.group, job.agreement = ranks_of(job, alternative)
         assert world is not None, "alternatives use as many devices as the job has now"
         try:
             _start(job, script, alternative, world, values)

@@ -87,8 +87,7 @@ def validated_plan(
     """
     candidates: list[Candidates] = []  # one on the first rank, none on the others
     everyone = job.group
-    is_reordered = list(everyone.ranks) != sorted(everyone.ranks)
-    if is_reordered and request.cluster_at(request.devices).kinds:
+    if list(everyone.ranks) != sorted(everyone.ranks):
         everyone = everyone.subgroup(sorted(everyone.ranks))
 
     def search() -> dict[str, Any]:
