@@ -80,6 +80,11 @@ def plan(
         check_folder("a plan", file, "--output")
     if page is not None:
         check_page(page)
+    if layer and options.get("point") is not None:
+        raise OptionError(
+            "--explain compares divisions under the planner's own choice. Got --point, too; leave "
+            "one of them out."
+        )
     points = 0 if page is None else _POINTS_OF_PAGE
     reached = plan_reached(script, devices, cluster, arguments, options, "plan", points, layer)
     plan = reached.plan

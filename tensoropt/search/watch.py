@@ -123,6 +123,11 @@ class Watch:
         end = min(self._end, self._worth_end)
         return inf if end == inf else max(0.0, end - self._clock())
 
+    @property
+    def is_over_by_worth(self) -> bool:
+        """Whether more time is not worth it, before the time is over."""
+        return self._worth_end <= self._clock() < self._end
+
     def has_proven(self, gap: float) -> None:
         """Limit the search to the time that closing this gap is worth."""
         if self._worth is not None:
@@ -130,7 +135,8 @@ class Watch:
 
     def end(self) -> None:
         """Record that time has ended the search."""
-        self.timed_out = self.ran_out = True
+        self.timed_out = True
+        self.ran_out |= not self.is_over_by_worth
         self.was_not_worth |= self._worth_end < self._end
 
     def look_at_clock(self) -> None:
@@ -220,10 +226,13 @@ def was_interrupted() -> bool:
 
 
 def seconds_left() -> float:
-    """The seconds left for a search; 0 where time is over, or a search was interrupted."""
+    """The seconds left for a search; 0 where time is over, or a search was interrupted.
+
+    A question that time, or Ctrl-C, answers with 0 is noted in `Watch.ran_out`.
+    """
     watch = _current.get()
     if watch is None:
         return inf
     left = 0.0 if watch.was_interrupted_before else watch.seconds_left
-    watch.ran_out |= not left
+    watch.ran_out |= not left and not watch.is_over_by_worth
     return left

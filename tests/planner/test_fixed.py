@@ -9,9 +9,10 @@ import pytest
 
 import tensoropt as tf
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.errors import OptionError
+from tensoropt.errors import InfeasibleError, OptionError
 from tensoropt.plan import Plan
 from tensoropt.planner.choose import choose
+from tensoropt.planner.fixed.kept_pins import with_fixed
 from tensoropt.planner.fixed.patterns import matcher
 from tensoropt.planner.fixed.resolve import pins_of
 from tensoropt.planner.fixed.words import fixed_dimensions, parse_fixed
@@ -98,15 +99,33 @@ def test_stages_keep_it_also_in_one_of_several_like_layers() -> None:
     assert plan.fixed
 
 
-def test_stages_are_refused_where_machines_divide_the_batch() -> None:
-    request = pinned(TWO_MACHINES, {"model/dense1": {"columns": "machine"}})
+@pytest.mark.parametrize(
+    ("dimension", "level"), [("columns", "machine"), ("batch", "device"), (0, "device")]
+)
+def test_stages_are_refused_where_machines_divide_the_batch(
+    dimension: str | int, level: str
+) -> None:
+    request = pinned(TWO_MACHINES, {"model/dense1": {dimension: level}})
     asked = replace(request, devices=DEVICES, pipeline=PipelineNumbers(None))
     plan = choose(asked, "mini_time")
     assert any(note.startswith("not searched: stages (") for note in plan.notes)
     with pytest.raises(
-        OptionError, match="Got pipeline=2 and fixed 'model/dense1:columns=machine'"
+        OptionError, match=f"Got pipeline=2 and fixed 'model/dense1:{dimension}={level}'"
     ):
         choose(replace(request, pipeline=PipelineNumbers(2)), "mini_time")
+
+
+def test_stages_are_refused_where_they_would_have_one_device() -> None:
+    request = pinned(ONE_MACHINE, {"model/dense1": {"columns": "device"}})
+    with pytest.raises(OptionError, match="3 stages have at least 6 devices"):
+        choose(replace(request, pipeline=PipelineNumbers(3)), "mini_time")
+
+
+def test_a_word_that_no_operator_keeps_is_an_error() -> None:
+    plan = choose(pinned(TWO_MACHINES, {"model/dense*": {"columns": "device"}}), "mini_time")
+    both = {"model/dense1": {"columns": "device"}, "model/dense2": {"rows": "device"}}
+    with pytest.raises(InfeasibleError, match="Got 'model/dense2:rows=device', which"):
+        with_fixed(plan, pinned(TWO_MACHINES, both).pins)
 
 
 def test_rewritten_graphs_keep_its_operators() -> None:
@@ -160,7 +179,18 @@ def test_words_that_do_not_fit_the_step_are_errors(fixed: Any, message: str) -> 
 
 
 @pytest.mark.parametrize(
-    "value", ["x", 3, {"a": "b"}, {"": {"batch": None}}, {"a": {None: "device"}}, ["a=b"], ["a:b"]]
+    "value",
+    [
+        "x",
+        3,
+        [3],
+        {"a": "b"},
+        {"a": {"batch": 2}},
+        {"": {"batch": None}},
+        {"a": {None: "device"}},
+        ["a=b"],
+        ["a:b"],
+    ],
 )
 def test_other_values_are_errors(value: Any) -> None:
     with pytest.raises(OptionError, match=r"Got .*; give e\.g\. fixed="):

@@ -183,7 +183,7 @@ def _key(request: Request, option: str, transport: str) -> str:
     fewest = 1 if option in FEWER_DEVICES else request.devices
     known |= {
         "option": option,
-        "fixed": [str(word) for word in request.pins.words],
+        "pins": [str(word) for word in request.pins.words],
         "graph": request.graph_digest,
         "microbatches": request.microbatches,
         # The number of digits: a plan also serves somewhat more or fewer steps.

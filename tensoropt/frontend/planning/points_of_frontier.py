@@ -53,8 +53,8 @@ def explained(plan: Plan, layer: str, seconds: float) -> Explanation:
     if searched is None or searched[0] != plan:
         raise StateError(
             "a plan is explained by the process that has searched it, before "
-            "build_execution_graph. Got another plan; call find_strategy again, or run "
-            "`tensoropt plan SCRIPT --explain LAYER`."
+            "build_execution_graph, without point=. Got another plan; call find_strategy again, or "
+            "run `tensoropt plan SCRIPT --explain LAYER`."
         )
     if not seconds > 0:
         raise OptionError(f"seconds is a number above 0. Got {seconds!r}; give some, such as 30.")

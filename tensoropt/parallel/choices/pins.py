@@ -42,10 +42,14 @@ class Pins:
     Attributes:
         words: the pins as a user gives them.
         of_operator: the pins of each operator, by name.
+        by_word: the operators that each word pins.
+        names_batch: whether a pin is about the batch.
     """
 
     words: tuple[FixedDimension, ...] = ()
     of_operator: Mapping[str, tuple[PinnedIndices, ...]] = field(default_factory=dict)
+    by_word: tuple[frozenset[str], ...] = ()
+    names_batch: bool = False
 
     @property
     def divides(self) -> bool:

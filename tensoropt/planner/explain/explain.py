@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from tensoropt.arrays import Int64Array
-from tensoropt.errors import OptionError
+from tensoropt.errors import OptionError, TensorOptError
 from tensoropt.parallel.choices.choices import Choices
 from tensoropt.parallel.choices.fixed_dimension import FixedDimension
 from tensoropt.parallel.choices.pins import MeshPins, Pins
@@ -55,7 +55,9 @@ def explain(request: Request, plan: Plan, layer: str, seconds: float) -> Explana
         OptionError: the step has no such layer.
     """
     begun = time.monotonic()
-    request = replace(request, dry_run_peak=None, stage_peak=None, results=None)
+    request = replace(
+        request, devices=plan.devices, dry_run_peak=None, stage_peak=None, results=None
+    )
     problem, frontier = search_frontier(_without_pins(request), request.devices)
     usable = request.usable_bytes(request.devices)
     fits = bool(frontier.memory[0] <= usable)
@@ -63,6 +65,11 @@ def explain(request: Request, plan: Plan, layer: str, seconds: float) -> Explana
     divisions = dict(_divisions(request, layer))
     names = layer_names(named_operators(problem.graph))
     members = {name for name, own in names.items() if matcher(layer)(own)}
+    if not members:
+        raise OptionError(
+            "a layer to explain is one that `tensoropt show PLAN --layers` lists, or a pattern of "
+            f"such. Got {layer!r}, which names none."
+        )
     estimates = []
     for fixed, pins in divisions.items():
         on = pins.on(
@@ -79,7 +86,7 @@ def explain(request: Request, plan: Plan, layer: str, seconds: float) -> Explana
             found.append(estimate)
             continue
         pinned = _joined(request, divisions[estimate.fixed])
-        found.append(_searched(pinned, plan, estimate, left / _SLACK))
+        found.append(_searched(pinned, estimate, left / _SLACK))
         longest = max(longest, time.monotonic() - started)
     found.sort(key=lambda each: (bool(each.reason), each.nanoseconds))
     return Explanation(
@@ -136,17 +143,23 @@ def _dimensions(request: Request, layer: str) -> list[str]:
 
 
 def _joined(request: Request, pins: Pins) -> Request:
-    """Return a request with further pins, except for operators that the script has pinned."""
-    of_operator = {**pins.of_operator, **request.pins.of_operator}
-    return replace(request, pins=Pins((*request.pins.words, *pins.words), of_operator))
+    """Return a request with further pins, which replace those that the script has for operators."""
+    own = request.pins
+    joined = Pins(
+        (*own.words, *pins.words),
+        {**own.of_operator, **pins.of_operator},
+        (*own.by_word, *pins.by_word),
+        own.names_batch or pins.names_batch,
+    )
+    return replace(request, pins=joined)
 
 
-def _searched(request: Request, plan: Plan, estimate: Alternative, seconds: float) -> Alternative:
+def _searched(request: Request, estimate: Alternative, seconds: float) -> Alternative:
     """Return the best whole plan with a division."""
     limit = min(seconds, request.search_seconds or seconds)
     try:
-        found = choose(replace(request, search_seconds=limit), plan.option)
-    except Exception as error:  # no plan has this division, which is an answer, too
+        found = choose(replace(request, search_seconds=limit), "mini_time")
+    except TensorOptError as error:  # no plan has this division, which is an answer, too
         return replace(estimate, is_searched=True, reason=first_line(error))
     time_and_memory = found.predicted_nanoseconds, found.memory_bytes
     return Alternative(estimate.fixed, True, *time_and_memory)

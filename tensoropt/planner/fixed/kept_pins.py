@@ -31,23 +31,19 @@ def with_fixed(plan: Plan, pins: Pins) -> Plan:
     """Return a plan with the words of its pins, and with a note of operators that cannot keep them.
 
     Raises:
-        InfeasibleError: no operator keeps a pin.
+        InfeasibleError: no operator of a word keeps its pins.
     """
     if not pins.of_operator:
         return plan
-    keeping = set()
-    lacking: list[str] = []
-    for name, kept in _checked(plan, pins):
-        if kept:
-            keeping.add(pins.of_operator[name])
-        else:
-            lacking.append(name)
-    for name in lacking:
-        if pins.of_operator[name] not in keeping:
+    checked = dict(_checked(plan, pins))
+    lacking = [name for name, is_kept in checked.items() if not is_kept]
+    for word, names in zip(pins.words, pins.by_word, strict=True):
+        own = [name for name in checked if name in names]
+        if own and not any(checked[name] for name in own):
             raise InfeasibleError(
                 "operators of a layer are divided as fixed says. Got "
-                f"{', '.join(map(repr, map(str, pins.words)))}, which {name!r} cannot be; leave it "
-                "open, or divide another dimension."
+                f"{str(word)!r}, which {own[0]!r} cannot be; leave it open, or divide another "
+                "dimension."
             )
     notes = plan.notes
     if lacking:

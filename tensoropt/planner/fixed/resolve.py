@@ -15,7 +15,7 @@ from tensoropt.parallel.configuration import piece_limits
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivations_of
 from tensoropt.planner.fixed.patterns import matcher
-from tensoropt.planner.names.dimension_names import dimension_names
+from tensoropt.planner.names.dimension_names import BATCH, dimension_names
 from tensoropt.planner.names.layer_names import forward_work
 from tensoropt.planner.names.named_operators import named_operators
 
@@ -59,7 +59,7 @@ def pins_of(
         step.pin(word, _pieces(word, levels, cluster.name))
     step.check_together()
     pins = {name: tuple(dict.fromkeys(of)) for name, of in step.pinned.items()}
-    return Pins(tuple(words), pins)
+    return Pins(tuple(words), pins, tuple(step.by_word), step.names_batch)
 
 
 class _Step:
@@ -67,6 +67,8 @@ class _Step:
 
     Attributes:
         pinned: the pins of each operator, by name.
+        by_word: the operators that each word pins.
+        names_batch: whether a pin is about the batch.
     """
 
     def __init__(self, graph: Graph, batched: Collection[str], counts: Sequence[int]) -> None:
@@ -80,6 +82,8 @@ class _Step:
             for tensor in operator.inputs if operator.gradient is None else ():
                 self._readers.setdefault(tensor.operator, set()).add(operator.name)
         self.pinned: dict[str, list[PinnedIndices]] = {}
+        self.by_word: list[frozenset[str]] = []
+        self.names_batch = False
         self._word_of: dict[str, list[FixedDimension]] = {}
 
     def pin(self, word: FixedDimension, pieces: tuple[int | None, ...]) -> None:
@@ -94,7 +98,9 @@ class _Step:
             raise self._no_dimension(word, members)
         if not any(self._can_keep(name, pin) for name, pin in pins.items()):
             raise self._cannot(word, pins)
+        self.by_word.append(frozenset(pins))
         for name, pin in pins.items():
+            self.names_batch |= any(BATCH in self._names[name][n] for n in pin.indices)
             self.pinned.setdefault(name, []).append(pin)
             self._word_of.setdefault(name, []).append(word)
 

@@ -30,7 +30,11 @@ def fixed_dimensions(name: str, value: Any) -> tuple[FixedDimension, ...]:
     if isinstance(value, Mapping):
         found = list(_of_mapping(name, value))
     elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        found = [each if isinstance(each, FixedDimension) else parse_fixed(each) for each in value]
+        found = []
+        for each in value:
+            if not isinstance(each, str | FixedDimension):
+                raise _malformed(name, value)
+            found.append(parse_fixed(each) if isinstance(each, str) else each)
     else:
         raise _malformed(name, value)
     return tuple(dict.fromkeys(found))
@@ -57,7 +61,7 @@ def _of_mapping(name: str, value: Mapping[Any, Any]) -> Iterator[FixedDimension]
         if not isinstance(pattern, str) or not pattern or not isinstance(dimensions, Mapping):
             raise _malformed(name, {pattern: dimensions})
         for dimension, levels in dimensions.items():
-            several = [levels] if levels is None or isinstance(levels, str) else levels
+            several = levels if isinstance(levels, list | tuple) else [levels]
             texts = [WHOLE if each is None else each for each in several]
             is_named = isinstance(dimension, str | int) and str(dimension)
             if not is_named or not all(isinstance(each, str) and each for each in texts):

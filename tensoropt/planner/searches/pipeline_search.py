@@ -152,6 +152,8 @@ class PipelineSearch:
             except InfeasibleError:
                 if self._within is None:
                     raise
+            if not seconds_left():
+                self.ended_by = "time"
         return frontier
 
     def _in_order(self) -> list[_Promising]:

@@ -8,7 +8,6 @@ from math import prod
 
 from tensoropt.errors import GraphError, OptionError
 from tensoropt.plan.amounts import devices_of
-from tensoropt.planner.names.dimension_names import BATCH
 from tensoropt.planner.offers.offer import PIPELINE, Offer
 from tensoropt.planner.offers.pipelines import Pipelines
 from tensoropt.planner.request import Request
@@ -84,14 +83,16 @@ def _contradiction(request: Request) -> str:
     *outer, inner = request.cluster_at(request.devices).level_counts(request.devices)
     if request.pins.divides and inner < 2 * _LEAST_DIVIDING:
         return "with fixed, a stage has at least two devices of a machine"
+    fewest = (request.pipeline and request.pipeline.stages) or 2
+    if request.pins.divides and _LEAST_DIVIDING * fewest > request.devices:
+        return f"with fixed, {fewest} stages have at least {_LEAST_DIVIDING * fewest} devices"
     is_outer = any(
         pieces not in (1, None) or (pieces is None and count > 1)
         for pins in request.pins.of_operator.values()
         for pin in pins
         for pieces, count in zip(pin.pieces, outer, strict=False)
     )
-    is_batch = any(BATCH in word.dimension for word in request.pins.words)
-    if prod(outer) > 1 and (is_outer or is_batch):
+    if prod(outer) > 1 and (is_outer or request.pins.names_batch):
         return "machines divide the batch of a stage, and fixed says otherwise"
     return ""
 
