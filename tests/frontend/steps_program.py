@@ -139,7 +139,7 @@ def guide() -> None:
     text = (Path(__file__).parents[2] / "docs" / "custom-loops.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (program,) = [each for each in programs if "tensoropt.parallelize(train_step" in each]
-    (evaluation,) = [each for each in programs if "accuracy_of = " in each]
+    (evaluation,) = [each for each in programs if "error_of = " in each]
     exec(program + evaluation, {})
 
 
