@@ -90,9 +90,10 @@ def build_execution_graph(
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         raise SystemExit(0)
-    if group.size < job.group.size:
-        close(job, *job.graphs)  # Ranks of their plans end.
-    job.group, job.devices, job.agreement = group, plan.devices, agreement
+    if group is not job.group:
+        if group.size < job.group.size:
+            close(job, *job.graphs)  # Ranks of their plans end.
+        job.group, job.devices, job.agreement = group, plan.devices, agreement
     close(job, script, *_reset_graphs(job, script))
     try:
         try:
