@@ -14,6 +14,7 @@ from tensoropt.cli.script_dry_run import check_is_script
 from tensoropt.elastic.cores import BINDINGS, Binding, Cores
 from tensoropt.elastic.hosts import hosts_of_job
 from tensoropt.elastic.launcher import MPIRun
+from tensoropt.elastic.rank_variables import PLAN_VARIABLE, TRACE_VARIABLE
 from tensoropt.elastic.state import StateFile
 from tensoropt.elastic.supervisor import Limits, Supervisor
 from tensoropt.errors import OptionError
@@ -141,7 +142,7 @@ def _traced(folder: Path | None) -> dict[str, str]:
             f"traces are written into a folder, a file for each rank. Got --trace {str(folder)!r}, "
             "which is a file; give another path."
         )
-    return {"TENSOROPT_TRACE": str(folder.absolute())}
+    return {TRACE_VARIABLE: str(folder.absolute())}
 
 
 def _planned(file: Path | None, devices: int) -> dict[str, str]:
@@ -160,4 +161,4 @@ def _planned(file: Path | None, devices: int) -> dict[str, str]:
             f"{devices} with a plan for {plan.devices}; start it with -np {plan.devices}, or make "
             f"one with `tensoropt plan --devices {devices}`."
         )
-    return {"TENSOROPT_PLAN": str(file.absolute())}
+    return {PLAN_VARIABLE: str(file.absolute())}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["CONTROL_LINE", "RESTARTS_VARIABLE", "tell_checkpoint"]
+from tensoropt.elastic.rank_variables import RESTARTS_VARIABLE
 
-RESTARTS_VARIABLE = "TENSOROPT_RESTARTS"
-"""Environment variable of each rank under ``tensoropt run``: the number of starts before."""
+__all__ = ["CONTROL_LINE", "tell_checkpoint"]
 
 CONTROL_LINE = b"\x1etensoropt checkpoint\x1e\n"
 """Written to standard error, and left out by the supervisor of what it passes on."""

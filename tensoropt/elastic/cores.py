@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BINDINGS", "THREADS_VARIABLE", "Binding", "Cores"]
+from tensoropt.elastic.rank_variables import THREADS_VARIABLE
+
+__all__ = ["BINDINGS", "Binding", "Cores"]
 
 Binding = Literal["none", "core", "socket"]
 BINDINGS: tuple[Binding, ...] = ("none", "core", "socket")
 
-THREADS_VARIABLE = "TENSOROPT_THREADS"
-"""Environment variable: the threads of each rank that compute."""
 _OPEN_MP = "OMP_NUM_THREADS"
 
 

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from tensoropt.elastic.control_lines import RESTARTS_VARIABLE
 from tensoropt.elastic.endings import Ending, ending_of
 from tensoropt.elastic.hosts import Host, placement
 from tensoropt.elastic.launcher import Launcher, Run
+from tensoropt.elastic.rank_variables import RESTARTS_VARIABLE
 from tensoropt.elastic.state import State, StateFile
 from tensoropt.errors import OptionError
 

@@ -20,7 +20,7 @@ from collectives.transport.launch import available_cores, detect
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.cost.measured_links import MeasuredLinks, MeasuredPace, at_paces, on_links
-from tensoropt.elastic.control_lines import RESTARTS_VARIABLE
+from tensoropt.elastic.rank_variables import RESTARTS_VARIABLE, TRACE_VARIABLE
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
@@ -43,7 +43,6 @@ from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.frontend.job.settings import (
     CHECK_FEEDS_VARIABLE,
     SAVE_BESIDE_VARIABLE,
-    TRACE_VARIABLE,
     TRANSPORT_VARIABLE,
     check_intervals,
     checked_transport,

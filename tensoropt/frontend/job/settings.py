@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from collectives import Group
-from tensoropt.elastic.cores import THREADS_VARIABLE
+from tensoropt.elastic.rank_variables import THREADS_VARIABLE
 from tensoropt.errors import OptionError
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
 from tensoropt.execution.runtime.replicas import CHECK_VARIABLE
@@ -14,10 +14,8 @@ from tensoropt.execution.world.mpi_world import Transport
 __all__ = [
     "CHECK_FEEDS_VARIABLE",
     "DEVICES_VARIABLE",
-    "PLAN_VARIABLE",
     "RANK_SPEEDS_VARIABLE",
     "SAVE_BESIDE_VARIABLE",
-    "TRACE_VARIABLE",
     "TRANSPORT_VARIABLE",
     "check_intervals",
     "checked_transport",
@@ -33,11 +31,6 @@ DEVICES_VARIABLE = "TENSOROPT_DEVICES"
 RANK_SPEEDS_VARIABLE = "TENSOROPT_RANK_SPEEDS"
 """Environment variable: "equal" if ranks of this machine are taken as equal, not measured."""
 
-PLAN_VARIABLE = "TENSOROPT_PLAN"
-"""Environment variable: a plan file that `find_strategy` returns instead of a search."""
-
-TRACE_VARIABLE = "TENSOROPT_TRACE"
-"""Environment variable: folder for a timeline of each rank's steps."""
 CHECK_FEEDS_VARIABLE = "TENSOROPT_CHECK_FEEDS_EVERY"
 """Environment variable: interval of the runs in which ranks compare whole batches; 0 for never."""
 TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"

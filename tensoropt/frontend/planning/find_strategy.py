@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import tensorflow as tf
 
+from tensoropt.elastic.rank_variables import PLAN_VARIABLE
 from tensoropt.errors import OptionError
 from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
 from tensoropt.frontend.job.dry_run import ProfilingReached
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
-from tensoropt.frontend.job.settings import PLAN_VARIABLE
 from tensoropt.frontend.measuring.links import know_links
 from tensoropt.frontend.measuring.rank_paces import know_paces
 from tensoropt.frontend.planning.devices_and_deadline import budget_of
@@ -222,11 +222,12 @@ def _check_agreement(job: Job, options: PlanningOptions, request: Request) -> No
 
 def _demanded_plan(job: Job, request: Request) -> Plan | None:
     """The plan of the file that the environment names, which the first rank reads for all."""
-    if not os.environ.get(PLAN_VARIABLE):
+    path = os.environ.get(PLAN_VARIABLE)
+    if not path or job.dry_run is not None:
         return None
 
     def read() -> Any:
-        plan = demanded_plan(job, request.graph_digest)
+        plan = demanded_plan(job, path, request.graph_digest)
         return None if plan is None else plan.to_json()
 
     values = on_first_rank(job.group, read)

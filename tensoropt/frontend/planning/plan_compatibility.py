@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from tensoropt.elastic.control_lines import RESTARTS_VARIABLE
+from tensoropt.elastic.rank_variables import PLAN_VARIABLE, RESTARTS_VARIABLE
 from tensoropt.errors import PlanError
 from tensoropt.frontend.job.job import Job
-from tensoropt.frontend.job.settings import PLAN_VARIABLE
 from tensoropt.frontend.planning.training_step import graph_of
 from tensoropt.graph.batch_norm import with_batch_norm
 from tensoropt.graph.from_tensorflow import has_operation
@@ -28,7 +27,7 @@ from tensoropt.transformations.rewritten.application import apply, substitutions
 __all__ = ["check_plan", "demanded_plan", "plan_lines"]
 
 
-def demanded_plan(job: Job, graph_digest: str) -> Plan | None:
+def demanded_plan(job: Job, path: str, graph_digest: str) -> Plan | None:
     """The plan of the file that `PLAN_VARIABLE` names, for a step; None if it is to be searched.
 
     The file's plan is for the first step that a job plans. Further steps, such as that of a last,
@@ -37,15 +36,13 @@ def demanded_plan(job: Job, graph_digest: str) -> Plan | None:
 
     Args:
         job: the job.
+        path: the file.
         graph_digest: the digest of the step's graph.
 
     Raises:
         PlanError: there is no such file; its plan is for another step, or another number of devices
             than the job was started with.
     """
-    path = os.environ.get(PLAN_VARIABLE)
-    if not path or job.dry_run is not None:
-        return None
     plan = Plan.load(path)
     if graph_digest != plan.graph_digest:
         if any(running.plan is not None for running in job.graphs.values()):

@@ -1,0 +1,17 @@
+"""The environment variables that ``tensoropt run`` sets for ranks."""
+
+from __future__ import annotations
+
+__all__ = ["PLAN_VARIABLE", "RESTARTS_VARIABLE", "THREADS_VARIABLE", "TRACE_VARIABLE"]
+
+RESTARTS_VARIABLE = "TENSOROPT_RESTARTS"
+"""Environment variable of each rank under ``tensoropt run``: the number of starts before."""
+
+THREADS_VARIABLE = "TENSOROPT_THREADS"
+"""Environment variable: the threads of each rank that compute."""
+
+PLAN_VARIABLE = "TENSOROPT_PLAN"
+"""Environment variable: a plan file that `find_strategy` returns instead of a search."""
+
+TRACE_VARIABLE = "TENSOROPT_TRACE"
+"""Environment variable: folder for a timeline of each rank's steps."""
