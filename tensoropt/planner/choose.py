@@ -11,10 +11,7 @@ from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.details import Details
-from tensoropt.plan.parallelism_profile import (
-    ParallelismProfile,
-    ProfilePoint,
-)
+from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.infeasible import infeasible
 from tensoropt.planner.market import Market

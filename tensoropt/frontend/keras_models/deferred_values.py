@@ -41,7 +41,7 @@ def install() -> None:
         if size < _LEAST_BYTES or not tf.executing_eagerly() or not _is_repeatable(initializer):
             original(variable, initializer)
             return
-        original(variable, lambda shape, dtype: tf.zeros(shape, dtype))
+        original(variable, tf.zeros)
         defer(variable._value, lambda: initializer(shape, dtype=dtype))
 
     setattr(kind, _METHOD, initialize)

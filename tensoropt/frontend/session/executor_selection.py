@@ -24,7 +24,7 @@ from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph, ne
 from tensoropt.plan import Plan
 from tensoropt.quiet.standard_error import write_plan
 
-__all__ = ["is_step", "needs_gradient", "running_for", "switch_to"]
+__all__ = ["is_step", "needs_gradient", "running_for", "say", "switch_to"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -116,13 +116,18 @@ def switch_to(job: Job, script: tf.Graph) -> None:
     job.script = script
 
 
+def say(job: Job, plan: Plan) -> None:
+    """Write the line of a plan that a run has asked for; in a dry run the command writes it."""
+    if job.group.rank == 0 and job.dry_run is None:
+        write_plan(str(plan), len(plan.notes))
+
+
 def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> None:
     with script.as_default():
         steps = _steps(script, roots, shapes)
         plan = find_strategy("mini_time", shapes=shapes, fetches=steps)
         assert isinstance(plan, Plan)
-        if job.group.rank == 0 and job.dry_run is None:
-            write_plan(str(plan), len(plan.notes))
+        say(job, plan)
         build_execution_graph(plan=plan)
 
 

@@ -17,7 +17,12 @@ from tensoropt.frontend.job.job import Job, Running, current, init, is_initializ
 from tensoropt.frontend.job.plan_executor import close
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
-from tensoropt.frontend.session.executor_selection import needs_gradient, running_for, switch_to
+from tensoropt.frontend.session.executor_selection import (
+    needs_gradient,
+    running_for,
+    say,
+    switch_to,
+)
 from tensoropt.frontend.session.fetches import fetched_operators
 from tensoropt.frontend.session.session import rows_of_run, run_named
 from tensoropt.frontend.session.step_draws import draws_of_new_trace
@@ -29,7 +34,6 @@ from tensoropt.frontend.steps.traces import Traces
 from tensoropt.frontend.steps.variable_values import VariableValues
 from tensoropt.plan import Plan
 from tensoropt.planner.options.planning_options import PlanningOptions
-from tensoropt.quiet.standard_error import write_plan
 
 __all__ = ["ParallelStep", "check_options", "parallelize"]
 
@@ -245,7 +249,7 @@ class ParallelStep:
             if self.plan is None:
                 raise
             return False  # another trace with the same shapes
-        _say(self._given)
+        say(current(), self._given)
         return True
 
     def _plan(self, given: Arguments, traced: TracedStep, values: Mapping[str, Any]) -> None:
@@ -278,12 +282,6 @@ class ParallelStep:
                 options = {"option": "mini_time", "steps": self._count(), **self._options}
                 plan = find_strategy(**options, shapes=shapes, fetches=roots)
                 assert isinstance(plan, Plan)
-                _say(plan)
+                say(job, plan)
                 build_execution_graph(plan=plan)
         self.running = job.running
-
-
-def _say(plan: Plan) -> None:
-    job = current()
-    if job.group.rank == 0 and job.dry_run is None:
-        write_plan(str(plan), len(plan.notes))

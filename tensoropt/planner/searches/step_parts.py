@@ -11,7 +11,10 @@ from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.frontier import stage_sizes
 from tensoropt.planner.request import Request
 
-__all__ = ["StepParts"]
+__all__ = ["LEAST_DIVIDING", "StepParts"]
+
+LEAST_DIVIDING = 2
+"""The devices of the smallest stage in which a dimension can be divided."""
 
 _ALL_SIZES = 8
 """On machines with at most this number of devices, a stage may have any number of them, if the
@@ -45,7 +48,7 @@ class StepParts:
         cost = request.cost_model(devices)
         atoms = atomic_components(request.graph, request.batch_placeholders)
         costs = AtomCosts(atoms, request.batch_placeholders, request.reads, cost)
-        least = 2 if request.pins.divides else 1  # else nothing of a stage can be divided
+        least = LEAST_DIVIDING if request.pins.divides else 1
         return cls(costs, cost, links, devices // machine, least)
 
     def stage_sizes(self, stages: tuple[int, int]) -> list[int]:

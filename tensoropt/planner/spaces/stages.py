@@ -14,6 +14,7 @@ from tensoropt.planner.request import Request
 from tensoropt.planner.searches.microbatch_counts import microbatch_counts
 from tensoropt.planner.searches.pipeline_bound import PipelineBound
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.planner.searches.step_parts import LEAST_DIVIDING
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 
@@ -32,8 +33,6 @@ __all__ = [
 
 NAME = PIPELINE
 DO_NOT_FIT = "variables and their gradients alone do not fit, however they are divided"
-_LEAST_DIVIDING = 2
-"""The devices of the smallest stage in which a dimension can be divided."""
 MOST_GAIN = 0.5
 """The largest share of a step's time that stages win over a step on all devices together."""
 _SHORTEST_STEP = 500_000
@@ -81,11 +80,11 @@ def _contradiction(request: Request) -> str:
     some of its devices, and divides dimensions over all of these.
     """
     *outer, inner = request.cluster_at(request.devices).level_counts(request.devices)
-    if request.pins.divides and inner < 2 * _LEAST_DIVIDING:
+    if request.pins.divides and inner < 2 * LEAST_DIVIDING:
         return "with fixed, a stage has at least two devices of a machine"
     fewest = (request.pipeline and request.pipeline.stages) or 2
-    if request.pins.divides and _LEAST_DIVIDING * fewest > request.devices:
-        return f"with fixed, {fewest} stages have at least {_LEAST_DIVIDING * fewest} devices"
+    if request.pins.divides and LEAST_DIVIDING * fewest > request.devices:
+        return f"with fixed, {fewest} stages have at least {LEAST_DIVIDING * fewest} devices"
     is_outer = any(
         pieces not in (1, None) or (pieces is None and count > 1)
         for pins in request.pins.of_operator.values()
