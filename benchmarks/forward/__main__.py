@@ -45,7 +45,7 @@ def main() -> None:
         for model in options.models:
             jobs: dict[int, list[Job]] = {ranks: [] for ranks in (1, *options.ranks)}
             for _, ranks in itertools.product(range(options.turns), jobs):
-                jobs[ranks].append(_job(model, ranks, plans))
+                jobs[ranks].append(_job(model, ranks, plans, options.batch))
             for ranks, call in itertools.product(options.ranks, CALLS):
                 of = compared(jobs[1], jobs[ranks], ranks, call)
                 figures.setdefault(str(ranks), {}).setdefault(model, {})[call] = of
@@ -63,6 +63,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=0, help="examples; 0 for the model's own")
     return parser.parse_args(given)
 
 
@@ -91,11 +92,13 @@ def _are_equal(result: Any, truth: Any) -> bool:
     return all(math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE) for a, b in pairs)
 
 
-def _job(model: str, ranks: int, plans: str) -> Job:
+def _job(model: str, ranks: int, plans: str, batch: int) -> Job:
     """The figures of one job: plain Keras in one process, ours on several ranks."""
     way, launched = ("plain", None) if ranks == 1 else ("ours", ranks)
     module = "benchmarks.forward.one_job"
-    return figures_of_ranks(module, lambda folder: [model, way, folder], launched, plans)
+    return figures_of_ranks(
+        module, lambda folder: [model, way, str(batch), folder], launched, plans
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One rank's figures, in a file: ``python -m benchmarks.forward.one_job MODEL WAY FOLDER``."""
+"""A rank's figures, in a file: ``python -m benchmarks.forward.one_job MODEL WAY BATCH FOLDER``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import resource
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,16 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.plan import Plan
 
 _REPEATS = 3
+_FEWEST_BATCHES = 8
 
 
 def main() -> None:
     """Run, and write the figures."""
-    name, way, folder = sys.argv[1:]
+    name, way, batch, folder = sys.argv[1:]
     workload = WORKLOADS[name]
+    if int(batch):
+        batches = max(_FEWEST_BATCHES, workload.batch * workload.batches // int(batch))
+        workload = replace(workload, batch=int(batch), batches=batches)
     keras.utils.set_random_seed(1)
     model = workload.model()
     plans, peaks, rank = list[Plan](), list[int](), 0
