@@ -74,7 +74,7 @@ def plan(
     Run a training script on this process alone, without MPI, up to its build_execution_graph, with
     find_strategy planning for the devices of a cluster; print the plan and the frontier that it was
     chosen from. Nothing is trained. The script's own arguments come after `--`. Options of
-    find_strategy replace the script's.
+    find_strategy replace the script's. With --explain, --json writes the explanation.
     """
     if file is not None:
         check_folder("a plan", file, "--output")
@@ -96,7 +96,7 @@ def plan(
         parts.append(f"written to {file}")
     if page is not None:
         parts.append(write_page(plan, page, reached.points))
-    return Answer(plan, tuple(parts))
+    return Answer(reached.explanation or plan, tuple(parts))
 
 
 def plan_reached(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tensoropt.errors import OptionError
+from tensoropt.quiet.chatter import Filter
 from tensoropt.quiet.standard_error import VERBOSE_VARIABLE
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
@@ -36,12 +39,29 @@ def check_is_script(script: Path, aim: str) -> None:
 
 
 def hush_tensorflow() -> None:
-    """Hold back most lines that TensorFlow writes as it starts; errors of kernels are raised.
+    """Import TensorFlow without most lines that it writes; errors of kernels are raised later.
 
-    Called before TensorFlow is imported, for commands that train nothing.
+    Its C++ writes some of them to descriptor 2, whatever the level. A file takes them until
+    TensorFlow is imported, and those that are not known chatter are passed on. Commands that train
+    nothing call this.
     """
-    if os.environ.get(VERBOSE_VARIABLE) != "1":
-        os.environ.setdefault(_LEVEL_VARIABLE, _NONE_BUT_FATAL)
+    if os.environ.get(VERBOSE_VARIABLE) == "1":
+        return
+    os.environ.setdefault(_LEVEL_VARIABLE, _NONE_BUT_FATAL)
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            import tensorflow  # noqa: F401
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            lines = Filter(partial(os.write, 2), lambda _: None, is_quiet=True)
+            lines.take(file.read())
+            lines.flush()
 
 
 def dry_run_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> NoReturn:

@@ -14,7 +14,9 @@ from tensoropt.cli.answers.profile import ProfileAnswer
 from tensoropt.cli.doctor.finding import DoctorAnswer, Finding, try_in_process
 from tensoropt.cli.main import main
 from tensoropt.cost.cluster import cluster_names, load_cluster
+from tensoropt.parallel.choices.fixed_dimension import FixedDimension
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
+from tensoropt.planner.explain.explanation import Alternative, Explanation
 from tensoropt.planner.split_check import Check, OperatorCheck
 from tensoropt.view import PlanView
 from tensoropt.view.data.layers import Communication, LayerView, Replicated, Split
@@ -30,7 +32,7 @@ DOCUMENTED = (
     *(ProfileAnswer, DoctorAnswer, Finding, ClusterList, ClusterEntry),
     *(PlanDifference, LayerDifference, PlanView, Summary, ClusterLevel, TimePart, Measured),
     *(LayerView, Split, Replicated, Communication, MemoryView, Share, Alive, MemoryAt),
-    *(PointView, StageView, Pass),
+    *(PointView, StageView, Pass, Explanation, Alternative, FixedDimension),
 )
 
 

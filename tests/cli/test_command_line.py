@@ -381,6 +381,14 @@ def test_as_a_module_it_starts_neither_mpi_nor_tensorflow_needlessly(
         assert told in done.stdout
 
 
+def test_commands_that_plan_hold_back_what_tensorflow_writes_as_it_starts(
+    python: Callable[..., Any],
+) -> None:
+    program = "from tensoropt.cli.script_dry_run import hush_tensorflow; hush_tensorflow()"
+    done = python("-c", program, env={"TENSOROPT_VERBOSE": ""}, fresh=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_errors_have_one_root() -> None:
     kinds = [getattr(errors, name) for name in errors.__all__]
     assert all(issubclass(kind, errors.TensorOptError) for kind in kinds)

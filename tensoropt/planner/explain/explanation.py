@@ -19,8 +19,8 @@ class Alternative:
             an estimate: the plan's costs and the difference that this division makes in the
             fastest strategy of the whole batch if only the layer, its weights and the resharding
             around them change. A search may find a better plan.
-        nanoseconds: the predicted step.
-        memory_bytes: the predicted memory of a device.
+        nanoseconds: the predicted step; the estimate where there is no plan.
+        memory_bytes: the predicted memory of a device; the estimate where there is no plan.
         reason: why no plan has this division; empty if one has.
     """
 
@@ -70,10 +70,12 @@ class Explanation:
             f"  {_costs(self.nanoseconds, self.memory_bytes)}  the plan",
         ]
         for each in self.alternatives:
-            kind = "searched " if each.is_searched else "estimated"
-            why = f" (no plan: {each.reason})" if each.reason else ""
             costs = _costs(each.nanoseconds, each.memory_bytes)
-            lines.append(f"  {costs}  {kind}  {each.words}{why}")
+            if each.reason:
+                lines.append(f"  {'no plan':>{len(costs)}}  searched   {each.words}: {each.reason}")
+                continue
+            kind = "searched " if each.is_searched else "estimated"
+            lines.append(f"  {costs}  {kind}  {each.words}")
         return "\n".join(
             [
                 *lines,
