@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 
 import numpy as np
 import tensorflow as tf
 
-from collectives.bandwidth.chain import Chain, Move
+from collectives.bandwidth.chain import Chain
 from collectives.bandwidth.matrices import matrix_shape
 from collectives.bandwidth.timing import Timing, clocked, timing
 from collectives.buffers import Array
@@ -45,17 +44,17 @@ def measure_call(
         transport = None
     with tf.Graph().as_default() as graph, contextlib.ExitStack() as stack:
         shape = matrix_shape(_CALL_BYTES, everyone.size)
-        move: Move | None = None
+        native = None
         if transport is not None:
             stack.callback(transport.watch, False)
             transport.watch(True)
-            move = functools.partial(transport.move, allreduce, everyone)
+            native = transport, lambda _: allreduce, everyone
         clock = time.thread_time if shared else time.perf_counter
 
         def host(array: Array, _: int) -> tuple[Array, float]:
             return clocked(lambda: everyone.allreduce(array), clock)
 
-        chain = Chain(host, shape, _BETWEEN_ELEMENTS, _CALLS, (0, 1), move, shared)
+        chain = Chain(host, shape, _BETWEEN_ELEMENTS, _CALLS, (0, 1), native, shared)
         computing = chain.between(_CALLS)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())

@@ -12,12 +12,13 @@ import tensorflow as tf
 from collectives.bandwidth.timing import shared_seconds
 from collectives.buffers import Array
 from collectives.group import Group
-from collectives.operations.calls import Watch
+from collectives.native.transport import NativeTransport
+from collectives.operations.operation import Collective
 
-__all__ = ["Chain", "Move"]
+__all__ = ["Chain", "MakeCollective"]
 
-Move = Callable[[tf.Tensor, str, Watch], tf.Tensor]
-"""A function that adds to the graph an operator that moves a tensor between ranks."""
+MakeCollective = Callable[[int], Collective]
+"""Makes the collective along a dimension."""
 
 
 class Chain:
@@ -29,8 +30,9 @@ class Chain:
         between: elements of the operator before each collective.
         longest: number of collectives.
         dims: their dimensions, in turn.
-        move: adds the operator of a collective in C++, which reports its runs to this object. If it
-            is None, ``call`` is called from Python.
+        native: the transport in C++ whose operators run the collectives, the collective along each
+            dimension, and the group. It tells this object their times while it is watched. If it is
+            None, ``call`` is called from Python.
         shared: whether times are `shared_seconds`.
 
     Attributes:
@@ -45,10 +47,11 @@ class Chain:
         between: int,
         longest: int,
         dims: tuple[int, int],
-        move: Move | None = None,
+        native: tuple[NativeTransport, MakeCollective, Group] | None = None,
         shared: bool = False,
     ) -> None:
         self._shared = shared
+        self._tell = (lambda: None) if native is None else native[0].tell
         self._value = _variable("value", shape).read_value()
         self._other = _variable("between", (between,)).read_value()
         self._spans: list[float] = []
@@ -65,8 +68,10 @@ class Chain:
                 return np.asarray(moved, order="C")
 
             tensor = self._computed(last)
-            if move is not None:
-                last = [move(tensor, "measured", self).op]
+            if native is not None:
+                transport, make, group = native
+                collective = make(dims[link % 2])
+                last = [transport.move(collective, group, tensor, "measured", self).op]
             else:
                 last = [tf.numpy_function(timed, [tensor], tensor.dtype, stateful=True).op]
             self._links += last
@@ -97,6 +102,7 @@ class Chain:
         everyone.barrier()
         session.run(self._links[calls - 1])
         self.ended = time.perf_counter()
+        self._tell()
         spans = np.array(self._spans)
         return shared_seconds(spans, everyone) if self._shared else everyone.allreduce(spans, "min")
 

@@ -71,7 +71,7 @@ class HorovodTransport:
         self._sets = {tuple(range(group.size)): module.global_process_set}
         self._built = 0
         self._noted: set[str] = set()
-        self._is_watched = False
+        self._is_watched = self._asks = False
         self._lock = threading.Lock()
         self._ended = self._seconds = 0.0
 
@@ -82,7 +82,7 @@ class HorovodTransport:
         The first collective that Horovod lacks creates it."""
         native = native_transport(self.group)
         if native is not None:
-            native.watch(self._is_watched)
+            native.watch(self._is_watched, self._asks)
         return [] if native is None else [native]
 
     def _ordinary_so_far(self) -> list[NativeTransport]:
@@ -93,11 +93,16 @@ class HorovodTransport:
         """See `TensorTransport.seconds`."""
         return self._seconds + sum(each.seconds for each in self._ordinary_so_far())
 
-    def watch(self, is_on: bool) -> None:
+    def watch(self, is_on: bool, asks: bool = False) -> None:
         """See `TensorTransport.watch`. Collectives built while it is on keep one order."""
-        self._is_watched = is_on
+        self._is_watched, self._asks = is_on, asks
         for each in self._ordinary_so_far():
-            each.watch(is_on)
+            each.watch(is_on, asks)
+
+    def tell(self) -> None:
+        """See `TensorTransport.tell`. Horovod's own collectives tell at once."""
+        for each in self._ordinary_so_far():
+            each.tell()
 
     def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
         """See `TensorTransport.carries`: Horovod or the transport in C++ has an operator."""

@@ -3,6 +3,7 @@
 #ifndef COLLECTIVES_NATIVE_COMMUNICATION_H_
 #define COLLECTIVES_NATIVE_COMMUNICATION_H_
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -18,13 +19,18 @@
 
 namespace collectives {
 
+// The times of one call: its start and its end, and the seconds of a processor in between.
+struct Note {
+  int64_t call;
+  double started, ended, worked;
+};
+
 // The thread that communicates through memories of one type, with the state of the running call.
 // There is one per process.
 template <typename Memory>
 class CommunicationIn {
  public:
   using Before = int (*)(int64_t call, char* reason, int size);
-  using After = void (*)(int64_t call, double started, double ended, double worked);
 
   static CommunicationIn& Get() {
     static CommunicationIn* communication = new CommunicationIn;  // its thread ends with the process
@@ -38,12 +44,21 @@ class CommunicationIn {
     return static_cast<int>(memories_.size()) - 1;
   }
 
-  // Sets functions that are called before and after each operator, or null. If `before` does not
-  // return 0, the operator fails with the text that `before` has written to `reason`.
-  void Observe(Before before, After after) {
+  // Sets whether each operator notes its times, and a function that is called before each, or null.
+  // If `before` does not return 0, the operator fails with the text that it has written to `reason`.
+  void Observe(bool notes, Before before) {
     std::lock_guard<std::mutex> lock(running_);
+    notes_ = notes;
     before_ = before;
-    after_ = after;
+  }
+
+  // Moves at most `room` notes, the oldest first, to `notes`, and returns their number.
+  int64_t TakeNotes(Note* notes, int64_t room) {
+    std::lock_guard<std::mutex> lock(running_);
+    const int64_t count = std::min<int64_t>(room, noted_.size());
+    std::copy_n(noted_.begin(), count, notes);
+    noted_.erase(noted_.begin(), noted_.begin() + count);
+    return count;
   }
 
   double seconds() const { return seconds_.load(); }
@@ -72,7 +87,7 @@ class CommunicationIn {
     if (before_ != nullptr && before_(call, reason, sizeof(reason)) != 0) return reason;
     const double started = Now();
     since_ = started;
-    const double worked = after_ != nullptr ? Worked() : 0.0;
+    const double worked = notes_ ? Worked() : 0.0;
     in_ = {memory, static_cast<int32_t>(call)};
     const Leave leave{in_};
     try {
@@ -81,8 +96,8 @@ class CommunicationIn {
       return error.what();
     }
     const double ended = Now();
-    if (after_ != nullptr) {
-      after_(call, started, ended, Worked() - worked);
+    if (notes_) {
+      noted_.push_back({call, started, ended, Worked() - worked});
     } else {
       seconds_ = seconds_ + (ended - started);
     }
@@ -115,7 +130,8 @@ class CommunicationIn {
   std::deque<std::function<void()>> work_;
   std::vector<std::unique_ptr<Memory>> memories_;
   Before before_ = nullptr;
-  After after_ = nullptr;
+  bool notes_ = false;
+  std::deque<Note> noted_;
   std::atomic<double> seconds_{0.0};
 };
 

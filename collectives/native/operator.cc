@@ -526,13 +526,19 @@ bool collectives_board_gather(void* board, const char* message, int64_t bytes, c
   return true;
 }
 
-void collectives_observe(int (*before)(int64_t, char*, int),
-                         void (*after)(int64_t, double, double, double)) {
-  collectives::Communication::Get().Observe(before, after);
-  collectives::NetworkCommunication::Get().Observe(before, after);
+void collectives_observe(bool notes, int (*before)(int64_t, char*, int)) {
+  collectives::Communication::Get().Observe(notes, before);
+  collectives::NetworkCommunication::Get().Observe(notes, before);
 }
 
-// Returns the seconds of all collectives that were not observed.
+// Moves at most `room` notes to `notes`, and returns their number.
+int64_t collectives_take_notes(collectives::Note* notes, int64_t room) {
+  const int64_t count = collectives::Communication::Get().TakeNotes(notes, room);
+  auto& network = collectives::NetworkCommunication::Get();
+  return count + network.TakeNotes(notes + count, room - count);
+}
+
+// Returns the seconds of all collectives that noted nothing.
 double collectives_seconds() {
   return collectives::Communication::Get().seconds() +
          collectives::NetworkCommunication::Get().seconds();

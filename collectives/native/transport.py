@@ -20,7 +20,7 @@ from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group, job_facts
 from collectives.native.build import library
 from collectives.native.network import open_network
-from collectives.native.transport_library import AFTER, BEFORE, SOURCES, loaded
+from collectives.native.transport_library import BEFORE, NOTE, SOURCES, loaded
 from collectives.native.window import BYPASS_BELOW, chunk_bytes, shared_memory
 from collectives.operations.calls import Watch
 from collectives.operations.kinds.allgather import Allgather
@@ -41,6 +41,8 @@ are available."""
 _SPIN_SECONDS = 1e-4
 """Time that a waiting rank spins before it sleeps: twice the time of waking a thread in a
 virtual machine. Ranks that share cores do not spin, because the rank waited for needs the core."""
+_NOTES = 1 << 10
+"""Times of calls that Python takes from C++ at once."""
 LEAST_READ = 1 << 15
 """From this size in bytes on, a rank reads the data of another rank directly from its memory, if
 the system allows that. Smaller data goes through the shared memory."""
@@ -93,7 +95,8 @@ class NativeTransport:
             LEAST_READ,
             BYPASS_BELOW,
         )
-        self._calls = BEFORE(self._before), AFTER(self._after)  # C keeps no reference
+        self._asks = BEFORE(self._before)  # C keeps no reference
+        self._notes = np.empty(_NOTES, NOTE)
         watchdog().add(self._running)
         if network is not None:
             watchdog().add(self._running_in_network)
@@ -180,10 +183,18 @@ class NativeTransport:
             "name": "reshard",
         }
 
-    def watch(self, is_on: bool) -> None:
+    def watch(self, is_on: bool, asks: bool = False) -> None:
         """See `TensorTransport.watch`."""
-        before, after = self._calls if is_on else (BEFORE(), AFTER())
-        self._library.collectives_observe(before, after)
+        self.tell()
+        self._library.collectives_observe(is_on, self._asks if asks else BEFORE())
+
+    def tell(self) -> None:
+        """See `TensorTransport.tell`."""
+        count = _NOTES
+        while count == _NOTES:
+            count = self._library.collectives_take_notes(self._notes.ctypes.data, _NOTES)
+            for call, started, ended, worked in self._notes[:count].tolist():
+                self._made[call][0].after(started, ended, worked)
 
     def prepared(
         self,
@@ -244,9 +255,6 @@ class NativeTransport:
             ctypes.memmove(reason, text + b"\0", len(text) + 1)
             return 1
         return 0
-
-    def _after(self, call: int, started: float, ended: float, worked: float) -> None:
-        self._made[call][0].after(started, ended, worked)
 
 
 def spin_seconds(group: Group) -> float:

@@ -7,11 +7,12 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from collectives.native.build import operators
 
-__all__ = ["AFTER", "BEFORE", "SOURCES", "loaded"]
+__all__ = ["BEFORE", "NOTE", "SOURCES", "loaded"]
 
 SOURCES = [
     Path(__file__).parent / name
@@ -22,7 +23,10 @@ SOURCES = [
     )
 ]
 BEFORE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int)
-AFTER = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_double] * 3)
+NOTE = np.dtype(
+    [("call", np.int64), ("started", np.float64), ("ended", np.float64), ("worked", np.float64)]
+)
+"""The times of one call, see `communication.h`."""
 
 
 @functools.cache
@@ -62,7 +66,9 @@ def loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     found.collectives_network_running.restype = ctypes.c_int64
     found.collectives_addresses.argtypes = [ctypes.c_char_p, ctypes.c_int64]
     found.collectives_addresses.restype = None
-    found.collectives_observe.argtypes = [BEFORE, AFTER]
+    found.collectives_observe.argtypes = [ctypes.c_bool, BEFORE]
+    found.collectives_take_notes.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    found.collectives_take_notes.restype = ctypes.c_int64
     found.collectives_run.restype = ctypes.c_double
     found.collectives_run.argtypes = [
         *(ctypes.c_int, ctypes.c_int, ctypes.c_char_p),

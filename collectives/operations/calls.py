@@ -76,7 +76,7 @@ class Watch(Protocol):
         """
 
     def after(self, started: float, ended: float, worked: float | None = None) -> None:
-        """Called after the calls have run.
+        """Called after the calls have run; for a `TensorTransport` see `TensorTransport.tell`.
 
         Args:
             started, ended: times of `time.perf_counter`.
@@ -119,8 +119,19 @@ class TensorTransport(Protocol):
     def seconds(self) -> float:
         """Seconds of this process's collectives so far, without watched ones."""
 
-    def watch(self, is_on: bool) -> None:
-        """Set whether collectives call their `Watch` when they run; at first they do not."""
+    def watch(self, is_on: bool, asks: bool = False) -> None:
+        """Set whether collectives note their times for their `Watch`; at first they do not.
+
+        Python would take longer than a small collective, so `tell` tells the times later. This also
+        tells those so far.
+
+        Args:
+            is_on: whether they note their times.
+            asks: whether each one calls `Watch.before`.
+        """
+
+    def tell(self) -> None:
+        """Call `Watch.after` for the collectives that have noted their times since."""
 
     def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
         """Whether there is an operator for the collective; all members get the same answer."""

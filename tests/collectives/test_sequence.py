@@ -51,7 +51,9 @@ class Overtaking:
 
     is_stateful, overlaps, seconds = True, False, 0.0
 
-    def watch(self, is_on: bool) -> None: ...
+    def watch(self, is_on: bool, asks: bool = False) -> None: ...
+
+    def tell(self) -> None: ...
 
     def carries(self, collective: Collective, group: collectives.Group, dtype: tf.DType) -> bool:
         return True

@@ -113,19 +113,21 @@ class MPIWorld(World):
     @property
     def network_seconds(self) -> float:
         """See `World.network_seconds`."""
+        if self._transport is not None:
+            self._transport.tell()
         native = 0.0 if self._transport is None else self._transport.seconds
         messages = 0.0 if self.mail is None else self.mail.seconds
         return self._host_seconds + native + messages
 
     @property
     def timeline(self) -> list[Call] | None:
-        """Every collective of a resharding, as it ran, where it is a list."""
+        """Every collective of a resharding that has run, where it is a list; those in C++ are there
+        once the timeline is set anew."""
         return self._timeline
 
     @timeline.setter
     def timeline(self, timeline: list[Call] | None) -> None:
-        self._timeline = timeline
-        self._watch_transport()
+        self._watch_transport(timeline, self._guard)
 
     @property
     def guard(self) -> Guard | None:
@@ -134,12 +136,14 @@ class MPIWorld(World):
 
     @guard.setter
     def guard(self, guard: Guard | None) -> None:
-        self._guard = guard
-        self._watch_transport()
+        self._watch_transport(self._timeline, guard)
 
-    def _watch_transport(self) -> None:
+    def _watch_transport(self, timeline: list[Call] | None, guard: Guard | None) -> None:
+        """Set timeline and guard; what has run so far belongs to the timeline before."""
         if self._transport is not None:
-            self._transport.watch(self._timeline is not None or self._guard is not None)
+            is_on = timeline is not None or guard is not None
+            self._transport.watch(is_on, asks=guard is not None)
+        self._timeline, self._guard = timeline, guard
 
     def share(self, values: Sequence[Array], axes: Sequence[int]) -> list[Array]:
         """See `World.share`: numbers in one message, and strings in one."""

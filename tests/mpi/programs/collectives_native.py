@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -156,6 +157,49 @@ def check_errors(member: Member) -> None:
             member.run(collective, np.ones((member.size + 1, 2), np.float32))
 
 
+class Told:
+    """A `Watch` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.times: list[tuple[float, float, float | None]] = []
+
+    def before(self, shape: tuple[int, ...] | None) -> None:
+        assert shape is None
+        self.asked += 1
+
+    def after(self, started: float, ended: float, worked: float | None = None) -> None:
+        self.times.append((started, ended, worked))
+
+
+def check_told(member: Member) -> None:
+    """Times of collectives are told later, once, and only if they are watched; some ask before."""
+    transport, told, tensor = member.transport, Told(), tf.ones([1000])
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            transport.move(Allreduce(), member.group, tensor, "", told)
+
+    run(1)
+    began = time.perf_counter()
+    transport.watch(True)
+    run(1100)  # more than are taken at once
+    assert not told.times
+    transport.tell()
+    transport.tell()
+    assert len(told.times) == 1100
+    ends = [began, *(point for times in told.times for point in times[:2]), time.perf_counter()]
+    assert ends == sorted(ends)
+    assert all(worked is not None and worked >= 0 for _, _, worked in told.times)
+    assert told.asked == 0
+    transport.watch(True, asks=True)
+    run(1)
+    transport.watch(False)
+    run(1)
+    transport.tell()
+    assert (len(told.times), told.asked) == (1101, 1)
+
+
 def check_messages(world: collectives.Group) -> None:
     """Messages arrive in another order than they are sent; there is no room for all at once."""
     mail_module.usable_memory_bytes = lambda: mail_module._SHARE * world.size * ROOM_BYTES
@@ -229,6 +273,7 @@ def check(world: collectives.Group) -> None:
         check_half(member, ml_dtypes.bfloat16)
         check_not_a_number(member)
         check_errors(member)
+    check_told(turned)
     check_many_chunks(turned, (200003,))  # past the caches
     assert transport.seconds > 0
 
