@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ def figures(rows: Sequence[Measured]) -> dict[str, Any]:
         "strategies": len(rows),
         "spearman": _ranks(rows, lambda row: (row.predicted_ms, row.measured_ms)),
         "spearman_peak": _ranks(rows, lambda row: (row.predicted_bytes, row.measured_bytes)),
+        **_order(rows),
         "time_error": _error(rows, lambda row: (row.predicted_ms, row.measured_ms)),
         "peak_error": _error(rows, lambda row: (row.predicted_bytes, row.measured_bytes)),
         "repeatable": round(float(np.median([r.spread_ms / r.measured_ms for r in rows])), 4),
@@ -57,6 +59,24 @@ _Pair = Callable[[Measured], tuple[float, float]]
 def _ranks(rows: Sequence[Measured], pair: _Pair) -> float:
     predicted, measured = np.array([pair(row) for row in rows]).T
     return round(float(spearmanr(predicted, measured).statistic), 4)
+
+
+def _order(rows: Sequence[Measured]) -> dict[str, Any]:
+    """Return how many pairs of strategies measurements tell apart, and the order of these.
+
+    Two strategies are told apart if their measured times differ by more than both spreads together,
+    and by more than `SAME_TIME`. The order is (right - wrong) / (right + wrong) over the pairs in
+    the predicted order or not: 1 for all right (Goodman and Kruskal, 1954); None without pairs.
+    """
+    pairs = list(combinations(sorted(rows, key=lambda row: row.measured_ms), 2))
+    apart = [
+        np.sign(slow.predicted_ms - fast.predicted_ms)
+        for fast, slow in pairs
+        if slow.measured_ms - fast.measured_ms
+        > max(fast.spread_ms + slow.spread_ms, SAME_TIME * fast.measured_ms)
+    ]
+    order = round(float(np.sum(apart) / max(np.count_nonzero(apart), 1)), 4) if apart else None
+    return {"pairs": len(pairs), "pairs_told_apart": len(apart), "order_told_apart": order}
 
 
 def _error(rows: Sequence[Measured], pair: _Pair) -> float:

@@ -34,7 +34,7 @@ from tensoropt.signed_files import FileKind
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
 _REMEDY = "Measure again with `tensoropt profile --force`, or remove the file."
-_FILES = FileKind(6, "profiles", _REMEDY)
+_FILES = FileKind(7, "profiles", _REMEDY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Overheads:
 
     Attributes:
         dispatch_nanoseconds: time to start an operator in TensorFlow's executor.
-        collective_nanoseconds: time of a collective besides the network: calling Python, and
+        collective_nanoseconds: time of a collective besides the network: starting its operator, and
             waiting for the other ranks' calls.
         step_nanoseconds: time of a run: starting the session, agreeing on the call, ending
             together.

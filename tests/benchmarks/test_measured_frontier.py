@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def test_figures_of_known_measurements() -> None:
         "mesh_tensorflow": True,
     }
     assert found["excess_measured"]["tofu"] == pytest.approx(1 / 3, abs=1e-4)
+
+
+def test_the_order_counts_pairs_that_measurements_tell_apart() -> None:
+    found = figures(ROWS)
+    assert (found["pairs"], found["pairs_told_apart"], found["order_told_apart"]) == (15, 12, 1.0)
+    alike = [replace(row, measured_ms=100 + 2 * n, spread_ms=1.1) for n, row in enumerate(ROWS)]
+    found = figures(alike)
+    assert found["pairs_told_apart"] == 10  # all but neighbours
+    assert found["order_told_apart"] == pytest.approx((3 - 6) / 9, abs=1e-4)  # a tie counts nothing
+    found = figures([replace(row, spread_ms=10.0) for row in ROWS])
+    assert found["order_told_apart"] is None
 
 
 def test_rows_return_from_their_file_and_are_drawn(tmp_path: Path) -> None:
