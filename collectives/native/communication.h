@@ -54,7 +54,7 @@ class CommunicationIn {
 
   // Moves at most `room` notes, the oldest first, to `notes`, and returns their number.
   int64_t TakeNotes(Note* notes, int64_t room) {
-    std::lock_guard<std::mutex> lock(running_);
+    std::lock_guard<std::mutex> lock(noting_);  // does not wait for a running call
     const int64_t count = std::min<int64_t>(room, noted_.size());
     std::copy_n(noted_.begin(), count, notes);
     noted_.erase(noted_.begin(), noted_.begin() + count);
@@ -97,7 +97,9 @@ class CommunicationIn {
     }
     const double ended = Now();
     if (notes_) {
-      noted_.push_back({call, started, ended, Worked() - worked});
+      const double spent = Worked() - worked;
+      std::lock_guard<std::mutex> noting(noting_);
+      noted_.push_back({call, started, ended, spent});
     } else {
       seconds_ = seconds_ + (ended - started);
     }
@@ -123,7 +125,7 @@ class CommunicationIn {
     ~Leave() { in = {-1, -1}; }
   };
 
-  std::mutex waiting_, running_;
+  std::mutex waiting_, running_, noting_;
   std::atomic<Place> in_{{-1, -1}};
   std::atomic<double> since_{0.0};
   std::condition_variable any_work_;
