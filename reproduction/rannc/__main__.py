@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help=f"only {' '.join(QUICK)}")
     parser.add_argument("--nvlink", type=float, default=50.0, help="GB/s between two devices")
     parser.add_argument("--frontier", action="store_true")
+    parser.add_argument("--search-seconds", type=float, default=120.0, help="of find_strategy")
     parser.add_argument("--jobs", type=int, default=2, help="models at a time")
     parser.add_argument(
         "--results",
@@ -87,7 +88,8 @@ def _computed(models: Sequence[str], options: argparse.Namespace) -> Iterator[Li
         return
     workers = min(options.jobs, len(models))
     with ProcessPoolExecutor(workers, get_context("spawn"), load_kernels) as pool:
-        tasks = [pool.submit(computed, each, options.nvlink, options.frontier) for each in models]
+        asked = options.nvlink, options.frontier, options.search_seconds
+        tasks = [pool.submit(computed, each, *asked) for each in models]
         for task in as_completed(tasks):
             line = task.result()
             print(f"{line['model']} done", flush=True)

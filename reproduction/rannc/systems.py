@@ -6,19 +6,28 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from reproduction.entry import Script
 from reproduction.rannc.megatron import TensorSplit, megatron
 from reproduction.rannc.models import OTHER_BLOCKS, WITHOUT_BLOCKS, Line
 from reproduction.rannc.searches.gpipe import gpipe
 from reproduction.rannc.searches.rannc import form_stage, form_stage_dp
 from reproduction.rannc.searches.without_blocks import without_blocks
-from reproduction.rannc.testbed import MACHINES, Phases, layers_of, step_of, testbed
+from reproduction.rannc.testbed import (
+    MACHINES,
+    Phases,
+    layers_of,
+    script_of,
+    step_of,
+    testbed,
+)
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
+from tensoropt.plan import Plan
 
-__all__ = ["computed", "load_kernels"]
+__all__ = ["computed", "load_kernels", "told"]
 
-Found = Pipeline | TensorSplit | tuple[int, int]
+Found = Pipeline | TensorSplit | Plan | tuple[int, int]
 
 _ONE_MACHINE = 128  # examples
 _GPIPE_MICROBATCHES = 64  # GPipe's number for ResNets
@@ -31,16 +40,16 @@ def load_kernels() -> None:
     form_stage(problem)
     pipeline_frontier(problem)
     without_blocks(replace(phases.summed(), machines=1, batch=8))
-    phases.split()
 
 
-def computed(model: str, nvlink: float, frontier: bool) -> Line:
+def computed(model: str, nvlink: float, frontier: bool, search_seconds: float = 30.0) -> Line:
     """The steps of all systems for one model.
 
     Args:
         model: name of the model.
         nvlink: GB/s between two devices.
         frontier: whether the fastest pipeline of replicated stages is searched, too.
+        search_seconds: the option of `find_strategy`.
 
     Returns:
         JSON values; ``found`` has for each system the step and CPU seconds, or ``error`` if nothing
@@ -50,11 +59,12 @@ def computed(model: str, nvlink: float, frontier: bool) -> Line:
     phases = Phases(step, testbed(nvlink))
     shared = sum(phases.seconds.values())  # CPU seconds that later problems share
     found: Line = {}
-    for name, find in _searches(model, phases, frontier):
+    script = script_of(model, nvlink, search_seconds)
+    for name, find in _searches(model, phases, script, frontier):
         batch = _ONE_MACHINE if name.endswith("one machine") else step.batch
         begun = time.process_time()
         try:
-            found[name] = _told(find(), batch)
+            found[name] = told(find(), batch)
         except InfeasibleError as error:
             found[name] = {"error": str(error)}
         found[name]["seconds"] = round(time.process_time() - begun, 2)
@@ -73,7 +83,7 @@ def computed(model: str, nvlink: float, frontier: bool) -> Line:
 
 
 def _searches(
-    model: str, phases: Phases, frontier: bool
+    model: str, phases: Phases, script: Script, frontier: bool
 ) -> Iterator[tuple[str, Callable[[], Found]]]:
     yield "rannc", lambda: form_stage(phases.problem)
     yield "data parallelism", phases.data_parallel
@@ -94,8 +104,8 @@ def _searches(
         yield "without blocks", lambda: without_blocks(phases.summed())
     if frontier:
         yield "frontier", lambda: pipeline_frontier(phases.problem, ("1f1b",))[-1]
-    yield "tensor split", phases.tensor_split
-    yield "ours", lambda: phases.split()[-1]
+    yield "tensor split", lambda: script.plan(pipeline=False)
+    yield "ours", script.plan
 
 
 def _gpipe_model(problem: PipelineProblem) -> Pipeline:
@@ -109,7 +119,8 @@ def _gpipe_model(problem: PipelineProblem) -> Pipeline:
     return found
 
 
-def _told(found: Found, batch: int) -> Line:
+def told(found: Found, batch: int) -> Line:
+    """A step of a batch as JSON values."""
     if isinstance(found, Pipeline):
         pipeline = {
             "stages": [[each.first, each.last, each.devices] for each in found.stages],
@@ -122,7 +133,21 @@ def _told(found: Found, batch: int) -> Line:
     if isinstance(found, TensorSplit):
         split = {"parts": found.parts, "recompute": found.recompute}
         return split | _rate(batch, found.time, found.memory)
+    if isinstance(found, Plan):
+        return _plan(found, batch)
     return _rate(batch, *found)
+
+
+def _plan(plan: Plan, batch: int) -> Line:
+    """A plan of `find_strategy`: its predicted step and peak, and the sum that its search
+    compared, which is what the other systems' searches have."""
+    assert plan.peak_bytes is not None, "a plan's peak is checked"
+    found = {
+        "way": plan.way,
+        "searched_examples_per_second": round(batch * 1e9 / plan.time_nanoseconds, 2),
+        "peak_is_estimated": plan.peak_is_estimated,
+    }
+    return found | _rate(batch, round(plan.predicted_step_seconds * 1e9), plan.peak_bytes)
 
 
 def _rate(batch: int, nanoseconds: int, bytes_: int) -> Line:

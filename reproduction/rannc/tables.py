@@ -71,6 +71,9 @@ def _words(found: Line) -> str:
             f"{found['microbatches']} microbatches",
             str(found["schedule"]),
         ]
+    elif "way" in found:
+        words += [str(found["way"]), f"{found['searched_examples_per_second']} by the search's sum"]
+        words += ["peak estimated"] if found["peak_is_estimated"] else []
     elif "parts" in found:
         again = " with recomputation" if found["recompute"] else ""
         words.append(f"over {found['parts']} devices{again}")

@@ -7,13 +7,15 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 import tensoropt as tf
 from benchmarks.search.bert import bert
 from examples.models import Model, parameter_count, wide_resnet
+from reproduction.entry import Script
 from reproduction.rannc.searches.without_blocks import SummedProfile
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.cluster import Cluster, load_cluster
@@ -23,21 +25,18 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import Atoms, atomic_components
 from tensoropt.pipeline.blocks.partition import Blocks, partition
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile
-from tensoropt.pipeline.split.profile import SplitProfile
-from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier
+from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 
-__all__ = ["MACHINES", "Phases", "Step", "layers_of", "step_of", "testbed"]
+__all__ = ["MACHINES", "Phases", "Step", "layers_of", "script_of", "step_of", "testbed"]
 
 BATCH = 256
 LENGTH, VOCABULARY, HEAD = 512, 30720, 64
-EPSILON = 0.02  # gap of frontiers of pipelines with split stages
 MACHINES = 4
 _BLOCK_EXAMPLES = 1  # examples of the microbatch with which blocks have to fit a device
 
@@ -85,19 +84,32 @@ def step_of(model: str) -> Step:
     ``24x1024`` is a BERT with 24 layers of that width, sequences of 512, heads of 64 and a batch of
     256. ``resnet152x8`` is a ResNet with a batch of 512.
     """
-    resnet = model.startswith("resnet")
-    depth, width = map(int, model.removeprefix("resnet").split("x"))
-    batch = 512 if resnet else BATCH
-
-    def build() -> Model:
-        if resnet:
-            return wide_resnet(depth, width)
-        return bert(depth, width, width // HEAD, 4 * width, LENGTH, VOCABULARY)
-
-    begun = time.process_time()
-    graph, batched, reads, parameters = _imported(build, batch)
+    begun, batch = time.process_time(), _batch(model)
+    graph, batched, reads, parameters = _imported(partial(_built, model), batch)
     gc.collect()  # the script's graph has cycles, whose collection would count in a phase
     return Step(graph, batched, reads, batch, parameters, time.process_time() - begun)
+
+
+def script_of(model: str, nvlink: float, search_seconds: float) -> Script:
+    """The script that trains a model on the test bed; see `step_of`."""
+    cluster = testbed(nvlink)
+    assert cluster.devices is not None, "the test bed has all its levels"
+
+    def train() -> Any:
+        return tf.train.AdamOptimizer(1e-4).minimize(_built(model).loss)
+
+    return Script(train, _batch(model), cluster.devices, cluster, search_seconds)
+
+
+def _batch(model: str) -> int:
+    return 512 if model.startswith("resnet") else BATCH
+
+
+def _built(model: str) -> Model:
+    depth, width = map(int, model.removeprefix("resnet").split("x"))
+    if model.startswith("resnet"):
+        return wide_resnet(depth, width)
+    return bert(depth, width, width // HEAD, 4 * width, LENGTH, VOCABULARY)
 
 
 def _imported(
@@ -183,52 +195,6 @@ class Phases:
     def one_machine(self, batch: int) -> PipelineProblem:
         """The problem of the same blocks on one machine."""
         return replace(self.problem, machines=1, batch=batch)
-
-    def split(self) -> tuple[Pipeline, ...]:
-        """The frontier of pipelines whose stages are split by frontier tracking.
-
-        Every point is a strategy that a plan can execute: microbatches and copies divide the batch,
-        and a stage of several machines has equal pieces on them.
-        """
-        return pipeline_frontier(self._executable, ("1f1b",), epsilon=EPSILON)
-
-    def tensor_split(self) -> Pipeline:
-        """The fastest step of one stage on all devices: splits without a pipeline.
-
-        Frontier tracking finds the splits for a machine; each other machine has a replica.
-        Gradients are accumulated over as many microbatches as is fastest, and the step may be
-        computed again in the backward pass.
-
-        Raises:
-            InfeasibleError: if no split fits the memory.
-        """
-        problem, alone = self._executable, Counts(stages=(1, 1), copies=(1,))
-        sizes = (problem.devices,)
-        return pipeline_frontier(problem, ("1f1b",), sizes=sizes, epsilon=EPSILON, counts=alone)[-1]
-
-    @property
-    def _executable(self) -> PipelineProblem:
-        return replace(self.problem, profile=self._split_profile)
-
-    @cached_property
-    def _split_profile(self) -> SplitProfile:
-        replicated = self.problem.profile
-        assert isinstance(replicated, ReplicatedProfile), "the problem has its own profile"
-        return SplitProfile(
-            self.costs,
-            self._step.reads,
-            self._step.batched,
-            self.blocks.of,
-            self._priced,
-            self.links,
-            self.problem.devices,
-            replicated,
-            replicas=False,
-        )
-
-    def _priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
-        mesh = self._cluster.mesh(devices)
-        return ClusterCostModel(self._cluster, mesh, "execution"), mesh
 
     def _problem(self, blocks: int, profile: ReplicatedProfile | SummedProfile) -> PipelineProblem:
         return PipelineProblem(

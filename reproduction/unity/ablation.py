@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from reproduction.unity.entry import request_of
-from reproduction.unity.models import MODELS
+from reproduction.unity.models import MODELS, script_of
 from tensoropt.arrays import Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
 from tensoropt.planner.searches.frontier_search import problem_of
@@ -45,7 +44,7 @@ def figure_15a(devices: int, model: str = "bert_large") -> dict[str, float]:
         devices: number of devices of the test bed.
         model: a name of `reproduction.unity.models.MODELS`.
     """
-    request = request_of(MODELS[model], devices)
+    request = script_of(MODELS[model], devices).request()
     problem = problem_of(request, devices)
     found = {
         name: int(least_time(problem.problem, _kept(problem, allowed)).time[0]) / 1e9

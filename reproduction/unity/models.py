@@ -5,20 +5,27 @@ Each function builds a forward graph in the default graph: placeholders and a me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tensoropt as tf
 from benchmarks.search.inception import inception_v3
 from examples.models.parts import dense, variable
-from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
-from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
-from tensoropt.graph.operator import Graph
+from reproduction.entry import Script
+from tensoropt.cost.cluster import load_cluster
 
-__all__ = ["MODELS", "JointModel", "JointStep", "bert_layer", "minimized", "training_step"]
+__all__ = [
+    "CLUSTER",
+    "MODELS",
+    "JointModel",
+    "bert_layer",
+    "minimized",
+    "script_of",
+]
+
+CLUSTER = "summit"
 
 Tensor = Any
 
@@ -40,44 +47,16 @@ class JointModel:
     gain: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JointStep:
-    """An imported training step.
-
-    Attributes:
-        graph: the logical graph.
-        roots: the operators that the step runs.
-        shapes: shapes of the placeholders.
-        batch_placeholders: placeholders that are loaded data parallel.
-        reads: the tensors that the backward pass reads.
-    """
-
-    graph: Graph
-    roots: tuple[str, ...]
-    shapes: Mapping[str, tuple[int, ...]]
-    batch_placeholders: frozenset[str]
-    reads: BackwardReads
-
-
-def training_step(model: JointModel, devices: int) -> JointStep:
-    """The step of a model with the examples of ``devices`` devices; no variable is allocated,
-    and nothing runs."""
-    script = tf.Graph()
-    with script.as_default():
-        train = minimized(model)
-        fed, batched = fed_shapes(script, model.batch * devices, None)
-        roots = training_roots(script, [train])
-        graph = import_graph(script, roots, fed)
-        reads = backward_reads(script, graph)
-    own = {operator.name for operator in graph}
-    shapes = {name: shape for name, shape in fed.items() if name in own}
-    return JointStep(graph, tuple(roots), shapes, batched & own, reads)
-
-
 def minimized(model: JointModel) -> Any:
     """The operator of a model's training step, in the default graph."""
     make = tf.train.AdamOptimizer if model.adam else tf.train.GradientDescentOptimizer
     return make(1e-4 if model.adam else 0.01).minimize(model.build())
+
+
+def script_of(model: JointModel, devices: int, search_seconds: float = 30.0) -> Script:
+    """The script that trains a model on devices of the cluster; each has the model's examples."""
+    train, cluster = partial(minimized, model), load_cluster(CLUSTER)
+    return Script(train, model.batch * devices, devices, cluster, search_seconds)
 
 
 def mlp(layers: int = 16, width: int = 8192) -> Tensor:

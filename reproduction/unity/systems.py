@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from reproduction.baselines import flexflow
-from reproduction.unity.entry import planned, request_of
 from reproduction.unity.fused import fuse_activations, with_fused_prices
-from reproduction.unity.models import MODELS, JointModel
+from reproduction.unity.models import MODELS, JointModel, script_of
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError
 from tensoropt.planner.choose import choose
@@ -91,10 +90,11 @@ def find_model(
     model: JointModel, devices: int, search_seconds: float = 30.0, name: str = ""
 ) -> Found:
     """See `find`; experts know a model by its name."""
+    script = script_of(model, devices, search_seconds)
     started = time.perf_counter()
-    plan = planned(model, devices, search_seconds)
+    plan = script.plan()
     took = time.perf_counter() - started
-    request = request_of(model, devices, search_seconds)
+    request = script.request()
     problem = problem_of(request, devices)
     parallel = _priced(request, problem, data_parallel.solve(problem))
     first = _fastest_alone(request)

@@ -1,0 +1,70 @@
+"""The plan that a user gets for a step on a described cluster, and the request behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensoropt as tf
+from tensoropt.cost.cluster import Cluster
+from tensoropt.frontend.job.dry_run import DryRun, StepReached
+from tensoropt.frontend.job.job import in_dry_run
+from tensoropt.plan import Plan
+from tensoropt.planner.request import Request
+
+__all__ = ["Script"]
+
+_GAP = 0.01  # of the frontiers of other systems
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script that trains a model on a described cluster.
+
+    Attributes:
+        train: makes the step in the default graph and returns its training operator.
+        batch: number of examples of a step.
+        devices: number of devices of the cluster.
+        cluster: the cluster.
+        search_seconds: the option of `find_strategy`.
+    """
+
+    train: Callable[[], Any]
+    batch: int
+    devices: int
+    cluster: Cluster
+    search_seconds: float = 30.0
+
+    def plan(self, **options: Any) -> Plan:
+        """The plan of `find_strategy`, as ``tensoropt plan`` asks for it.
+
+        Args:
+            options: further options of `find_strategy`.
+
+        Raises:
+            InfeasibleError: if no strategy fits the memory of a device.
+        """
+        with in_dry_run(DryRun(self.devices, self.cluster)):
+            return self._planned(options)
+
+    def request(self) -> Request:
+        """The request that `find_strategy` makes of the same step, without dry runs."""
+        try:
+            with in_dry_run(DryRun(self.devices, self.cluster, aim="profile")):
+                self._planned({})
+        except StepReached as reached:
+            request = reached.request
+        return replace(
+            request,
+            dry_run_peak=None,
+            stage_peak=None,
+            epsilon=_GAP,
+            search_seconds=self.search_seconds,
+        )
+
+    def _planned(self, options: dict[str, Any]) -> Plan:
+        with tf.Graph().as_default():
+            tf.init()
+            asked = {"search_seconds": self.search_seconds, **options}
+            return tf.find_strategy(fetches=[self.train()], batch_size=self.batch, **asked)
