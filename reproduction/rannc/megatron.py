@@ -19,13 +19,14 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
 
-__all__ = ["TensorSplit", "megatron"]
+__all__ = ["HANDED_ON", "TensorSplit", "is_split", "megatron", "states_of"]
 
 # The tensors of a layer that every device has whole; and the tensors outside of layers that the
 # vocabulary splits.
 _WHOLE = re.compile(r"/layer\d+/(attended/|fed_forward/|add_1$|add_3$|second/add$)")
 _VOCABULARY = re.compile(r"^bert/einsum/|^SparseSoftmax")
-_HANDED_ON = "bert/layer1/fed_forward/add_1"
+HANDED_ON = "bert/layer1/fed_forward/add_1"
+"""The tensor that a layer hands on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _split(
 ) -> TensorSplit:
     batch = costs.growth.examples
     own, group = batch // devices, batch * parts // devices  # numbers of examples
-    split = _is_split(costs)
+    split = is_split(costs)
 
     def chosen(at_own: Int64Array, at_group: Int64Array) -> Int64Array:
         return np.where(split, at_own, at_group)
@@ -91,8 +92,8 @@ def _split(
     forward, backward, transient = map(chosen, costs.at(own), costs.at(group))
     saved = np.zeros(int(layer.max()) + 1, dtype=np.int64)
     np.add.at(saved, layer, chosen(costs.saved_at(own), costs.saved_at(group)))
-    handed = costs.growth.tensor_bytes(TensorName(_HANDED_ON, 0), group)
-    held, gradients, updates = _states(costs, split, parts)
+    handed = costs.growth.tensor_bytes(TensorName(HANDED_ON, 0), group)
+    held, gradients, updates = states_of(costs, split, parts)
     layers = len(saved)
     passed = links.allreduce_nanoseconds(handed, parts, 1)  # twice for each layer and pass
     time = int(forward.sum() * (1 + again) + backward.sum()) + updates
@@ -104,7 +105,8 @@ def _split(
     return TensorSplit(parts, again, time, held + kept + int(transient.max()))
 
 
-def _is_split(costs: AtomCosts) -> BoolArray:
+def is_split(costs: AtomCosts) -> BoolArray:
+    """bool[atoms], whether Megatron-LM splits a component of a BERT."""
     names = [atom.operator for atom in costs.atoms.atoms]
     return np.array(
         [
@@ -114,12 +116,23 @@ def _is_split(costs: AtomCosts) -> BoolArray:
     )
 
 
-def _states(costs: AtomCosts, split: BoolArray, parts: int) -> tuple[int, int, int]:
+def states_of(
+    costs: AtomCosts, split: BoolArray, parts: int, of: BoolArray | None = None
+) -> tuple[int, int, int]:
     """Bytes of variables, slots and gradients on a device; the bytes of gradients among these;
-    and nanoseconds of updates."""
+    and nanoseconds of updates.
+
+    Args:
+        costs: costs of the components.
+        split: bool[atoms], whether a component is split.
+        parts: number of devices that split it.
+        of: bool[atoms], the components that count; each state counts with its first. None for all.
+    """
     atoms = costs.atoms
     held = gradients = updates = 0
     for name, state in atoms.states.items():
+        if of is not None and not of[min(state.atoms)]:
+            continue
         over = parts if any(split[place] for place in state.atoms) else 1
         variables, gradient = costs.state_bytes(name)
         took = sum(

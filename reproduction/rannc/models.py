@@ -9,7 +9,16 @@ __all__ = ["ALL", "OTHER_BLOCKS", "QUICK", "SYSTEMS", "WITHOUT_BLOCKS", "Line"]
 Line = dict[str, Any]
 """The results for a model as JSON values."""
 
-SYSTEMS = ("data parallelism", "megatron", "tensor split", "gpipe", "rannc", "ours")
+SYSTEMS = (
+    "data parallelism",
+    "megatron",
+    "tensor split",
+    "gpipe",
+    "rannc",
+    "galvatron",
+    "alpa",
+    "ours",
+)
 """The systems in the order of the tables; all use all devices."""
 
 BERTS = tuple(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from reproduction.entry import Script
 from reproduction.rannc.megatron import TensorSplit, megatron
 from reproduction.rannc.models import OTHER_BLOCKS, WITHOUT_BLOCKS, Line
+from reproduction.rannc.searches.alpa import alpa
+from reproduction.rannc.searches.galvatron import LayerSplits, galvatron
 from reproduction.rannc.searches.gpipe import gpipe
 from reproduction.rannc.searches.rannc import form_stage, form_stage_dp
 from reproduction.rannc.searches.without_blocks import without_blocks
@@ -27,9 +30,10 @@ from tensoropt.plan import Plan
 
 __all__ = ["computed", "load_kernels", "told"]
 
-Found = Pipeline | TensorSplit | Plan | tuple[int, int]
+Found = Pipeline | TensorSplit | LayerSplits | Plan | tuple[int, int]
 
 _ONE_MACHINE = 128  # examples
+_ALPA_MICROBATCHES = (1, 8, 32)
 _GPIPE_MICROBATCHES = 64  # GPipe's number for ResNets
 
 
@@ -98,6 +102,11 @@ def _searches(
             "megatron",
             lambda: megatron(phases.costs, layer, phases.links, MACHINES, phases.memory_limit),
         )
+        yield (
+            "galvatron",
+            lambda: galvatron(phases.costs, layer, phases.links, MACHINES, phases.memory_limit),
+        )
+        yield "alpa", lambda: alpa(phases.in_integer_programs(), _ALPA_MICROBATCHES)
     for blocks in OTHER_BLOCKS.get(model, ()):
         yield f"rannc, {blocks} blocks", lambda k=blocks: form_stage(phases.coarsened(k))  # type: ignore[misc]
     if model in WITHOUT_BLOCKS:
@@ -133,6 +142,10 @@ def told(found: Found, batch: int) -> Line:
     if isinstance(found, TensorSplit):
         split = {"parts": found.parts, "recompute": found.recompute}
         return split | _rate(batch, found.time, found.memory)
+    if isinstance(found, LayerSplits):
+        trees = Counter(" in ".join(f"{way} {n}" for way, n in tree) for tree in found.trees)
+        layers = {"layers": dict(trees), "microbatches": found.microbatches}
+        return layers | _rate(batch, found.time, found.memory)
     if isinstance(found, Plan):
         return _plan(found, batch)
     return _rate(batch, *found)

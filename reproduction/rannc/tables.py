@@ -74,6 +74,9 @@ def _words(found: Line) -> str:
     elif "way" in found:
         words += [str(found["way"]), f"{found['searched_examples_per_second']} by the search's sum"]
         words += ["peak estimated"] if found["peak_is_estimated"] else []
+    elif "layers" in found:
+        of_tree = [f"{count} layers {tree}" for tree, count in found["layers"].items()]
+        words += [f"{found['microbatches']} microbatches", *of_tree]
     elif "parts" in found:
         again = " with recomputation" if found["recompute"] else ""
         words.append(f"over {found['parts']} devices{again}")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 import tensoropt as tf
 from benchmarks.search.bert import bert
 from examples.models import Model, parameter_count, wide_resnet
+from reproduction.baselines import integer_program
 from reproduction.entry import Script
 from reproduction.rannc.searches.without_blocks import SummedProfile
 from tensoropt.arrays import Int64Array
@@ -25,11 +27,13 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import Atoms, atomic_components
 from tensoropt.pipeline.blocks.partition import Blocks, partition
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile
+from tensoropt.pipeline.split.profile import SplitProfile
 from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 
@@ -38,6 +42,7 @@ __all__ = ["MACHINES", "Phases", "Step", "layers_of", "script_of", "step_of", "t
 BATCH = 256
 LENGTH, VOCABULARY, HEAD = 512, 30720, 64
 MACHINES = 4
+_ALPA_AXES = 2
 _BLOCK_EXAMPLES = 1  # examples of the microbatch with which blocks have to fit a device
 
 
@@ -195,6 +200,30 @@ class Phases:
     def one_machine(self, batch: int) -> PipelineProblem:
         """The problem of the same blocks on one machine."""
         return replace(self.problem, machines=1, batch=batch)
+
+    def in_integer_programs(self) -> PipelineProblem:
+        """The problem of the same blocks whose stages an integer program splits, as Alpa does.
+
+        The devices of a stage in a machine are a mesh of two axes, as Alpa's are, and a stage of
+        several machines has a replica on each.
+        """
+        replicated = self.problem.profile
+        assert isinstance(replicated, ReplicatedProfile), "the problem has its own profile"
+
+        def priced(devices: int) -> tuple[ClusterCostModel, Mesh]:
+            mesh = self._cluster.mesh(devices)
+            if len(mesh.axes) > _ALPA_AXES:
+                last = prod(mesh.axes[_ALPA_AXES - 1 :])
+                mesh = Mesh((*mesh.axes[: _ALPA_AXES - 1], last))
+            return ClusterCostModel(self._cluster, mesh, "execution"), mesh
+
+        profile = SplitProfile(
+            *(self.costs, self._step.reads, self._step.batched, self.blocks.of, priced),
+            *(self.links, self.problem.devices, replicated),
+            search=lambda problem, _: integer_program.solve(problem),
+            replicas=False,
+        )
+        return replace(self.problem, profile=profile)
 
     def _problem(self, blocks: int, profile: ReplicatedProfile | SummedProfile) -> PipelineProblem:
         return PipelineProblem(

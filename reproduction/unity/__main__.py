@@ -1,9 +1,9 @@
 """``python -m reproduction.unity``: Unity's evaluation (sections 6.2, 6.4) on a simulated Summit.
 
 Each model of Table 1 is planned on 6 to 192 devices: data parallelism, an expert's strategy,
-TASO's graph with FlexFlow's strategy, rewriting followed by parallelizing, and the plan of
-`find_strategy`. All times are predicted steps of plans on a described cluster, and fit 16 GB a
-device. BERT-Large is also planned with growing sets of dimensions in which products
+TASO's graph in data parallelism and with FlexFlow's strategy, rewriting followed by parallelizing,
+and the plan of `find_strategy`. All times are predicted steps of plans on a described cluster, and
+fit 16 GB a device. BERT-Large is also planned with growing sets of dimensions in which products
 may be split (Figure 15a). With ``--results``, results in that file are not searched again. The last
 line is one JSON object.
 """
@@ -29,7 +29,7 @@ from tools.rewriting.coverage import Covered, cover
 __all__: list[str] = []
 
 DEVICES = (6, 12, 24, 48, 96, 192)
-_SYSTEMS = ("data_parallel", "expert", "taso_flexflow", "rewritten_first", "ours")
+_SYSTEMS = ("data_parallel", "expert", "taso", "taso_flexflow", "rewritten_first", "ours")
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def _table(kept: dict[str, Any]) -> str:
     for key, of in kept.items():
         if "search_seconds" not in of:
             continue
-        times = [of[system] for system in _SYSTEMS]
+        times = [of.get(system) for system in _SYSTEMS]
         rows.append(
             [
                 *key.split(),
@@ -115,7 +115,7 @@ def _table(kept: dict[str, Any]) -> str:
             ]
         )
     header = ["model", "devices", *_SYSTEMS, "search s", "ours runs"]
-    return str(table(header, rows, [False, *[True] * 7, False]))
+    return str(table(header, rows, [False, *[True] * 8, False]))
 
 
 if __name__ == "__main__":

@@ -15,27 +15,19 @@ from typing import Any
 import numpy as np
 
 from reproduction.baselines import flexflow
-from reproduction.unity.fused import fuse_activations, with_fused_prices
 from reproduction.unity.models import MODELS, JointModel, script_of
+from reproduction.unity.taso import fastest_alone
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError
 from tensoropt.planner.choose import choose
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import problem_of
-from tensoropt.planner.searches.rewritten_graphs import (
-    JointLimits,
-    RewrittenGraph,
-    candidates,
-)
-from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.least_time import least_time
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_option
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.transformations.rewritten.application import substitutions_by_name
-from tensoropt.transformations.rewritten.moves import applicable
 
 __all__ = ["Found", "find", "find_model"]
 
@@ -52,7 +44,8 @@ class Found:
         expert: an expert's strategy: tables split by columns and the rest data parallel
             (recommendation models), the same for products with more weights than values
             (CANDLE-Uno), or Megatron (BERT); None for other models.
-        taso_flexflow: the graph that is fastest on one device, fused, and then FlexFlow's walk.
+        taso: the graph that is fastest on one device, fused, in data parallelism.
+        taso_flexflow: the same graph under FlexFlow's walk.
         rewritten_first: the same graph, then planned in all spaces of `find_strategy`; or data
             parallelism of the script's graph if that is faster.
         ours: the plan of `find_strategy`.
@@ -63,6 +56,7 @@ class Found:
 
     data_parallel: float | None
     expert: float | None
+    taso: float | None
     taso_flexflow: float | None
     rewritten_first: float | None
     ours: float
@@ -97,12 +91,13 @@ def find_model(
     request = script.request()
     problem = problem_of(request, devices)
     parallel = _priced(request, problem, data_parallel.solve(problem))
-    first = _fastest_alone(request)
+    first = fastest_alone(request)
     usable = request.usable_bytes(devices)
     walked = problem_of(first, devices)
     return Found(
         data_parallel=parallel,
         expert=_expert(name, request, problem),
+        taso=_priced(first, walked, data_parallel.solve(walked)),
         taso_flexflow=_priced(first, walked, flexflow.solve(walked, usable)),
         rewritten_first=_least(parallel, _planned(first)),
         ours=plan.predicted_step_seconds,
@@ -137,18 +132,6 @@ def _planned(request: Request) -> float | None:
         return choose(asked, "mini_time").predicted_step_seconds
     except InfeasibleError:
         return None
-
-
-def _fastest_alone(request: Request) -> Request:
-    """The request for the graph with the least time on one device, with fused activations."""
-    fused_request = with_fused_prices(request)
-    estimate = StepEstimate(fused_request.cost_model(1))
-    known = applicable(substitutions_by_name().values())
-    near = candidates(request.graph, request.roots, known, estimate, JointLimits(searched=3))
-    near.append(RewrittenGraph((), request.graph, 0, 0))
-    fused = [(each, fuse_activations(each.graph, request.roots)) for each in near]
-    chosen, graph = min(fused, key=lambda each: estimate(each[1]))
-    return fused_request.of_rewritten(chosen.rewrites, graph)
 
 
 def _expert(model: str, request: Request, problem: GraphProblem) -> float | None:

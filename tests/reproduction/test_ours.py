@@ -60,6 +60,9 @@ def test_unitys_ours_is_what_tensoropt_plan_prints_and_no_other_is_held_back(
     assert found.ours == plan.predicted_step_seconds
     assert found.data_parallel is not None
     assert found.rewritten_first is not None
+    assert found.taso is not None
+    assert found.taso_flexflow is not None
+    assert found.taso_flexflow <= 1.001 * found.taso
     assert found.rewritten_first <= found.data_parallel
 
 

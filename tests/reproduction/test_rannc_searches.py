@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
 
+from reproduction.rannc.searches import alpa as two_levels
+from reproduction.rannc.searches.alpa import alpa, submeshes
+from reproduction.rannc.searches.galvatron import least_path, trees
 from reproduction.rannc.searches.gpipe import gpipe
 from reproduction.rannc.searches.rannc import form_stage, form_stage_dp
 from reproduction.rannc.searches.without_blocks import SummedProfile, without_blocks
@@ -119,3 +124,56 @@ def test_without_blocks_is_algorithm_2_over_sums_of_components(case: Case) -> No
     assert (found.time, found.memory) == (table.time, table.memory)
     with pytest.raises(OptionError, match="give a SummedProfile"):
         without_blocks(replace(problem, profile=case.profile))
+
+
+@pytest.mark.parametrize("memory", [10**9, 90, 20])
+def test_alpas_stages_have_the_least_latency(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_levels, "_LONGEST", 10**6)
+    free, microbatches = random_problem(7, 4, 1, memory), 2
+
+    def without_sending(
+        first: int, last: int, devices: int, size: int, copies: int
+    ) -> StagePoints | None:
+        points = free.profile(first, last, devices, size, copies)
+        return None if points is None else StagePoints(points.values * ([1] * 6 + [0] * 8))
+
+    problem = replace(free, profile=without_sending)
+
+    def latency(pipeline: Pipeline) -> float:
+        each = [one.forward + one.backward + one.once / microbatches for one in pipeline.stages]
+        return sum(each) + (microbatches - 1) * max(each)
+
+    every = [
+        latency(one)
+        for one in enumerated(problem, False, range(1, 5), (False, True))
+        if (one.schedule, one.copies, one.microbatches) == ("1f1b", 1, microbatches)
+        and {stage.devices for stage in one.stages} <= set(submeshes(problem))
+    ]
+    if every:
+        assert latency(alpa(problem, (microbatches,))) == min(every)
+    else:
+        with pytest.raises(InfeasibleError, match="the stages of a pipeline fit 20 bytes"):
+            alpa(problem, (microbatches,))
+
+
+def test_galvatron_has_the_trees_of_its_paper() -> None:
+    assert 1 + sum(len(list(trees(devices))) for devices in (2, 4, 8)) == 22
+
+
+@pytest.mark.parametrize("most", [30, 14, 2])
+def test_galvatrons_layers_have_the_least_time_that_fits(most: int) -> None:
+    rng = np.random.default_rng(most)
+    time, change = rng.integers(1, 40, (4, 3)) * 1.0, rng.integers(0, 20, (3, 3)) * 1.0
+    size, layers = rng.integers(1, 8, (4, 3)), np.arange(4)
+
+    def total(path: tuple[int, ...]) -> float:
+        return float(time[layers, path].sum() + change[path[:-1], path[1:]].sum())
+
+    fitting = [path for path in product(range(3), repeat=4) if size[layers, path].sum() <= most]
+    found = least_path(time, size, change, most)
+    if fitting:
+        assert found is not None
+        assert size[layers, found].sum() <= most
+        assert total(tuple(found)) == min(map(total, fitting))
+    else:
+        assert found is None
