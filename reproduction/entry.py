@@ -67,4 +67,6 @@ class Script:
         with tf.Graph().as_default():
             tf.init()
             asked = {"search_seconds": self.search_seconds, **options}
-            return tf.find_strategy(fetches=[self.train()], batch_size=self.batch, **asked)
+            train = self.train()
+            plan: Plan = tf.find_strategy(fetches=[train], batch_size=self.batch, **asked)
+            return plan

@@ -2,7 +2,9 @@
 
 The parts are Table 2 (weights), Figure 10 (Tofu's partition and four others), Figure 11 with
 section 7.4 (the splits of convolutions and the data that they fetch) and Theorem 2 (the
-communication that each halving adds). Nothing runs on the eight K80: times are costs of `8-k80`.
+communication that each halving adds). ``--systems`` has Figures 8 and 9 and Table 3: Tofu beside
+Ideal, SmallBatch, Swapping and operator placement, from plans of `find_strategy`. Nothing runs on
+the eight K80: times are costs of `8-k80`.
 
 Tofu stores every tensor in pieces and fetches the pieces that an operator needs, so the storage of
 a weight is chosen apart from its reader's layout (`Space.sharded_storage`). Memory is weights,
@@ -27,7 +29,9 @@ from examples.models.wide_resnet import wide_resnet_parameters
 from reproduction.baselines import tofu_recursive
 from reproduction.paper.breakdown import breakdown
 from reproduction.tofu.alternatives import ALTERNATIVES
+from reproduction.tofu.claims import claims
 from reproduction.tofu.models import BYTES_PER_PARAMETER, DEVICES, TOFU_MODELS, TofuModel, search
+from reproduction.tofu.systems import ALL, SYSTEMS, throughputs
 from reproduction.tofu.traffic import Traffic, step_bytes
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.memory import Footprint, MemoryUse
@@ -223,12 +227,31 @@ def _theorem_2(step: TrainingStep, cluster: Cluster) -> dict[str, Any]:
     }
 
 
+def _figures_8_9(models: Sequence[str], search_seconds: float) -> int:
+    """Print the throughputs of all systems, the claims and a line of JSON."""
+    found = {}
+    for model in models:
+        found[model] = throughputs(model, search_seconds)
+        rates = [(name, found[model].get(name)) for name in SYSTEMS]
+        print(model, *(f"{name} {rate:.1f}" if rate else f"{name} -" for name, rate in rates),
+              sep=", ", flush=True)  # fmt: skip
+    judged = list(claims(found))
+    for claim in judged:
+        print("holds" if claim.holds else "FAILS", claim.claim, claim.here, sep="; ")
+    print(json.dumps({"systems": found, "claims": [claim.to_json() for claim in judged]}))
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print all four parts and a line of JSON; with ``--search`` times of searches instead."""
     parser = argparse.ArgumentParser(prog="python -m reproduction.tofu", description=__doc__)
     parser.add_argument("models", nargs="*", default=list(MODELS), help=", ".join(MODELS))
     parser.add_argument("--search", action="store_true", help="only time the search, as Table 1")
+    parser.add_argument("--systems", nargs="*", choices=ALL, help="Figures 8 and 9, Table 3 alone")
+    parser.add_argument("--search-seconds", type=float, default=30.0, help="of find_strategy")
     options = parser.parse_args(arguments)
+    if options.systems is not None:
+        return _figures_8_9(options.systems or list(ALL), options.search_seconds)
     names = options.models
     if options.search:
         print(json.dumps([search(name) for name in TOFU_MODELS], indent=1))

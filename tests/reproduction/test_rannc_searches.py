@@ -163,7 +163,7 @@ def test_galvatron_has_the_trees_of_its_paper() -> None:
 @pytest.mark.parametrize("most", [30, 14, 2])
 def test_galvatrons_layers_have_the_least_time_that_fits(most: int) -> None:
     rng = np.random.default_rng(most)
-    time, change = rng.integers(1, 40, (4, 3)) * 1.0, rng.integers(0, 20, (3, 3)) * 1.0
+    time, change = rng.integers(1, 40, (4, 3)) * 1.0, rng.integers(0, 20, (3, 3))
     size, layers = rng.integers(1, 8, (4, 3)), np.arange(4)
 
     def total(path: tuple[int, ...]) -> float:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from examples.models import lstm_language_model
 from reproduction.baselines import tofu_recursive
+from reproduction.tofu import systems
 from reproduction.tofu.__main__ import table_2
 from reproduction.tofu.alternatives import (
     ALTERNATIVES,
@@ -16,6 +18,8 @@ from reproduction.tofu.alternatives import (
     equal_chop,
     icml18,
 )
+from reproduction.tofu.claims import claims
+from reproduction.tofu.systems import SYSTEMS, throughputs
 from reproduction.tofu.traffic import Traffic, step_bytes
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
@@ -100,3 +104,33 @@ def _indices(problem: GraphProblem, solve: Callable[[GraphProblem], Frontier]) -
 def test_weights_come_to_what_the_paper_says() -> None:
     for row in table_2():
         assert row["gb"] == pytest.approx(row["paper_gb"], rel=0.12), row
+
+
+def test_claims_about_throughput_follow_from_it() -> None:
+    as_in_the_paper: dict[str, systems.Found] = {
+        "RNN-6-4K": {"ideal": 220.0, "smallbatch": 150.0, "swapping": 60.0, "placement": 107.0},
+        "RNN-10-8K": {"ideal": 40.0, "smallbatch": None, "swapping": 8.0, "placement": None},
+        "WResNet-152-10": {"ideal": 10.0, "smallbatch": None, "swapping": 4.0},
+    }
+    for model, tofu in (("RNN-6-4K", 210.0), ("RNN-10-8K", 30.0), ("WResNet-152-10", 6.5)):
+        as_in_the_paper[model] |= {"tofu": tofu, "ours": tofu}
+    judged = list(claims(as_in_the_paper))
+    assert [claim.claim for claim in judged if not claim.holds] == []
+    assert len(judged) == 12
+    as_in_the_paper["RNN-6-4K"]["placement"] = 300.0
+    as_in_the_paper["WResNet-152-10"]["ours"] = None
+    failing = [claim.claim for claim in claims(as_in_the_paper) if not claim.holds]
+    assert len(failing) == 4
+    assert all("placement" in claim for claim in failing[:3])
+    assert failing[3].startswith("ours is")
+
+
+def test_a_small_model_has_a_throughput_of_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"RNN-2-tiny": lambda: lstm_language_model(64, 2, 2, vocabulary=64, embedding=16)}
+    monkeypatch.setattr(systems, "ALL", small)
+    monkeypatch.setattr(systems, "_LARGEST", {"RNN": 16})
+    found = throughputs("RNN-2-tiny")
+    assert found.keys() == set(SYSTEMS)
+    rates = [rate for rate in found.values() if rate is not None]
+    assert len(rates) == len(SYSTEMS)
+    assert found["smallbatch"] == found["swapping"] == found["ideal"] == max(rates)

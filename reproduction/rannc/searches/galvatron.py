@@ -132,14 +132,11 @@ class _Layers:
         self.time = np.array([time for time, _, _ in columns]).T  # [layers, trees]
         self.memory = np.array([kept for _, kept, _ in columns]).T
         self.transient = max(int(most) for _, _, most in columns)
-        # A change of the devices that have one example gathers or cuts the layer's values.
+        # Other devices of one example gather or cut the values of the layer before.
         size = costs.growth.tensor_bytes(TensorName(HANDED_ON, 0), -(-examples // devices))
-        own = [dict(tree).get("tensor", 1) for tree in self.trees]
-        gathers = np.array(
-            [[max(one, other) if one != other else 1 for other in own] for one in own]
-        )
-        each = links.allreduce_nanoseconds(size, links.machine, 1)
-        self.change = (gathers > 1) * gathers * each * microbatches
+        parts = np.array([dict(tree).get("tensor", 1) for tree in self.trees])
+        gathered = np.where(parts != parts[:, None], np.maximum(parts, parts[:, None]), 0)
+        self.change = gathered * links.allreduce_nanoseconds(size, links.machine, 1) * microbatches
 
 
 def _all_reduce(links: Links, tree: Tree, way: str, bytes_: int) -> int:
@@ -168,7 +165,7 @@ def _fastest(of: _Layers, memory_limit: int) -> LayerSplits | None:
 
 
 def least_path(
-    time: Float64Array, size: Int64Array, change: Float64Array, most: int
+    time: Float64Array, size: Int64Array, change: Int64Array, most: int
 ) -> list[int] | None:
     """The choices of all layers with the least time whose sizes add up to at most ``most``; None if
     there are none.
@@ -176,7 +173,7 @@ def least_path(
     Args:
         time: float64[layers, choices].
         size: int64[layers, choices].
-        change: float64[choices, choices], time between a layer's choice and the next one's.
+        change: int64[choices, choices], time between a layer's choice and the next one's.
         most: the limit.
     """
     layers, count = time.shape
