@@ -17,10 +17,32 @@ from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.block_users import BlockUsers
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
-from tensoropt.pipeline.sent import sent
+from tensoropt.pipeline.sent import sent, sent_columns
 from tensoropt.pipeline.stages.points import StagePoints
 
-__all__ = ["ReplicatedProfile"]
+__all__ = ["AddingGradients", "ReplicatedProfile"]
+
+
+class AddingGradients:
+    """The nanoseconds to add a microbatch's gradients to those of earlier ones.
+
+    Args:
+        cost: the cost model.
+    """
+
+    def __init__(self, cost: CostModel) -> None:
+        self._cost = cost
+        self._known: dict[int, int] = {}
+
+    def __call__(self, gradients: Int64Array) -> Int64Array:
+        """Return the nanoseconds for each number of bytes on a device, in the same shape."""
+        sizes, which = np.unique(gradients, return_inverse=True)
+        for size in sizes.tolist():
+            if size not in self._known:
+                work = OperatorWork("elementwise", "float32", size // 4, 3 * size)
+                self._known[size] = self._cost.operator_nanoseconds(work).forward
+        times = np.array([self._known[size] for size in sizes.tolist()], np.int64)
+        return times[which].reshape(gradients.shape)
 
 
 class ReplicatedProfile:
@@ -38,10 +60,12 @@ class ReplicatedProfile:
     """
 
     def __init__(self, costs: AtomCosts, block: Int64Array, cost: CostModel, links: Links) -> None:
-        self._costs, self._cost, self._links = costs, cost, links
+        self._costs, self._links = costs, links
         self._block = block
         self._blocks = int(block.max()) + 1
         self._by_examples: dict[int, tuple[Int64Array, ...]] = {}
+        self._all_stages: dict[tuple[int, int, int], Int64Array] = {}
+        self._adding = AddingGradients(cost)
         growth = costs.growth
         users = BlockUsers.of(costs.atoms, block)
         states, self._constants = users.states, users.constants
@@ -74,37 +98,28 @@ class ReplicatedProfile:
         """One point; see `tensoropt.pipeline.stages.points.Profile`."""
         if microbatch < devices:
             return None
+        key = devices, microbatch, copies
+        if key not in self._all_stages:
+            self._all_stages[key] = self._values(*key)
+        return StagePoints(self._all_stages[key][first, last, np.newaxis])
+
+    def _values(self, devices: int, microbatch: int, copies: int) -> Int64Array:
+        """Return int64[blocks, blocks, 14]: `StagePoints.values` by first and last block."""
         examples = -(-microbatch // devices)
         if examples not in self._by_examples:
             self._by_examples[examples] = self._ranges_at(examples)
-        *ranges, sent_bytes = self._by_examples[examples]
-        forward, backward, saved, inputs, workspace = (int(table[first, last]) for table in ranges)
-        (values, passed), (gradients_back, returned) = sent_bytes[:, :, first, last].tolist()
-        tensors = self._sent[:, :, first, last, 2].tolist()
-        gradients, shared = int(self._gradients[first, last]), int(self._shared[first, last])
+        forward, backward, saved, inputs, workspace, bytes_ = self._by_examples[examples]
+        gradients, shared, links = self._gradients, self._shared, self._links
         if microbatch * copies < self._costs.growth.examples:  # several microbatches: add gradients
-            work = OperatorWork("elementwise", "float32", gradients // 4, 3 * gradients)
-            backward += self._cost.operator_nanoseconds(work).forward
-        links = self._links
-        once = int(self._updates[first, last])
-        once += links.allreduce_nanoseconds(gradients - shared, devices, copies)
-        once += links.allreduce_nanoseconds(shared, devices, 2 * copies)
-        return StagePoints.of(
-            forward=forward,
-            backward=backward,
-            once=once,
-            fixed=int(self._fixed[first, last]) + workspace,
-            saved=saved + inputs,
-            inputs=inputs,
-            sent=values,
-            received=gradients_back,
-            sent_tensors=tensors[0][0],
-            received_tensors=tensors[1][0],
-            passed=passed,
-            returned=returned,
-            passed_tensors=tensors[0][1],
-            returned_tensors=tensors[1][1],
-        )
+            backward = backward + self._adding(gradients)
+        inside = min(devices, links.machine)
+        outside = copies * -(-devices // links.machine)
+        once = self._updates + links.sums_nanoseconds(gradients - shared, inside, outside)
+        once += links.sums_nanoseconds(shared, inside, 2 * outside)
+        fixed = self._fixed + workspace
+        passes = forward, backward, once, fixed, saved + inputs, inputs
+        columns = (*passes, *sent_columns(bytes_, self._sent[..., 2]))
+        return np.stack(columns, axis=-1)
 
     def _ranges_at(self, examples: int) -> tuple[Int64Array, ...]:
         """Return the costs of all stages with the given number of examples on a device.

@@ -12,7 +12,7 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.ranges import held_by
 
-__all__ = ["crossing", "sent"]
+__all__ = ["crossing", "sent", "sent_columns"]
 
 
 def sent(costs: AtomCosts, block: Int64Array) -> Int64Array:
@@ -49,6 +49,20 @@ def sent(costs: AtomCosts, block: Int64Array) -> Int64Array:
     crossed = _crossed(blocks, makers.values(), (readers, back), weights)
     passed = crossed[0, None, 1 : blocks + 1] - values, crossed[1, :blocks, None] - gradients
     return np.stack([[values, passed[0]], [gradients, passed[1]]])
+
+
+def sent_columns(bytes_: Int64Array, tensors: Int64Array) -> list[Int64Array]:
+    """Return what a stage sends as columns, each int64[blocks, blocks].
+
+    They are the last eight of `tensoropt.pipeline.stages.points.COLUMNS`.
+
+    Args:
+        bytes_: int64[2, 2, blocks, blocks], bytes by the first four axes of `sent`.
+        tensors: the same of the numbers of tensors.
+    """
+    return [
+        amounts[way, kind] for kind in range(2) for amounts in (bytes_, tensors) for way in range(2)
+    ]
 
 
 def crossing(costs: AtomCosts, block: Int64Array) -> Int64Array:

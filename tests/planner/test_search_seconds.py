@@ -100,7 +100,7 @@ def test_no_stages_are_priced_after_the_time(request_: Request, clock: Clock) ->
 
 def test_a_time_to_undercut_hides_no_faster_pipeline(request_: Request) -> None:
     for best in PipelineSearch(request_, 4, (2, 4), (2, 4)).frontier:
-        limits = best.memory, round(1.05 * best.time)
+        limits = best.memory, round(1.01 * best.simulated_time())
         search = PipelineSearch(request_, 4, (2, 4), (2, 4), limits)
         assert search.frontier[-1].time <= 1.02 * best.time
 

@@ -9,15 +9,14 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.parallel.choices.pins import MeshPins, Pins
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.block_users import BlockUsers
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.profile import ReplicatedProfile
-from tensoropt.pipeline.sent import sent
+from tensoropt.pipeline.profile import AddingGradients, ReplicatedProfile
+from tensoropt.pipeline.sent import sent, sent_columns
 from tensoropt.pipeline.split.costs import SampleCosts
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.pipeline.split.stage_ranges import StageRanges
@@ -148,7 +147,7 @@ class SplitProfile:
         self._sent = sent(self._costs, self.block)
         self._ranges: dict[tuple[int, int], StageRanges] = {}
         self._stages: dict[tuple[int, int, int], Int64Array] = {}
-        self._accumulating: dict[int, int] = {}
+        self._adding = AddingGradients(self._priced(1)[0])
         self._users = BlockUsers.of(self._costs.atoms, self.block)
 
     def __call__(
@@ -306,7 +305,7 @@ class SplitProfile:
         ranges = self._ranges[group, examples]
         backward, fixed = ranges.backward, ranges.fixed
         if microbatch * copies < costs.growth.examples:
-            backward = backward + self._accumulated(ranges.gradient + ranges.summed)
+            backward = backward + self._adding(ranges.gradient + ranges.summed)
             fixed = fixed + ranges.summed
         once = ranges.late.copy()
         for members, bytes_ in ranges.sums.items():
@@ -314,12 +313,10 @@ class SplitProfile:
             once += links.sums_nanoseconds(bytes_ - shared, members, groups * copies)
             once += links.sums_nanoseconds(shared, members, 2 * groups * copies)
         bytes_ = -(-costs.part(self._sent[..., 0], self._sent[..., 1], examples) // group)
-        sent_columns = [
-            np.broadcast_to(amounts[way, kind, ..., None], ranges.forward.shape)
-            for kind in range(2)
-            for amounts in (bytes_, self._sent[..., 2])
-            for way in range(2)
-        ]
+        columns_sent = (
+            np.broadcast_to(amounts[..., None], ranges.forward.shape)
+            for amounts in sent_columns(bytes_, self._sent[..., 2])
+        )
         columns = (
             ranges.forward,
             backward,
@@ -327,24 +324,9 @@ class SplitProfile:
             fixed,
             ranges.saved + ranges.inputs,
             ranges.inputs,
-            *sent_columns,
+            *columns_sent,
         )
         return np.stack(columns, axis=-1)
-
-    def _accumulated(self, gradients: Int64Array) -> Int64Array:
-        """Return the nanoseconds to add a microbatch's gradients to those of earlier ones.
-
-        Args:
-            gradients: int64[any], bytes on a device.
-        """
-        cost, _ = self._priced(1)
-        sizes, which = np.unique(gradients, return_inverse=True)
-        for size in sizes.tolist():
-            if size not in self._accumulating:
-                work = OperatorWork("elementwise", "float32", size // 4, 3 * size)
-                self._accumulating[size] = cost.operator_nanoseconds(work).forward
-        times = np.array([self._accumulating[size] for size in sizes.tolist()], np.int64)
-        return times[which].reshape(gradients.shape)
 
     def _searched(self, group: int, examples: int) -> tuple[SampleCosts, Int64Array]:
         """Return the costs and the strategies of a search. It is made once.

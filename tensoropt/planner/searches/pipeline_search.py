@@ -50,6 +50,9 @@ thousands of points; a stage uses a dozen of them."""
 _BOUNDED = replace(DEFAULT_LIMITS, bounded_cells=0)  # a search of any size uses bounds
 _BOUND_GAP = 0.02  # of the lower bound of a pipeline's time
 _REPLICATED = 1.25  # the speed-up of a split stage over a replicated one that may be hoped for
+_ESTIMATED = 1.25
+"""The most by which the estimate of a pipeline's step exceeds its simulation, as a factor. Of 4,000
+random pipelines of 2 to 8 stages it was exceeded by 1 %; half of them were below 1.04."""
 _MOST_PROMISING = 3  # numbers of microbatches that are searched if a time is to be undercut
 _NO_LIMIT = 2**62
 """Bytes. Pipelines that do not fit the memory are points of a frontier, too."""
@@ -80,9 +83,9 @@ class PipelineSearch:
         devices: the number of devices, all of which are used.
         stages: the fewest stages, at least two, and the most.
         microbatches: the numbers of microbatches; each divides the batch.
-        within: the bytes of a device, and the nanoseconds of a step (or None), which a pipeline has
-            to undercut. With a time, only pipelines that may be the fastest are searched. None for
-            the whole frontier.
+        within: the bytes of a device, and the nanoseconds of a step (or None) as it is executed,
+            which a pipeline has to undercut. With a time, only pipelines that may be the fastest
+            are searched, by estimates of their steps. None for the whole frontier.
         plain: the search of the same pipelines with stages that keep all tensors, if the request's
             stages may keep fewer. Its strategies are added to every stage.
         parts: the components of the step, if a caller has them already.
@@ -211,7 +214,7 @@ class PipelineSearch:
         """
         parts = self.parts
         memory, time = (_NO_LIMIT, None) if self._within is None else self._within
-        time = None if time is None else round(margin * time)
+        time = None if time is None else round(margin * _ESTIMATED * time)
         return PipelineProblem(
             self.blocks, profile, parts.links, parts.machines, self.examples, memory, time
         )
