@@ -51,8 +51,9 @@ _BOUNDED = replace(DEFAULT_LIMITS, bounded_cells=0)  # a search of any size uses
 _BOUND_GAP = 0.02  # of the lower bound of a pipeline's time
 _REPLICATED = 1.25  # the speed-up of a split stage over a replicated one that may be hoped for
 _ESTIMATED = 1.25
-"""The most by which the estimate of a pipeline's step exceeds its simulation, as a factor. Of 4,000
-random pipelines of 2 to 8 stages it was exceeded by 1 %; half of them were below 1.04."""
+"""The most by which the estimate of a pipeline's step is expected to exceed its simulation, as a
+factor. Of 6,000 random pipelines of 2 to 8 stages and 2 to 16 microbatches, 0.3 % exceeded it, by
+1.41 at most; the median was 1.02."""
 _MOST_PROMISING = 3  # numbers of microbatches that are searched if a time is to be undercut
 _NO_LIMIT = 2**62
 """Bytes. Pipelines that do not fit the memory are points of a frontier, too."""
