@@ -35,7 +35,7 @@ __all__ = ["Candidates", "choose", "chosen", "profiling"]
 
 _ALL_SECONDS = 1.5
 """The seconds of planning on a number of devices, as a multiple of the request's. The search of the
-batch at once may take the request's seconds, all other searches together as long again."""
+batch at once may take the request's seconds, and then half as many are left for all others."""
 
 
 def choose(request: Request, option: str) -> Plan:
