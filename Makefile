@@ -30,8 +30,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Where Python may not keep what it compiled, each process compiles TensorFlow again: 10 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup horovod demo docs pictures test proofs sanitize test-page test-versions kernels pytest lint style \
-	types format clean
+.PHONY: help setup horovod demo docs pictures test proofs sanitize test-page test-versions kernels collected pytest lint \
+	style types format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -113,9 +113,15 @@ pictures: kernels
 		$(BIN)/tensoropt show $(VENV)/transformer.json --picture $$name --plot docs/pictures/$$name.svg || exit 1; \
 	done
 
-# Two at a time: types are checked beside the tests.
-test: style
+# Two at a time: tests are collected beside the checks of style, and types are checked beside the tests.
+test: $(STAMP)
+	$(MAKE) --no-print-directory -j 2 style collected
 	$(MAKE) --no-print-directory -j 2 pytest types
+
+# Python and pytest keep what they compile of TensorFlow and of tests: else each worker compiles it.
+collected: $(STAMP)
+	@$(BIN)/python -m pytest tests -n 0 --collect-only --quiet >$(VENV)/collected.txt || \
+		{ tail -n 100 $(VENV)/collected.txt; exit 1; }
 
 # Those that have changed: else each worker of pytest would compile them.
 kernels: $(STAMP)

@@ -227,14 +227,15 @@ def mpirun(
     _interpreter: Callable[..., list[str | Path]],
     one_job: Callable[[], contextlib.AbstractContextManager[None]],
 ) -> Callable[..., Finished]:
-    """``mpirun(np, program, *args, timeout=600.0, env=None, fresh=False)``: a Python program on
-    ``np`` ranks.
+    """``mpirun(np, program, *args, timeout=600.0, env=None, fresh=False, waits=False)``: a Python
+    program on ``np`` ranks.
 
     ``program`` is a file, or an option of the interpreter (``"-c"`` or ``"-m"``) whose value comes
     first in ``args``; ``env`` is added to this process's environment. ``fresh`` interpreters have
     imported nothing, and the launcher starts them itself. Returns how the program ended, whatever
     its exit status. A run longer than ``timeout`` seconds is killed, ranks included, and raises
-    ``TimeoutError`` with what it had written. One run happens at a time.
+    ``TimeoutError`` with what it had written. One run happens at a time, but for those whose ranks
+    do little else than ``waits``: others run beside them.
     """
     launcher = mpirun_path()
 
@@ -245,11 +246,12 @@ def mpirun(
         timeout: float = 600.0,
         env: Mapping[str, str] | None = None,
         fresh: bool = False,
+        waits: bool = False,
     ) -> Finished:
         interpreter = _interpreter(np, fresh)
         command = [launcher, "-np", str(np), *map(str, [*interpreter, program, *args])]
         whole_env = {**os.environ, **RANK_ENV, **python_path(), **(env or {})}
-        with one_job():
+        with contextlib.nullcontext() if waits else one_job():
             return _run(command, timeout, whole_env)
 
     return run

@@ -60,7 +60,7 @@ def test_env_reaches_the_ranks_and_the_repository_is_importable(mpirun, tmp_path
 @either_way
 def test_a_run_that_hangs_is_killed_with_its_ranks(mpirun, tmp_path, fresh):
     with pytest.raises(TimeoutError, match="within 8 s") as caught:
-        mpirun(2, "-c", STUCK, tmp_path, timeout=8, fresh=fresh)
+        mpirun(2, "-c", STUCK, tmp_path, timeout=8, fresh=fresh, waits=True)
     assert "stuck" in str(caught.value)
     ranks = [int(path.name) for path in tmp_path.iterdir()]
     assert len(ranks) == 2

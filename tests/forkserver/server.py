@@ -80,11 +80,9 @@ def accepted(name: str, owner: int) -> socket.socket:
     before = set(sys.modules)
     for module in IMPORTED:
         importlib.import_module(module)
+    kernels = importlib.import_module("tensoropt.planner.kernels")
     shared |= sys.modules.keys() - before
-    # What Numba knows of types and functions it looks up when the first kernel is called.
-    target = importlib.import_module("numba.core.registry").cpu_target
-    target.typing_context.refresh()
-    target.target_context.refresh()
+    kernels.load_kernels()  # Each program that plans would load them from files.
     gc.freeze()  # What is shared with the forks is not to be touched by their collections.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody asks how the forks end.
     owner_ends = os.pidfd_open(owner)

@@ -55,10 +55,11 @@ class Failed:
     """How a run in which something goes wrong ended."""
 
     def __init__(
-        self, mpirun: Mpirun, case: str, folder: Path, env: dict[str, str] | None = None
+        self, mpirun: Mpirun, case: str, folder: Path, limits: dict[str, str] | None = None
     ) -> None:
         happened = folder / "happened"
-        finished = mpirun(RANKS, PROGRAM, case, happened, env=env)
+        waits = limits is not None
+        finished = mpirun(RANKS, PROGRAM, case, happened, env=limits, waits=waits)
         assert happened.exists(), finished.stdout + finished.stderr
         self.status: int = finished.returncode
         self.output: str = finished.stdout + finished.stderr

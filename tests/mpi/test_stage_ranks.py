@@ -57,8 +57,9 @@ def test_a_rank_of_a_stage_that_fails_ends_the_job(
     case: str, reason: str, mpirun: Callable[..., Any]
 ) -> None:
     limits = {"COLLECTIVES_WARN_SECONDS": "0", "COLLECTIVES_ABORT_SECONDS": "15"}
-    env = limits if case == "is_stopped" else None
-    finished = mpirun(3, PROGRAMS / "stage_failures.py", case, env=env)
+    waits = case == "is_stopped"
+    env = limits if waits else None
+    finished = mpirun(3, PROGRAMS / "stage_failures.py", case, env=env, waits=waits)
     output = finished.stdout + finished.stderr
     assert finished.returncode != 0, output
     assert reason in output

@@ -44,7 +44,8 @@ def compiled(folder: Path) -> dict[str, Path]:
     for name, options in SANITIZERS.items():
         command = [
             *(os.environ.get("CXX") or "c++").split(),
-            *("-std=c++17", "-O1", "-g", "-march=native", "-pthread", "-Wall", "-Wextra"),
+            # Reports name lines, for which the first level of debugging information does.
+            *("-std=c++17", "-O1", "-g1", "-march=native", "-pthread", "-Wall", "-Wextra"),
             *options,
             f"-I{ROOT / 'collectives' / 'native'}",
             *(str(DRIVER), "-o", str(folder / name)),
