@@ -113,12 +113,11 @@ pictures: kernels
 		$(BIN)/tensoropt show $(VENV)/transformer.json --picture $$name --plot docs/pictures/$$name.svg || exit 1; \
 	done
 
-# Two at a time: tests are collected beside the checks of style, and types are checked beside the tests.
+# Two at a time: style is checked beside what tests need, and types beside the tests.
 test: $(STAMP)
-	$(MAKE) --no-print-directory -j 2 style collected
-	$(MAKE) --no-print-directory -j 2 pytest types
+	$(MAKE) --no-print-directory -j 2 style pytest types
 
-# Python and pytest keep what they compile of TensorFlow and of tests: else each worker compiles it.
+# Python and pytest keep what they compile of TensorFlow and of tests: else each worker compiles all.
 collected: $(STAMP)
 	@$(BIN)/python -m pytest tests -n 0 --collect-only --quiet >$(VENV)/collected.txt || \
 		{ tail -n 100 $(VENV)/collected.txt; exit 1; }
@@ -128,7 +127,7 @@ kernels: $(STAMP)
 	$(COMPILE_KERNELS)
 
 # No test at all (status 5) is a failure. A worker more than two cores have: one waits for ranks.
-pytest proofs: kernels horovod
+pytest proofs: kernels horovod collected
 	@if $(CAN_HAVE_HOROVOD); then $(PYTEST) -m "$(TESTS_OF_$@)"; else echo "$(NOT_TESTED)"; \
 		$(PYTEST) -m "$(TESTS_OF_$@) and not horovod" && echo "$(NOT_TESTED)"; fi
 

@@ -49,7 +49,7 @@ from tensoropt.cli.main import main
 def profile(name):
     tensoropt.reset_default_graph()
     script, file = f"{argv[1]}/{name}.py", f"{argv[1]}/{name}.json"
-    return main(("profile", script, "--largest", "64B", "--seconds", "1", "--output", file))
+    return main(("profile", script, "--largest", "16B", "--seconds", "1", "--output", file))
 
 tensoropt.enable_graph_mode()
 for name in ("failing", "limited", "small"):
