@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from tensoropt.converters import from_values, to_values
-from tensoropt.graph.operator import Graph
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.rewriting.substitutions import Input, Substitution, kind_of
 from tensoropt.rewriting.terms import parse
@@ -21,6 +22,7 @@ from tensoropt.transformations.rewritten.application import (
     substitutions_by_name,
 )
 from tensoropt.transformations.rewritten.moves import Move, moves
+from tensoropt.transformations.rewritten.term_builder import TermBuilder
 from tests.oracles.equality.engine import Script, train_plain, worst_error
 from tests.oracles.equality.rewrite_scripts import (
     REWRITE_SCRIPTS,
@@ -60,6 +62,18 @@ def moved(script: Script, rule: Substitution) -> list[Move]:
 
 def types(graph: Graph) -> list[str]:
     return [operator.type for operator in graph if operator.gradient is None]
+
+
+def test_sizes_beyond_32_bits_reshape_by_constants_of_64() -> None:
+    with tf.Graph().as_default() as script:
+        logits = tf.compat.v1.placeholder(tf.float32, (1 << 17, 50_000), "logits")
+    graph = import_graph(script, [logits.op.name], {})
+    tensor = TensorName(logits.op.name, 0)
+    builder = TermBuilder(graph, {"x": tensor}, "new", {}, lambda _: None, {"x": {}})
+    flat = builder.tensor(parse("flatten[0](x)"))
+    assert builder.spec(flat).shape == ((1 << 17) * 50_000,)
+    reshape = builder.operators[flat.operator]
+    assert reshape.attributes["Tshape"] == reshape.input_specs[1].dtype == "int64"
 
 
 def test_all_products_of_one_input_are_one() -> None:

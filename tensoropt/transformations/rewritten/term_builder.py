@@ -127,9 +127,11 @@ class TermBuilder:
         )
 
     def constant(self, value: Any) -> TensorName:
-        """Add a constant of whole numbers."""
-        spec = TensorSpec(np.shape(value), "int32", np.array(value, np.int32))
-        return self._add("Const", (), (spec,), {"dtype": "int32"})
+        """Add a constant of whole numbers: int32, or int64 if one is too large for that."""
+        values = np.array(value, np.int64)
+        dtype = "int32" if np.all(np.abs(values) <= np.iinfo(np.int32).max) else "int64"
+        spec = TensorSpec(values.shape, dtype, values.astype(dtype))
+        return self._add("Const", (), (spec,), {"dtype": dtype})
 
     def _add(
         self,
@@ -381,7 +383,8 @@ def _unflattened(
 
 
 def _reshaped(builder: TermBuilder, tensor: TensorName, shape: tuple[int, ...]) -> TensorName:
-    return builder.add("Reshape", [tensor, builder.constant(shape)], [shape], Tshape="int32")
+    sizes = builder.constant(shape)
+    return builder.add("Reshape", [tensor, sizes], [shape], Tshape=builder.spec(sizes).dtype)
 
 
 _BUILDERS: Mapping[str, Callable[[TermBuilder, tuple[int, ...], Sequence[_Built]], _Built]] = {
