@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -19,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, median
 
+from benchmarks.launcher import run_job
 from benchmarks.speed.models import BATCHES, MODELS, training_step
-from tensoropt.elastic.launcher import mpirun
 from tensoropt.errors import PlanError
 from tensoropt.json_files import read_json
 from tensoropt.report.text_table import table
@@ -94,15 +92,12 @@ def communication(folder: Path) -> dict[str, dict[str, float]]:
 def _traced(model: str, ranks: int, overlap: bool) -> dict[str, float]:
     """The communication of a model's step, with the median time of a step that is not traced."""
     with tempfile.TemporaryDirectory() as folder:
-        program = [sys.executable, "-m", "benchmarks.overlap", model, "--run", folder]
-        command = [mpirun(), "-np", str(ranks), *program, *["--overlap"] * overlap]
-        done = subprocess.run(
-            command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-        )
+        program = ["-m", "benchmarks.overlap", model, "--run", folder]
+        output = run_job([*program, *["--overlap"] * overlap], ranks)
         found = communication(Path(folder))
     # The longest run is the step, not an initializer.
     largest = max(found.values(), key=lambda parts: parts["step_ms"])
-    return {**largest, "untraced_step_ms": float(done.stdout.split()[-1])}
+    return {**largest, "untraced_step_ms": float(output.split()[-1])}
 
 
 def _run(model: str, folder: Path, overlap: bool) -> None:

@@ -11,15 +11,10 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from benchmarks.collectives.measure import KINDS, SIZES, Times
-from tensoropt.elastic.launcher import mpirun
+from benchmarks.launcher import result_of
 from tensoropt.report.text_table import table
 
 __all__: list[str] = []
@@ -45,15 +40,9 @@ def main() -> None:
 
 def _measured(ranks: int, sizes: list[int], kinds: list[str]) -> Times:
     # TensorFlow's tensors have pages of ordinary size, on which the speed of some copies depends.
-    environment = {**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0"}
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "times.json"
-        program = ["-m", "benchmarks.collectives.measure", str(result)]
-        program += [",".join(kinds), *map(str, sizes)]
-        command = [mpirun(), "-np", str(ranks), sys.executable, *program]
-        subprocess.run(command, check=True, env=environment)
-        found: Times = json.loads(result.read_text())
-        return found
+    pages, arguments = {"NUMPY_MADVISE_HUGEPAGE": "0"}, [",".join(kinds), *sizes]
+    times: Times = result_of("benchmarks.collectives.measure", arguments, ranks, pages)
+    return times
 
 
 def _table(times: dict[str, dict[str, float]]) -> str:

@@ -1,6 +1,6 @@
 """Times collectives on the ranks that run it; the first rank writes the times to a file.
 
-mpirun -np 2 python -m benchmarks.collectives.measure RESULT.json KIND,KIND... BYTES...
+mpirun -np 2 python -m benchmarks.collectives.measure KIND,KIND... BYTES... RESULT.json
 
 The ways to run a collective take turns of some milliseconds, and the median of a way's turns
 counts. The slowest rank determines the time of a turn. Buffers hold float32 and are ready, so the
@@ -177,4 +177,4 @@ def _in_graph(size: int, world: Group, native: NativeTransport) -> dict[str, flo
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2].split(","), [int(size) for size in sys.argv[3:]])
+    main(Path(sys.argv[-1]), sys.argv[1].split(","), [int(size) for size in sys.argv[2:-1]])

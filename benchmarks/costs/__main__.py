@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from tensoropt.elastic.launcher import mpirun
+from benchmarks.launcher import run_job
 from tensoropt.report.text_table import table
 
 MODELS = {"rnn": 15, "wide_resnet": 5, "transformer": 10}
@@ -87,8 +85,7 @@ def _measured(
         ["memory", model, count, str(peaks)],
     )
     for name, *arguments in programs:
-        program = [sys.executable, "-m", f"benchmarks.costs.{name}", *arguments]
-        subprocess.run([mpirun(), "-np", str(options.ranks), *program], check=True)
+        run_job(["-m", f"benchmarks.costs.{name}", *arguments], options.ranks)
     times = json.loads((folder / f"{model}.json").read_text())
     found = json.loads(peaks.read_text())
     print(f"{model}: {found['parameters'] / 1e6:.2f} million parameters, {options.ranks} ranks")

@@ -12,22 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.launcher import run_job
 from benchmarks.measured_frontier.drawing import draw
 from benchmarks.measured_frontier.figures import figures
 from benchmarks.measured_frontier.strategies import MODELS, Measured
-from tensoropt.elastic.launcher import mpirun
 from tensoropt.report.text_table import table
 
 __all__ = ["main"]
 
 _TRIALS = Path(__file__).with_name("trials.py")
-_LIMIT_SECONDS = 1800.0
 _FULL, _SMALL = (45, 30, 32 * 2**20), (5, 5, 2**20)
 """Seconds for the profile's operators and for its network, and the bytes of its collectives."""
 
@@ -82,23 +79,14 @@ def _measure(model: str, options: argparse.Namespace, folder: Path, result: Path
     profile = folder / "profile.json"
     ours = ["-m", "tensoropt", "profile", _TRIALS, "--batch-size", batch, "--output", profile]
     environment = {
-        **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])),
         "TENSOROPT_PLANS": str(folder),
         "TENSOROPT_PROFILE": str(profile),
         "TENSOROPT_RANK_SPEEDS": "equal",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
         "TF_CPU_ALLOCATOR_USE_BFC": "true",  # records allocations, in the profile's steps likewise
     }
     for program in ([*ours, *limits, "--", *given], [_TRIALS, *given]):
-        subprocess.run(
-            [mpirun(), "-np", str(options.ranks), sys.executable, *map(str, program)],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env=environment,
-            timeout=_LIMIT_SECONDS,
-        )
+        run_job(program, options.ranks, environment)
 
 
 def _table(rows: Sequence[Measured]) -> str:

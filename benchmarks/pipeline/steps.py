@@ -11,16 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import tensoropt as tf
+from benchmarks.launcher import result_of, run_job
 from benchmarks.pipeline import trained
 from benchmarks.pipeline.trained import MODELS
-from tensoropt.elastic.launcher import mpirun
 from tensoropt.errors import InfeasibleError
 
 __all__: list[str] = []
@@ -45,23 +43,14 @@ def main() -> None:
 
 
 def _measured(model: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    profile, result = folder / f"{model}-profile.json", folder / f"{model}.json"
-    launch = [mpirun(), "-np", str(options.ranks), sys.executable, "-m"]
+    profile = folder / f"{model}-profile.json"
     # TensorFlow's allocator counts nothing without oneDNN, which some CPUs have by default.
-    environment = {"TF_ENABLE_ONEDNN_OPTS": "1", **os.environ, "TENSOROPT_PROFILE": str(profile)}
-    steps = [*launch, "tensoropt", "profile", trained.__file__, "--output", str(profile)]
-    subprocess.run(
-        [*steps, "--", model],
-        check=True,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,
-        env={**environment, "TENSOROPT_PROFILE": "none"},
-    )
-    runs = []
-    for _ in range(options.runs):
-        command = [*launch, "benchmarks.pipeline.trained", model, str(result)]
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, env=environment)
-        runs.append(json.loads(result.read_text()))
+    counts = {"TF_ENABLE_ONEDNN_OPTS": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1")}
+    steps = ["-m", "tensoropt", "profile", trained.__file__, "--output", profile, "--", model]
+    run_job(steps, options.ranks, {**counts, "TENSOROPT_PROFILE": "none"})
+    measured = {**counts, "TENSOROPT_PROFILE": str(profile)}
+    program = "benchmarks.pipeline.trained"
+    runs = [result_of(program, [model], options.ranks, measured) for _ in range(options.runs)]
     found: dict[str, Any] = {"runs": runs}
     if MODELS[model].memory_limit_bytes is not None:
         found["nothing_else_fits"] = not _fitting(model, options.ranks)

@@ -13,24 +13,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.launcher import result_of
 from benchmarks.same_losses.differences import difference, draw
 from benchmarks.same_losses.networks import NETWORKS
 from benchmarks.same_losses.ways import PLAIN, WAYS
-from tensoropt.elastic.launcher import mpirun
 from tensoropt.report.text_table import table
 from tests.machines import Link, machines
 from tests.machines.available import why_not
 
 __all__ = ["main"]
 
-_PROGRAM = ["-m", "benchmarks.same_losses.trained"]
+_PROGRAM = "benchmarks.same_losses.trained"
 _ROUNDED = "bfloat16"
 _LINK = "rate 10gbit"
 _LIMIT_SECONDS = 3600.0
@@ -89,18 +88,15 @@ def _kept(network: str, options: argparse.Namespace) -> dict[str, Any]:
 def _losses(network: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the losses of all ways of a network, plain TensorFlow's first."""
     together = [way for way in options.ways if way != _ROUNDED]
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "losses.json"
-        given = [network, str(options.steps), str(result)]
-        _run([sys.executable, *_PROGRAM, "plain", *given])
-        found: dict[str, Any] = json.loads(result.read_text())
-        if together:
-            launcher = [mpirun(), "-np", "2"]
-            _run([*launcher, sys.executable, *_PROGRAM, ",".join(together), *given])
-            found |= json.loads(result.read_text())
-        if len(together) < len(options.ways):
+    given = [network, str(options.steps)]
+    found: dict[str, Any] = result_of(_PROGRAM, ["plain", *given], None, _environment(""))
+    if together:
+        found |= result_of(_PROGRAM, [",".join(together), *given], 2, _environment(""))
+    if len(together) < len(options.ways):
+        with tempfile.TemporaryDirectory() as folder:
+            result = Path(folder) / "losses.json"
             with machines(2, Link.parse(_LINK)) as made:
-                program = [sys.executable, *_PROGRAM, _ROUNDED, *given]
+                program = [sys.executable, "-m", _PROGRAM, _ROUNDED, *given, str(result)]
                 ended = made.mpirun(1, program, env=_environment(folder)).wait(_LIMIT_SECONDS)
             if ended.status:
                 raise RuntimeError(f"a job ends well. Got {ended.status}:\n{ended.stderr}")
@@ -112,17 +108,6 @@ def _environment(folder: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
     kept = {"TENSOROPT_PLANS": "none", "TENSOROPT_PROFILE": "none", "TENSOROPT_PROFILES": folder}
     return {**kept, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
-
-
-def _run(command: Sequence[str]) -> None:
-    subprocess.run(
-        command,
-        check=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, **_environment("")},
-        timeout=_LIMIT_SECONDS,
-    )
 
 
 if __name__ == "__main__":

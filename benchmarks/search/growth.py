@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
+from statistics import linear_regression
 
 from benchmarks.search.scale import EXAMPLES, search
 from benchmarks.search.searching import (
@@ -115,10 +116,7 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float | None:
     """The power of the size with which seconds grow; None for fewer than two sizes."""
     if len(sizes) < 2:
         return None
-    x, y = [log(size) for size in sizes], [log(value) for value in seconds]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    spread = sum((a - mean_x) ** 2 for a in x)
-    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
+    return linear_regression([log(size) for size in sizes], [log(s) for s in seconds]).slope
 
 
 def reached(line: Line, epsilon: float) -> bool:

@@ -80,7 +80,7 @@ def offers(way: str) -> Iterator[None]:
     if way == "uneven":
         yield
         return
-    with patch.object(choices, "unequal_extents", lambda *_: frozenset()):
+    with patch.object(choices, "uneven_extents", lambda *_: frozenset()):
         yield
 
 

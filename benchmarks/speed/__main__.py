@@ -12,13 +12,9 @@ import argparse
 import importlib.util
 import json
 import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
+from benchmarks.launcher import result_of
 from benchmarks.speed.models import MODELS
-from tensoropt.elastic.launcher import mpirun
 from tensoropt.report.text_table import table
 
 __all__: list[str] = []
@@ -49,25 +45,13 @@ def main() -> None:
 
 def _measured(model: str, ranks: int, rewrite: bool = False) -> dict[str, float]:
     """Milliseconds of each way on ``ranks`` ranks; one rank is a process on one core."""
-    program = [sys.executable, "-m", "benchmarks.speed.measure", model]
-    launcher = [mpirun(), "-np", str(ranks)]
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "times.json"
-        command = [*([] if ranks == 1 else launcher), *program, str(result)]
-        command += ["--rewrite"] if rewrite and ranks > 1 else []
-        subprocess.run(
-            command,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            preexec_fn=_on_one_core if ranks == 1 else None,
-        )
-        times: dict[str, float] = json.loads(result.read_text())
-        return times
-
-
-def _on_one_core() -> None:
-    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    arguments = [model, *["--rewrite"] * rewrite]
+    on_one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))] if ranks == 1 else []
+    launched = None if ranks == 1 else ranks
+    times: dict[str, float] = result_of(
+        "benchmarks.speed.measure", arguments, launched, prefix=on_one_core
+    )
+    return times
 
 
 if __name__ == "__main__":

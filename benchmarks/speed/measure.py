@@ -1,6 +1,6 @@
 """Times the steps of one model in several ways; the first rank writes the times to a file.
 
-    mpirun -np 2 python -m benchmarks.speed.measure MODEL RESULT.json [--rewrite]
+    mpirun -np 2 python -m benchmarks.speed.measure MODEL [--rewrite] RESULT.json
     python -m benchmarks.speed.measure MODEL RESULT.json
 
 On several ranks: each rank alone on its share of the batch ("none": no communication), TensorFlow's
@@ -204,4 +204,4 @@ def _seconds(group: Group, way: Way) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), "--rewrite" in sys.argv[3:])
+    main(sys.argv[1], Path(sys.argv[-1]), "--rewrite" in sys.argv[2:-1])

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
+from benchmarks.launcher import figures_of_ranks
 from benchmarks.startup.models import MODELS
-from tensoropt.elastic.launcher import mpirun
 from tensoropt.report.text_table import table
 
 __all__: list[str] = []
@@ -67,23 +63,16 @@ def _medians(model: str, ways: Sequence[str], turns: int) -> dict[str, Figures]:
 def _run(model: str, way: str, plans: str) -> Figures:
     """The times of one start."""
     ranks = 1 if way == _PLAIN else int(way.split()[0])
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment["TENSOROPT_PLANS"] = plans if way.endswith("kept") else "none"
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as caches:
-        if way.endswith("cold"):
-            environment |= {"XDG_CACHE_HOME": caches, "NUMBA_CACHE_DIR": f"{caches}/numba"}
-        started = time.time()
-        command = [sys.executable, "-m", "benchmarks.startup.first_step", model, folder]
-        command += ["--started", str(started), *(["--plain"] if way == _PLAIN else [])]
-        launcher = [mpirun(), "-np", str(ranks)] if ranks > 1 else []
-        subprocess.run(
-            [*launcher, *command],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env=environment,
+    options = ["--started", str(time.time()), *["--plain"] * (way == _PLAIN)]
+    with tempfile.TemporaryDirectory() as caches:
+        cold = {"XDG_CACHE_HOME": caches, "NUMBA_CACHE_DIR": f"{caches}/numba"}
+        of = figures_of_ranks(
+            "benchmarks.startup.first_step",
+            lambda folder: [model, folder, *options],
+            ranks if ranks > 1 else None,
+            plans if way.endswith("kept") else "none",
+            cold if way.endswith("cold") else {},
         )
-        of = [json.loads(path.read_text()) for path in sorted(Path(folder).iterdir())]
     cpu = [each["cpu_seconds"] for each in of]
     return {
         "cpu_seconds": max(cpu),

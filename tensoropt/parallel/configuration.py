@@ -29,7 +29,7 @@ __all__ = [
     "is_redundant",
     "largest_share",
     "may_split",
-    "most_unequal",
+    "most_uneven",
     "output_slot",
     "piece_limits",
     "reduces",
@@ -99,12 +99,12 @@ def configurations(
 
     Each axis splits one splittable index or none, which gives (indices + 1)^axes configurations.
     Those that divide every extent and every dimension of the inputs and outputs evenly are valid,
-    and those that split an index into unequal pieces (`most_unequal`).
+    and those that split an index into uneven pieces (`most_uneven`).
 
     Args:
         derivation: the derivation of an operator.
         mesh: the devices.
-        offered: extents of indices that may be split into unequal pieces.
+        offered: extents of indices that may be split into uneven pieces.
     """
     return tuple(Configuration(splits) for splits in _assignments(derivation, mesh, offered))
 
@@ -134,11 +134,11 @@ def _assignments(
 def piece_limits(
     derivation: Derivation, mesh: Mesh, offered: Collection[int] | None = None
 ) -> tuple[tuple[int, int], ...]:
-    """Return, for each index, `divisible` and `most_unequal`.
+    """Return, for each index, `divisible` and `most_uneven`.
 
     Nothing divides an index with a dimension that is cut in proportion to the speeds of devices.
     """
-    limits = tuple(zip(divisible(derivation), most_unequal(derivation, offered), strict=True))
+    limits = tuple(zip(divisible(derivation), most_uneven(derivation, offered), strict=True))
     if mesh.shares is None:
         return limits
     shared = _indices_of_extents(derivation, mesh.shares.extents)
@@ -190,12 +190,12 @@ def divisible(derivation: Derivation) -> tuple[int, ...]:
     return tuple(limits)
 
 
-def most_unequal(derivation: Derivation, offered: Collection[int] | None = None) -> tuple[int, ...]:
-    """Return, for each index, the most pieces of unequal extents that it may be split into; 0 if
-    its pieces have to be equal.
+def most_uneven(derivation: Derivation, offered: Collection[int] | None = None) -> tuple[int, ...]:
+    """Return, for each index, the most uneven pieces that it may be split into; 0 if its pieces
+    have to be equal.
 
-    Pieces may be unequal if every dimension along the index has its extent, and the kernel computes
-    them, or a rule that holds for unequal pieces does. Then a device's piece of the index is the
+    Pieces may be uneven if every dimension along the index has its extent, and the kernel computes
+    them, or a rule that holds for uneven pieces does. Then a device's piece of the index is the
     same elements in every tensor. There is no reason to split an index into more pieces than it has
     values.
 
@@ -203,15 +203,15 @@ def most_unequal(derivation: Derivation, offered: Collection[int] | None = None)
         derivation: the derivation of an operator.
         offered: the extents that may be split so; all if None.
     """
-    limits = _most_unequal(derivation)
+    limits = _most_uneven(derivation)
     if offered is None or not any(limits):
         return limits
     return tuple([most if most in offered else 0 for most in limits])
 
 
 @lru_cache(maxsize=65536)
-def _most_unequal(derivation: Derivation) -> tuple[int, ...]:
-    has_rule = operator_type(derivation.op_type).unequal_rule
+def _most_uneven(derivation: Derivation) -> tuple[int, ...]:
+    has_rule = operator_type(derivation.op_type).uneven_rule
     limits = [
         index.extent if index.splittable and (has_rule or not index.spelled_out) else 0
         for index in derivation.indices

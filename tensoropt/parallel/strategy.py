@@ -91,7 +91,7 @@ def follower_configuration(
     """Return the configuration of a tied operator under its leader's, None if it cannot follow.
 
     A tied operator can follow if its indices have the extents of the leader's, and if each index
-    that is split is splittable without a reduction, into unequal pieces if they are. Every operator
+    that is split is splittable without a reduction, into uneven pieces if they are. Every operator
     can follow a fully redundant leader.
     """
     if not any(configuration.splits):

@@ -177,10 +177,7 @@ class Plan:
 
     @property
     def predicted_nanoseconds(self) -> int:
-        """Predicted time of one training step as it is executed.
-
-        For plans older than schema 2 it is the search's sum.
-        """
+        """Predicted time of a step as it is executed; the search's sum in plans of schema 1."""
         executed = self.executed_nanoseconds
         return self.time_nanoseconds if executed is None else executed
 
@@ -271,14 +268,13 @@ class Plan:
         return max(0.0, 1 - sum(busy) / max(step, 1))
 
     def __str__(self) -> str:
-        split = sum(operator.is_split for operator in self.operators)
+        split, compared = sum(operator.is_split for operator in self.operators), self.compared
         by = "" if self.algorithm == "ft" else f" by {self.algorithm}"
         statistics = "" if self.batch_norm == "global" else f", batch_norm={self.batch_norm}"
         statistics += f", compression={self.compression}" if self.compression else ""
         parts = "" if self.microbatches == 1 else f", {self.microbatches} microbatches"
         stages = f"{len(self.stages)} stages, " if self.stages else ""
         rewrites = f", {len(self.rewrites)} substitutions" if self.rewrites else ""
-        compared = self.compared
         return (
             f"plan {self.option}{by} on {devices_of(self.devices)}: {stages}{split} of "
             f"{len(self.operators)} operators split, "

@@ -16,7 +16,7 @@ from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.buckets import Compression
 from tensoropt.parallel.choices.pins import Pins
-from tensoropt.parallel.choices.unequal import extents_in_proportion
+from tensoropt.parallel.choices.uneven import extents_in_proportion
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh, Shares
 from tensoropt.parallel.strategy import Strategy

@@ -64,8 +64,7 @@ class OperatorType:
         rule: the name of the rule of the execution for splits that its kernel cannot do.
         any_size_rule: whether the rule is valid for all values of extents that are known only in a
             run.
-        unequal_rule: whether the splits that the description spells out hold for pieces of unequal
-            extents.
+        uneven_rule: whether the splits that the description spells out hold for uneven pieces.
         rows: numbers of the inputs with rows and with row numbers, if a device that has some rows
             of the first input takes only the updates of these rows.
     """
@@ -95,5 +94,5 @@ class OperatorType:
     windows: Literal["filter", "transposed", "pool"] | None = None
     rule: str | None = None
     any_size_rule: bool = False
-    unequal_rule: bool = False
+    uneven_rule: bool = False
     rows: tuple[int, int] | None = None

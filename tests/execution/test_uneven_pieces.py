@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tensoropt.parallel.choices import unequal
+from tensoropt.parallel.choices import uneven
 from tensoropt.parallel.mesh import Mesh
 from tests.oracles.equality import (
     Script,
@@ -77,7 +77,7 @@ def normalised(batch: int) -> Script:
 def test_training_equals_one_device(
     model: str, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unequal, "_LEAST_PER_DEVICE", 1)
+    monkeypatch.setattr(uneven, "_LEAST_PER_DEVICE", 1)
     made = {
         "mlp": lambda: mlp(tf.float64, 3, 7, (48, 101, 53)),
         "lookups": lambda: lookups(7),

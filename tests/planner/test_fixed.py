@@ -139,7 +139,7 @@ def test_rewritten_graphs_keep_its_operators() -> None:
     assert held.of_rewritten(kept[0].rewrites, kept[0].graph).pins == held.pins
 
 
-def test_a_dimension_that_devices_do_not_divide_has_unequal_pieces() -> None:
+def test_a_dimension_that_devices_do_not_divide_has_uneven_pieces() -> None:
     three = replace(ONE_MACHINE, devices=3)
     plan = choose(pinned(three, {"model/dense1": {"columns": "device"}}), "mini_time")
     found = pieces(plan, "model/dense1", "columns")

@@ -126,7 +126,7 @@ class SlicesEdge:
         if self.numbers is None or set(gathered) != set(self.numbers.layout.axes):
             if self._is_uneven:
                 raise LayoutError(
-                    "the row numbers of a lookup are split unequally only where all its slices are "
+                    "the row numbers of a lookup are split unevenly only where all its slices are "
                     f"gathered. Got {self.label!r}, gathered over axes {list(gathered)}."
                 )
             return shard

@@ -35,6 +35,7 @@ __all__ = [
     "are_refused",
     "check_end",
     "check_replicated_run",
+    "decide",
     "install",
     "install_before_init",
     "remove",
@@ -90,6 +91,14 @@ def install(ranks: int) -> None:
     for name, hook in (("run", _run), ("make_callable", _make_callable), (_OPTIONS, _from_options)):
         setattr(_Session, name, hook)
     eager_copies.install(ranks, _ALLOWED)
+
+
+def decide(is_mpi: bool, ranks: int, argument: bool | None) -> None:
+    """Refuse training of copies, or allow it, whatever was installed before `init`."""
+    if is_mpi and not are_allowed(argument):
+        install(ranks)
+    else:
+        remove()
 
 
 def install_before_init() -> None:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NoReturn
 
 import tensorflow as tf
@@ -20,14 +19,12 @@ from collectives.transport.launch import available_cores, detect
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.cost.measured_links import MeasuredLinks, MeasuredPace, at_paces, on_links
-from tensoropt.elastic.rank_variables import RESTARTS_VARIABLE, TRACE_VARIABLE
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
 from tensoropt.execution.agreement.work_beside import WorkBeside
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.execution.runtime.executor import Executor
-from tensoropt.execution.runtime.replicas import CHECK_VARIABLE
 from tensoropt.execution.runtime.step_trace import StepTrace
 from tensoropt.execution.world.mpi_world import Transport
 from tensoropt.frontend.job import copies, failure, interruption
@@ -41,13 +38,13 @@ from tensoropt.frontend.job.hardware import (
 )
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.frontend.job.settings import (
-    CHECK_FEEDS_VARIABLE,
-    SAVE_BESIDE_VARIABLE,
-    TRANSPORT_VARIABLE,
+    SAME_SETTINGS,
     check_intervals,
     checked_transport,
     device_count,
     saves_beside,
+    setting_lines,
+    trace_folder,
 )
 from tensoropt.plan import Plan
 from tensoropt.plan.comparison import ExecutedSteps, InputShare
@@ -69,11 +66,6 @@ __all__ = [
     "size",
     "started",
 ]
-
-_SAME_SETTINGS = (
-    f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, and {CHECK_VARIABLE} and "
-    f"{CHECK_FEEDS_VARIABLE}, and save_beside or {SAVE_BESIDE_VARIABLE}, on every rank."
-)
 
 
 @dataclass(slots=True)
@@ -211,10 +203,7 @@ def at_start(
 ) -> None:
     """Call ``install`` when a job of several processes starts, and ``remove`` in `shutdown`.
 
-    Args:
-        install: see above.
-        remove: see above.
-        is_for_one: whether to install when a job of one process starts, too.
+    With ``is_for_one`` it installs when a job of one process starts, too.
     """
     _hooks.append((install, remove, is_for_one))
 
@@ -299,13 +288,8 @@ def init(
     named = load_cluster(cluster) if cluster is not None else None
     check_every, check_feeds_every = check_intervals()
     is_beside = saves_beside(save_beside)
-    settings = [
-        f"transport={carrier!r}",
-        f"{CHECK_VARIABLE}={check_every}",
-        f"{CHECK_FEEDS_VARIABLE}={check_feeds_every}",
-        f"save_beside={is_beside}",
-    ]
-    _everyone.check("init()", settings, _SAME_SETTINGS)
+    settings = setting_lines(carrier, check_every, check_feeds_every, is_beside)
+    _everyone.check("init()", settings, SAME_SETTINGS)
     if carrier == "horovod" and group.size > 1:
         horovod_module(group)
     elif carrier == "horovod":
@@ -325,12 +309,12 @@ def init(
     _job.check_every = check_every if count > 1 else 0
     _job.check_feeds_every = check_feeds_every
     _job.save_beside = is_beside
-    _refuse_copies(_job, allow_copies)
+    copies.decide(_job.is_mpi, count, allow_copies)
     for install, _, is_for_one in _hooks:
         if is_mpi or is_for_one:
             install()
-    if os.environ.get(TRACE_VARIABLE):
-        _job.trace = StepTrace(_trace_folder(), group.rank)
+    if (folder := trace_folder()) is not None:
+        _job.trace = StepTrace(folder, group.rank)
 
 
 def _adjust(
@@ -357,7 +341,7 @@ def _adjust(
             _refuse_late(f"cluster={str(cluster)!r}", "a plan for another cluster")
         job.cluster = named
     if allow_copies is not None:
-        _refuse_copies(job, allow_copies)
+        copies.decide(job.is_mpi, job.group.size, allow_copies)
 
 
 def _refuse_late(argument: str, present: str) -> NoReturn:
@@ -365,14 +349,6 @@ def _refuse_late(argument: str, present: str) -> NoReturn:
         f"a job starts once, at the first call of init, rank, size or parallelize. Got "
         f"init({argument}) in a job with {present}; call init with its arguments before the others."
     )
-
-
-def _refuse_copies(job: Job, allow_copies: bool | None) -> None:
-    """Refuse training outside of a plan, or allow it, whatever was installed before `init`."""
-    if job.is_mpi and not copies.are_allowed(allow_copies):
-        copies.install(job.group.size)
-    else:
-        copies.remove()
 
 
 def _dry_run_job(dry_run: DryRun) -> Job:
@@ -442,12 +418,6 @@ def shutdown() -> None:
         for _, remove, _ in _hooks:
             remove()
         _job = None
-
-
-def _trace_folder() -> Path:
-    """The folder of this start's traces; a job that was started again keeps those of before."""
-    folder, before = Path(os.environ[TRACE_VARIABLE]), os.environ.get(RESTARTS_VARIABLE, "0")
-    return folder if before == "0" else folder / f"start{int(before) + 1}"
 
 
 def is_initialized() -> bool:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from collectives import Group
-from tensoropt.elastic.rank_variables import THREADS_VARIABLE
+from tensoropt.elastic.rank_variables import (
+    RESTARTS_VARIABLE,
+    THREADS_VARIABLE,
+    TRACE_VARIABLE,
+)
 from tensoropt.errors import OptionError
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
 from tensoropt.execution.runtime.replicas import CHECK_VARIABLE
@@ -15,6 +20,7 @@ __all__ = [
     "CHECK_FEEDS_VARIABLE",
     "DEVICES_VARIABLE",
     "RANK_SPEEDS_VARIABLE",
+    "SAME_SETTINGS",
     "SAVE_BESIDE_VARIABLE",
     "TRANSPORT_VARIABLE",
     "check_intervals",
@@ -23,6 +29,8 @@ __all__ = [
     "device_count",
     "is_switched_on",
     "saves_beside",
+    "setting_lines",
+    "trace_folder",
 ]
 
 DEVICES_VARIABLE = "TENSOROPT_DEVICES"
@@ -38,6 +46,12 @@ TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"
 
 SAVE_BESIDE_VARIABLE = "TENSOROPT_SAVE_BESIDE"
 """Environment variable: 1 if saves return before their files are written."""
+
+SAME_SETTINGS = (
+    f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, and {CHECK_VARIABLE} and "
+    f"{CHECK_FEEDS_VARIABLE}, and save_beside or {SAVE_BESIDE_VARIABLE}, on every rank."
+)
+"""The remedy if ranks have different `setting_lines`."""
 
 _TRANSPORTS: tuple[Transport, ...] = ("mpi", "horovod")
 _CHECK_EVERY = 500  # steps between two comparisons of variables, by default
@@ -121,6 +135,26 @@ def saves_beside(argument: bool | None) -> bool:
     """
     rule = "is 1 if checkpoints are written beside the steps, else 0"
     return is_switched_on(argument, SAVE_BESIDE_VARIABLE, rule)
+
+
+def setting_lines(
+    transport: Transport, check_every: int, check_feeds_every: int, is_beside: bool
+) -> list[str]:
+    """The settings in which all ranks agree, a line each."""
+    return [
+        f"transport={transport!r}",
+        f"{CHECK_VARIABLE}={check_every}",
+        f"{CHECK_FEEDS_VARIABLE}={check_feeds_every}",
+        f"save_beside={is_beside}",
+    ]
+
+
+def trace_folder() -> Path | None:
+    """The folder of this start's traces; a job that was started again keeps those of before."""
+    folder, before = os.environ.get(TRACE_VARIABLE), os.environ.get(RESTARTS_VARIABLE, "0")
+    if not folder:
+        return None
+    return Path(folder) if before == "0" else Path(folder, f"start{int(before) + 1}")
 
 
 def is_switched_on(argument: bool | None, variable: str, rule: str) -> bool:

@@ -165,11 +165,16 @@ def _start_simpler(
 ) -> None:
     """Replace a plan that cannot be emitted by the first alternative that can.
 
+    The first rank prints the error before it tries alternatives, and the reasons why they fail.
+
     Raises:
-        Exception: ``error``, if no alternative can be emitted; the first rank prints the reasons.
+        Exception: ``error``, if no alternative can be emitted.
     """
     from tensoropt.planner.plans.fallbacks import left_out
     from tensoropt.planner.plans_instead import plans_instead
+
+    if job.group.rank == 0:
+        sys.stderr.write(f"tensoropt: {left_out(first_line(error))}\n")
 
     def simpler() -> dict[str, Any]:
         alternatives: dict[str, Any] = {"plans": [], "failures": []}
@@ -193,8 +198,7 @@ def _start_simpler(
             failures.append(f"a plan in its place fails, too: {first_line(another)}")
             continue
         if job.group.rank == 0:
-            reason = left_out(first_line(error))
-            sys.stderr.write(f"tensoropt: {reason}\ntensoropt: {alternative}\n")
+            sys.stderr.write(f"tensoropt: {alternative}\n")
             if request.saves_dry_runs:  # else the plan that failed was not kept either
                 KeptPlan.of(request, plan.option, job.transport).write(alternative)
         return

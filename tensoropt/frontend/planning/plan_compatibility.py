@@ -136,7 +136,7 @@ def _check_configurations(graph: Graph, plan: Plan) -> None:
         graph = with_batch_norm(graph, plan.batch_norm)
         graph = graph_of_one(cut_along_batch(graph, batch, plan.microbatches))
     derivations = derivations_under(graph, planned)
-    # Dimensions that are divided by hand may have unequal pieces that no search offers.
+    # Dimensions that are divided by hand may have uneven pieces that no search offers.
     uneven = frozenset(
         index.extent
         for name in (planned.keys() & derivations.keys() if plan.fixed else ())

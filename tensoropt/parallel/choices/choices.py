@@ -18,7 +18,7 @@ from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
 from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.choices.options import Follower, Options, following
 from tensoropt.parallel.choices.pins import MeshPins
-from tensoropt.parallel.choices.unequal import unequal_extents
+from tensoropt.parallel.choices.uneven import uneven_extents
 from tensoropt.parallel.choices.value_numbers import ValueNumbers
 from tensoropt.parallel.choices.weights_as_read import Reading, layout_as_read
 from tensoropt.parallel.configuration import KEPT, Configuration, fitted
@@ -113,7 +113,7 @@ def strategy_choices(
             are dropped.
         pins: the pins on this mesh. An operator none of whose options keeps its pins has all
             options.
-        uneven: further extents that may be split into unequal pieces.
+        uneven: further extents that may be split into uneven pieces.
 
     Raises:
         InfeasibleError: a group has no option with the decided splits of its members.
@@ -127,7 +127,7 @@ def strategy_choices(
     choices = []
     leader_of = leaders(graph) if leader_of is None else leader_of
     same = same_steps(graph, number, leader_of) if same is None else same
-    offered = unequal_extents(graph, mesh, batch_placeholders).union(uneven)
+    offered = uneven_extents(graph, mesh, batch_placeholders).union(uneven)
     if pins is not None:
         offered |= pins.uneven_extents(derivations)
     for group in _with_weights(_groups(leader_of, same), as_read):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from math import gcd, prod
+from functools import cache, lru_cache
+from math import factorial, gcd, prod
 
 import numba
 import numpy as np
@@ -28,7 +28,6 @@ from tensoropt.parallel.resharding.space import LayoutSpace
 
 __all__ = ["Distances"]
 
-
 _UNREACHABLE = 2**61
 _MOST_SYMMETRIES = 720  # symmetries that are used at most; with more, none of them is used
 
@@ -38,7 +37,7 @@ class Distances:
 
     The paths are those of `tensoropt.parallel.resharding.planner.plan_reshard`. They depend on the
     bytes of a tensor, on the numbers of pieces that divide its dimensions, in any order, and on the
-    extents of dimensions with unequal pieces. Tensors that have these in common are of one kind,
+    extents of dimensions with uneven pieces. Tensors that have these in common are of one kind,
     and the paths of each kind are computed once.
 
     A symmetry is a permutation of dimensions that the same numbers of pieces divide, combined with
@@ -54,11 +53,10 @@ class Distances:
 
     def __init__(self, mesh: Mesh, price: Price, *, ordered: bool = True) -> None:
         self._mesh = mesh
-        self._price = price
+        self._price = cache(price)
         self._ordered = ordered
-        self._prices: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._path_lengths: dict[object, _PathLengths] = {}
-        self._parts: dict[object, tuple[Int64Array, list[_UnequalPart]]] = {}
+        self._parts: dict[object, tuple[Int64Array, list[_UnevenPart]]] = {}
         self._groups: dict[tuple[int, tuple[int, ...]], tuple[Int64Array, list[_LayoutGroup]]] = {}
 
     def between(
@@ -77,20 +75,20 @@ class Distances:
         """
         mesh = self._mesh
         if any(extent % mesh.size or mesh.is_shared(extent) for extent in shape):
-            unequal = self._unequal(sources, shape), self._unequal(targets, shape)
-            if any(part.dims for parts in unequal for part in parts):
-                return self._between_unequal(shape, itemsize, *unequal)
+            uneven = self._uneven(sources, shape), self._uneven(targets, shape)
+            if any(part.dims for parts in uneven for part in parts):
+                return self._between_uneven(shape, itemsize, *uneven)
         return self._between(shape, itemsize, sources, targets)
 
-    def _between_unequal(
+    def _between_uneven(
         self,
         shape: tuple[int, ...],
         itemsize: int,
-        sources: list[_UnequalPart],
-        targets: list[_UnequalPart],
+        sources: list[_UnevenPart],
+        targets: list[_UnevenPart],
     ) -> Int64Array:
-        """Return `between` where some layouts have unequal pieces. Each pair may split the
-        dimensions into unequal pieces that its source or target does."""
+        """Return `between` where some layouts have uneven pieces. Each pair may split the
+        dimensions into uneven pieces that its source or target does."""
         rows, columns = (sum(part.codes.size for part in parts) for parts in (sources, targets))
         result = np.zeros((rows, columns), dtype=np.int64)
         for first, second in itertools.product(sources, targets):
@@ -99,8 +97,8 @@ class Distances:
             result[np.ix_(first.positions, second.positions)] = table
         return result
 
-    def _unequal(self, codes: Int64Array, shape: tuple[int, ...]) -> list[_UnequalPart]:
-        """Return layouts grouped by the dimensions that they split into unequal pieces."""
+    def _uneven(self, codes: Int64Array, shape: tuple[int, ...]) -> list[_UnevenPart]:
+        """Return layouts grouped by the dimensions that they split into uneven pieces."""
         key = id(codes), shape
         if key not in self._parts:
             states = code_states(codes, len(self._mesh.axes))
@@ -115,7 +113,7 @@ class Distances:
             for number, kind in enumerate(kinds):
                 positions = np.flatnonzero(of_code.ravel() == number)
                 dims = tuple(np.flatnonzero(kind).tolist())
-                parts.append(_UnequalPart(dims, positions, codes[positions]))
+                parts.append(_UnevenPart(dims, positions, codes[positions]))
             self._parts[key] = codes, parts
         return self._parts[key][1]
 
@@ -127,7 +125,7 @@ class Distances:
         targets: Int64Array,
         uneven: tuple[int, ...] = (),
     ) -> Int64Array:
-        """Return `between`, where only the dimensions ``uneven`` fall into unequal pieces."""
+        """Return `between`, where only the dimensions ``uneven`` fall into uneven pieces."""
         divisors = [
             extent if dim in uneven else gcd(extent, self._mesh.size)
             for dim, extent in enumerate(shape)
@@ -185,22 +183,15 @@ class Distances:
     ) -> _PathLengths:
         key = shape, itemsize, reducers, uneven
         if key not in self._path_lengths:
-            price, ordered = self._price_once, self._ordered
+            price, ordered = self._price, self._ordered
             graph = price_layouts(self._mesh, shape, itemsize, reducers, price, ordered, uneven)
             self._path_lengths[key] = _PathLengths(graph)
         return self._path_lengths[key]
 
-    def _price_once(self, kind: str, axes: tuple[int, ...], bytes_: int) -> int:
-        key = kind, axes, bytes_
-        price = self._prices.get(key)
-        if price is None:
-            price = self._prices[key] = self._price(kind, axes, bytes_)
-        return price
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _UnequalPart:
-    """The layouts of an array that split the same dimensions into unequal pieces.
+class _UnevenPart:
+    """The layouts of an array that split the same dimensions into uneven pieces.
 
     Attributes:
         dims: the dimensions.
@@ -436,9 +427,7 @@ def _like_axes(graph: PricedGraph) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-@lru_cache(maxsize=256)
-def _exchanged_classes(space: LayoutSpace, one: int, other: int) -> Int64Array:
-    return space.exchanged_classes(one, other)
+_exchanged_classes = lru_cache(maxsize=256)(LayoutSpace.exchanged_classes)
 
 
 def _orders(groups: Sequence[tuple[int, ...]], count: int) -> list[list[int]]:
@@ -446,11 +435,7 @@ def _orders(groups: Sequence[tuple[int, ...]], count: int) -> list[list[int]]:
 
     Return only the identity if there are more than `_MOST_SYMMETRIES`.
     """
-    total = 1
-    for group in groups:
-        for factor in range(2, len(group) + 1):
-            total *= factor
-    if total > _MOST_SYMMETRIES:
+    if prod(factorial(len(group)) for group in groups) > _MOST_SYMMETRIES:
         return [list(range(count))]
     orders = []
     for permuted_groups in itertools.product(*(itertools.permutations(group) for group in groups)):

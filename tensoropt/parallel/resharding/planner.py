@@ -4,7 +4,7 @@ TensorOpt, section 4.2 ("Flexible tensor splitting"): nodes are layouts, an edge
 or local step between two layouts, and its weight is the time of the step.
 
 The nodes are the layouts that divide the shape evenly. Along the dimensions that the source or the
-target splits into unequal pieces, other layouts may do so, too. The nodes include partial layouts
+target splits into uneven pieces, other layouts may do so, too. The nodes include partial layouts
 with the reducers of the source and the target only. Costs are whole nanoseconds, so sums are exact.
 """
 
@@ -132,7 +132,7 @@ class PricedGraph:
         source, target: [e], their ends.
         weight: [e], their nanoseconds.
         alike: the tensor's dimensions, grouped by the numbers of pieces that divide them. Those
-            with unequal pieces are grouped by their extent.
+            with uneven pieces are grouped by their extent.
     """
 
     space: LayoutSpace
@@ -181,7 +181,7 @@ def price_layouts(
         price: cost of a step.
         ordered: whether a price may depend on the order of axes. If not, it is called for ascending
             axes only.
-        uneven: the dimensions that may fall into unequal pieces, of one element at least.
+        uneven: the dimensions that may fall into uneven pieces, of one element at least.
 
     Raises:
         OptionError: if a price is not a whole number of at least 1.

@@ -317,10 +317,7 @@ class PipelineSearch:
         return most
 
     def strategies_of(self, pipeline: Pipeline) -> dict[tuple[int, int], Int64Array]:
-        """Return the strategies that the searches of a pipeline's stages found.
-
-        The keys are those of `SplitProfile.searched_for`.
-        """
+        """Return the strategies found for a pipeline's stages, by `SplitProfile.searched_for`."""
         examples = self.examples // pipeline.copies // pipeline.microbatches
         keys = [self.profile.searched_for(stage, examples) for stage in pipeline.stages]
         return {key: self.profile.strategies_for(key) for key in keys if key is not None}
@@ -416,11 +413,7 @@ class PipelineSearch:
         )
 
     def within_machine(self, devices: int) -> Mesh:
-        """Return the mesh of a stage's devices on one machine.
-
-        Args:
-            devices: the devices of the stage.
-        """
+        """Return the mesh of the devices of a stage on one machine."""
         within = min(devices, self.parts.links.machine)
         return priced_stage(self._request, self._devices, within)[1]
 

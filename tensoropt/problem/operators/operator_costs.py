@@ -283,9 +283,9 @@ class _Shapes:
         """Return the operations of the device with the largest pieces, forward."""
         whole, pieces = self.derivation.flops, self.kinds.pieces
         extents = np.array([index.extent for index in self.derivation.indices], np.int64)
-        unequal = ((extents % pieces != 0) & (pieces > 1)).any(axis=1)
+        uneven = ((extents % pieces != 0) & (pieces > 1)).any(axis=1)
         flops: list[int] = (whole // pieces.prod(axis=1)).tolist()
-        for row in np.flatnonzero(unequal).tolist():
+        for row in np.flatnonzero(uneven).tolist():
             flops[row] = int(whole * largest_share(self.derivation, pieces[row].tolist()))
         return flops
 

@@ -80,4 +80,4 @@ def drawn(_shape: Operand, *_: Operand, outputs: tuple[TensorSpec, ...]) -> Any:
     return element
 
 
-record(*DRAWN, facts=OperatorType(unequal_rule=True))
+record(*DRAWN, facts=OperatorType(uneven_rule=True))

@@ -136,7 +136,7 @@ def _describe_sparse_update(name: str, variables: int, operations: int, slices: 
         open_shapes=True,
     )(update)
     record(
-        *forms, facts=OperatorType(rows=(slices, slices + 1), any_size_rule=True, unequal_rule=True)
+        *forms, facts=OperatorType(rows=(slices, slices + 1), any_size_rule=True, uneven_rule=True)
     )
 
 

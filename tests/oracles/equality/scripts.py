@@ -145,7 +145,7 @@ SCRIPTS: dict[str, Callable[[tf.DType], Script]] = {
 models of odd batches."""
 
 UNEVEN = tuple(name for name in SCRIPTS if name.startswith("uneven_"))
-"""The scripts of which all extents of variables may be split into unequal pieces."""
+"""The scripts of which all extents of variables may be split into uneven pieces."""
 
 
 def _fed(model: Model, batch: int, random: np.random.Generator) -> dict[str, Array]:

@@ -80,7 +80,7 @@ def main() -> int:
     of_devices: Counter[int] = Counter()
     types: set[str] = set()
     failures = 0
-    with patch.object(choices_module, "unequal_extents", lambda *_: _EVERY):
+    with patch.object(choices_module, "uneven_extents", lambda *_: _EVERY):
         for number in range(options.strategies):
             late = time.monotonic() - begun > options.seconds
             if any(job.group.allgather_object(late)) if job.is_mpi else late:

@@ -129,13 +129,13 @@ def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
 record(
     "LogSoftmax",
     facts=OperatorType(
-        overwrites=((0, 0),), rule="log softmax", any_size_rule=True, unequal_rule=True
+        overwrites=((0, 0),), rule="log softmax", any_size_rule=True, uneven_rule=True
     ),
 )
 record(
     "Softmax",
     facts=OperatorType(
-        overwrites=((0, 0),), onednn=True, rule="softmax", any_size_rule=True, unequal_rule=True
+        overwrites=((0, 0),), onednn=True, rule="softmax", any_size_rule=True, uneven_rule=True
     ),
 )
 record(
@@ -145,7 +145,7 @@ record(
         outputs_for_gradient=True,
         rule="cross entropy",
         any_size_rule=True,
-        unequal_rule=True,
+        uneven_rule=True,
     ),
 )
 record(
@@ -155,6 +155,6 @@ record(
         outputs_for_gradient=True,
         rule="sparse cross entropy",
         any_size_rule=True,
-        unequal_rule=True,
+        uneven_rule=True,
     ),
 )

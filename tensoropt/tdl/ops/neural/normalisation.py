@@ -137,12 +137,10 @@ def fused_batch_norm_gradient(
 record(
     "FusedBatchNorm",
     "FusedBatchNormV3",
-    facts=OperatorType(
-        onednn=True, outputs_for_gradient=True, rule="batch norm", unequal_rule=True
-    ),
+    facts=OperatorType(onednn=True, outputs_for_gradient=True, rule="batch norm", uneven_rule=True),
 )
 record("FusedBatchNormGradV3", facts=OperatorType(onednn=True))
 record(
     "FusedBatchNormV2",
-    facts=OperatorType(outputs_for_gradient=True, rule="batch norm", unequal_rule=True),
+    facts=OperatorType(outputs_for_gradient=True, rule="batch norm", uneven_rule=True),
 )

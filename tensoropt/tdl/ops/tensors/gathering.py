@@ -157,9 +157,9 @@ def dense_bincount(x: Operand, _size: Operand, weights: Operand) -> Any:
     return lambda b, v: Opaque("Bincount")(x[b, :], weights[b, :] if per_row else weights[:])[v]
 
 
-record("Gather", facts=OperatorType(rule="gather", any_size_rule=True, unequal_rule=True))
+record("Gather", facts=OperatorType(rule="gather", any_size_rule=True, uneven_rule=True))
 record(
     "GatherV2",
-    facts=OperatorType(linear="first", rule="gather", any_size_rule=True, unequal_rule=True),
+    facts=OperatorType(linear="first", rule="gather", any_size_rule=True, uneven_rule=True),
 )
 record("ResourceGather", "ResourceGatherNd", facts=OperatorType(reads_variable=True))

@@ -134,7 +134,7 @@ _ROW_UPDATES = (
     *("ScatterMin", "ResourceScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub"),
     *("ResourceScatterMul", "ResourceScatterDiv", "ResourceScatterMax", "ResourceScatterMin"),
 )
-record(*_ROW_UPDATES, facts=OperatorType(rows=(2, 1), any_size_rule=True, unequal_rule=True))
+record(*_ROW_UPDATES, facts=OperatorType(rows=(2, 1), any_size_rule=True, uneven_rule=True))
 
 
 @describe(

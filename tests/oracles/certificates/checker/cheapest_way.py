@@ -50,7 +50,7 @@ def cheapest_way(
     """Nanoseconds of the cheapest steps between two layouts.
 
     Layouts on the way have partial values only if the source or the target has, with the same
-    reducer. They split a dimension into unequal shards only if the source or the target does.
+    reducer. They split a dimension into uneven shards only if the source or the target does.
 
     Args:
         mesh: the devices.
@@ -96,7 +96,7 @@ def cheapest_way(
 
 
 def _fits(layout: Layout, shape: Sequence[int], mesh: Mesh, uneven: Collection[int]) -> bool:
-    """Whether a layout's shards are equal, or unequal along these dimensions and not empty."""
+    """Whether a layout's shards are equal, or uneven along these dimensions and not empty."""
     return all(
         extent % mesh.pieces(axes) == 0 or (dim in uneven and extent >= mesh.pieces(axes))
         for dim, (extent, axes) in enumerate(zip(shape, layout.dims, strict=True))

@@ -1,4 +1,4 @@
-"""The extents that a search may split into unequal pieces.
+"""The extents that a search may split into uneven pieces.
 
 All extents would enlarge the space of graphs whose batch and widths divide evenly, for splits that
 win nothing: images of 7 x 7, or three heads.
@@ -11,17 +11,15 @@ from collections.abc import Collection
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["extents_in_proportion", "unequal_extents"]
+__all__ = ["extents_in_proportion", "uneven_extents"]
 
 _LEAST_PER_DEVICE = 16
 """Elements of a variable's dimension on each device. The largest piece is then at most a sixteenth
 larger than the others."""
 
 
-def unequal_extents(
-    graph: Graph, mesh: Mesh, batch_placeholders: Collection[str]
-) -> frozenset[int]:
-    """Return the extents of indices that may be split into unequal pieces.
+def uneven_extents(graph: Graph, mesh: Mesh, batch_placeholders: Collection[str]) -> frozenset[int]:
+    """Return the extents of indices that may be split into uneven pieces.
 
     These are the batches, and the long dimensions of variables: rows of tables, widths and classes.
 
@@ -41,7 +39,7 @@ def extents_in_proportion(
 ) -> frozenset[int]:
     """Return the extents that devices of different speeds may share in proportion.
 
-    These are those of `unequal_extents`, and those that the devices divide.
+    These are those of `uneven_extents`, and those that the devices divide.
     """
     extents = set()
     for operator in graph:
