@@ -92,7 +92,12 @@ def run_job(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env={"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ | environment,
+        env={
+            "KERAS_BACKEND": "tensorflow",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            **os.environ,
+            **environment,
+        },
         timeout=_LIMIT_SECONDS,
     )
     if ended.returncode:

@@ -80,10 +80,6 @@ def _planned(batch: int, points: int) -> list[tuple[Measured, Plan]]:
 class _Run:
     """One strategy, ready to run.
 
-    Args:
-        training: the step of the model.
-        plan: the strategy.
-
     Attributes:
         step: runs the step once.
         peaks: the peak of this rank's memory in each turn, in bytes.

@@ -35,10 +35,6 @@ class SharedChain:
     Everything takes longer when ranks share cores. One graph therefore serves all collectives, and
     runs are few and short. Times are `shared_seconds`. The collectives in C++ are timed if ranks
     have them. Every rank of ``everyone`` makes the same calls.
-
-    Args:
-        everyone: all ranks that run.
-        config: configuration of the session.
     """
 
     def __init__(self, everyone: Group, config: tf.compat.v1.ConfigProto | None = None) -> None:

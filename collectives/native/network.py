@@ -118,11 +118,7 @@ def _addresses(addresses_of: Callable[..., None]) -> list[str]:
 
 
 class _Listener:
-    """Accepts the connections of lower members, and connects to higher ones.
-
-    Args:
-        group: the members.
-    """
+    """Accepts the connections of lower members, and connects to higher ones."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

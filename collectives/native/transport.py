@@ -171,17 +171,22 @@ class NativeTransport:
     def _call(self, group: Group, record: str, watch: Watch) -> dict[str, Any]:
         """Attributes of an operator, which is noted as the one of its number."""
         self._made.append((watch, record, group.ranks))
-        crosses = self.starts(group)
-        places = self._network_places if crosses else self._places
+        network, members = self._members(group)
         return {
             "window": self._window,
-            "network": self._network if crosses else -1,
+            "network": network,
             "call": len(self._made) - 1,
             "overlaps": self.overlaps,
-            "members": [places[rank] for rank in group.ranks],
+            "members": members,
             "place": group.rank,
             "name": "reshard",
         }
+
+    def _members(self, group: Group) -> tuple[int, list[int]]:
+        """The network of a group's collectives, or -1, and the ranks' numbers there."""
+        if self._network is not None and self.starts(group):
+            return self._network, [self._network_places[rank] for rank in group.ranks]
+        return -1, [self._places[rank] for rank in group.ranks]
 
     def watch(self, is_on: bool, asks: bool = False) -> None:
         """See `TensorTransport.watch`."""
@@ -215,14 +220,13 @@ class NativeTransport:
         spec = tf.TensorSpec(array.shape, tf.float32)
         found = _attributes(collective, group, spec)
         windows = [*found.get("sent", ()), *found.get("received", ())]
-        crosses = self.starts(group)
-        places = self._network_places if crosses else self._places
+        network, members = self._members(group)
         return functools.partial(
             self._library.collectives_run,
             self._window,
-            self._network if crosses else -1,
+            network,
             found["kind"].encode(),
-            (ctypes.c_int * group.size)(*(places[rank] for rank in group.ranks)),
+            (ctypes.c_int * group.size)(*members),
             *(group.size, group.rank, *array.shape),
             *(found.get("split_dim", 0), found.get("join_dim", 0)),
             (ctypes.c_int64 * len(windows))(*windows),
@@ -312,9 +316,7 @@ def _attributes(collective: Collective, group: Group, tensor: tf.Tensor) -> dict
         extents = {"rows": windows.extent, "extent": windows.length}
         return {"kind": "exchange", **found, **ways, **extents}
     # The way back: what lies in my window goes to its owners.
-    mine = [windows.in_window(me, member) for member in members]
-    theirs = [windows.in_shard(member, me) for member in members]
-    ways = {"sent": _rows(mine), "received": _rows(theirs)}
+    ways = {"sent": _rows(placed), "received": _rows(seen)}
     extents = {"rows": windows.length, "extent": windows.extent}
     return {"kind": "exchange_sum", **found, **ways, **extents}
 
@@ -396,12 +398,6 @@ def _board(
     """Return the function that gathers short messages of a group on one machine.
 
     A rank that waits for the last message sleeps. In MPI it would hold its core.
-
-    Args:
-        group: the ranks.
-        functions: the library.
-        memory: the memory that the ranks share.
-        offset: where the board begins in the memory.
     """
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory, offset))
     board = functions.collectives_board_open(base, group.rank, group.size, spin_seconds(group))

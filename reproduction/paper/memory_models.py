@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reproduction.paper.testbed import PaperCosts
-from tensoropt.cost.memory import Footprint, MemoryUse
+from tensoropt.cost.memory import Footprint
 
 __all__ = ["KeptCopies", "KeptOutputs"]
 
@@ -19,11 +19,11 @@ class KeptCopies(PaperCosts):
 
     __slots__ = ()
 
-    def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
+    def operator_memory(self, footprint: Footprint, /) -> int:
         """See `tensoropt.cost.model.CostModel`."""
         kept = footprint.variable_bytes + footprint.kept_bytes
         kept += footprint.moved_bytes + footprint.gathered_bytes
-        return MemoryUse(kept, footprint.output_bytes - footprint.kept_bytes)
+        return kept
 
 
 class KeptOutputs(PaperCosts):
@@ -35,6 +35,6 @@ class KeptOutputs(PaperCosts):
 
     __slots__ = ()
 
-    def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
+    def operator_memory(self, footprint: Footprint, /) -> int:
         """See `tensoropt.cost.model.CostModel`."""
-        return MemoryUse(footprint.variable_bytes + footprint.gathered_bytes + footprint.kept_bytes)
+        return footprint.variable_bytes + footprint.gathered_bytes + footprint.kept_bytes

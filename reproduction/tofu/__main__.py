@@ -34,7 +34,7 @@ from reproduction.tofu.models import BYTES_PER_PARAMETER, DEVICES, TOFU_MODELS, 
 from reproduction.tofu.systems import ALL, SYSTEMS, throughputs
 from reproduction.tofu.traffic import Traffic, step_bytes
 from tensoropt.cost.cluster import Cluster, load_cluster
-from tensoropt.cost.memory import Footprint, MemoryUse
+from tensoropt.cost.memory import Footprint
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.strategy import Strategy
@@ -82,10 +82,10 @@ class _Stored(ClusterCostModel):
 
     __slots__ = ()
 
-    def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
+    def operator_memory(self, footprint: Footprint, /) -> int:
         """See `tensoropt.cost.model.CostModel`."""
         outputs = footprint.output_bytes - footprint.added_bytes
-        return MemoryUse(3 * footprint.variable_bytes + outputs)
+        return 3 * footprint.variable_bytes + outputs
 
 
 def table_2() -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Models of the memory that an operator takes on a device: m = m_p + m_t of equation 1 (TensorOpt).
 
-A model is a function from an operator's footprint on one device to its memory. Kept memory is
-summed over a strategy. Of transient memory only the largest counts.
+A model is a function from an operator's footprint on one device to its bytes, which are summed over
+a strategy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from tensoropt.errors import OptionError
 __all__ = [
     "Footprint",
     "MemoryModel",
-    "MemoryUse",
     "execution_memory",
     "memory_model",
     "paper_memory",
@@ -51,39 +50,32 @@ class Footprint:
             raise OptionError(f"the bytes of a footprint are at least 0. Got {shown}.")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """Bytes on one device: ``kept`` until the step ends, ``transient`` while the operator runs."""
-
-    kept: int
-    transient: int = 0
+MemoryModel = Callable[[Footprint], int]
+"""Returns the bytes that a device keeps until the step ends."""
 
 
-MemoryModel = Callable[[Footprint], MemoryUse]
-
-
-def paper_memory(footprint: Footprint) -> MemoryUse:
+def paper_memory(footprint: Footprint) -> int:
     """Return the memory in the paper's model: variables, and the outputs of all operators.
 
     In equation 1 (TensorOpt), m_p is ``variable_bytes`` and m_t is ``output_bytes``. The paper's
     operators are layers, in which a bias is added in place: VGG16 at batch 256 then takes 30 GB
     (Table 1), and 44 GB if the sums counted as well. Gradients, workspace of kernels and network
-    buffers are left out (the paper's footnote 2), so nothing is transient.
+    buffers are left out (the paper's footnote 2).
 
     In the paper's space a variable is stored in the layout that its operator reads. Copies for
     other readers, and gathered copies of variables that are stored in pieces (not in the paper),
     count.
     """
     kept = footprint.variable_bytes + footprint.gathered_bytes
-    return MemoryUse(kept + footprint.output_bytes - footprint.added_bytes)
+    return kept + footprint.output_bytes - footprint.added_bytes
 
 
-def execution_memory(footprint: Footprint) -> MemoryUse:
+def execution_memory(footprint: Footprint) -> int:
     """Return the memory that execution takes.
 
     Variables, their gradients, and all copies of tensors that the backward pass reads are kept.
-    Other tensors are transient: most are freed before the next one is made. A gathered copy of a
-    variable counts as kept even if the backward pass does not read it, because it may be larger
+    Other tensors do not count: most are freed before the next one is made. A gathered copy of a
+    variable counts even if the backward pass does not read it, because it may be larger
     than everything that is kept (for example a table of embeddings). Small ones, such as biases, do
     not count.
 
@@ -92,8 +84,7 @@ def execution_memory(footprint: Footprint) -> MemoryUse:
     operator.
     """
     kept = footprint.variable_bytes + footprint.kept_bytes
-    kept += footprint.gradient_bytes + footprint.moved_bytes + footprint.gathered_bytes
-    return MemoryUse(kept, footprint.output_bytes - footprint.kept_bytes)
+    return kept + footprint.gradient_bytes + footprint.moved_bytes + footprint.gathered_bytes
 
 
 _MODELS: dict[str, MemoryModel] = {"execution": execution_memory, "paper": paper_memory}

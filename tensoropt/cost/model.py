@@ -17,7 +17,7 @@ from tensoropt.cost.collective_time import (
 )
 from tensoropt.cost.hierarchy import large_ones, parts
 from tensoropt.cost.measured_operator_times import OperatorTimes
-from tensoropt.cost.memory import Footprint, MemoryUse, memory_model
+from tensoropt.cost.memory import Footprint, memory_model
 from tensoropt.cost.operator_time import OperatorTime, OperatorWork, WorkOfRank, roofline_time
 from tensoropt.errors import OptionError
 from tensoropt.parallel.mesh import Mesh
@@ -67,7 +67,7 @@ class CostModel(Protocol):
         """
         ...
 
-    def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
+    def operator_memory(self, footprint: Footprint, /) -> int:
         """Return the memory of one operator on one device."""
         ...
 
@@ -262,7 +262,7 @@ class ClusterCostModel:
         """Return the speed of the device that does the work."""
         return self._speeds[work.rank] if isinstance(work, WorkOfRank) else self._slowest
 
-    def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
+    def operator_memory(self, footprint: Footprint, /) -> int:
         """Return the memory of an operator: see `CostModel` and `tensoropt.cost.memory`."""
         return self._memory(footprint)
 
@@ -280,14 +280,7 @@ class ClusterCostModel:
 
 
 class MeasuredCostModel(ClusterCostModel):
-    """Costs from measurements: times of operators, and the cluster's tables of collectives.
-
-    Args:
-        cluster: a cluster with measured collectives.
-        mesh: a mesh of the cluster.
-        operators: the times of operators.
-        memory: name of the memory model.
-    """
+    """Costs from measurements: times of operators, and the cluster's tables of collectives."""
 
     __slots__ = ("_operators",)
 

@@ -201,10 +201,6 @@ def factors(steps: Sequence[MeasuredStep], alone: Alone) -> Factors:
 def _rereading(in_microbatches: Sequence[MeasuredStep], computing: float, calling: float) -> float:
     """Return the nanoseconds per reread byte: the time that steps in microbatches take beyond the
     prediction of their operators and calls, divided by their reread bytes.
-
-    Args:
-        in_microbatches: steps in several microbatches.
-        computing, calling: factors from other steps, see `Factors`.
     """
     excess = bytes_ = 0.0
     for step in in_microbatches:
@@ -220,9 +216,6 @@ def _outside(steps: Sequence[MeasuredStep]) -> tuple[float, float]:
     They minimise the squares of relative errors, with a penalty on their distance from the ratio of
     all steps (ridge regression: Hoerl and Kennard, 1970). They lie between half and twice this
     ratio.
-
-    Args:
-        steps: the measured steps.
     """
     predicted = np.array(
         [[step.computing_nanoseconds, step.calling_nanoseconds] for step in steps], np.float64

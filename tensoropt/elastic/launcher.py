@@ -183,10 +183,6 @@ class _Process:
 class _Stream:
     """A pipe that a thread reads and passes on without control lines.
 
-    Args:
-        pipe: the pipe.
-        write: receives its content.
-
     Attributes:
         tail: the last bytes that were passed on.
         control_lines: the number of control lines.

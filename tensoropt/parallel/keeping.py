@@ -65,9 +65,6 @@ def differentiates_gradients(graph: Graph) -> bool:
 class Keeping:
     """The tensors that a strategy keeps for the backward pass.
 
-    Args:
-        strategy: the strategy of the step.
-
     Attributes:
         active: whether the backward pass makes any tensor again.
     """

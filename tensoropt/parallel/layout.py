@@ -117,8 +117,7 @@ class Layout:
         The devices fill the device mesh in the row-major order of `permutation`. That order is 0,
         1, 2, ... unless the axes of a tensor dimension are not neighbours or not ascending. The
         device at position (p0, p1, ...) of the device mesh holds piece p[tensor_map[d]] of
-        dimension d. Device mesh, tensor map, permutation and `partial_map` determine the layout:
-        `from_mesh_and_map` is the inverse.
+        dimension d. Device mesh, tensor map, permutation and `partial_map` determine the layout.
 
         Raises:
             LayoutError: if the mesh lacks one of the layout's axes.
@@ -135,66 +134,6 @@ class Layout:
     def permutation(self, mesh: Mesh) -> tuple[int, ...]:
         """Return the devices in the row-major order of the device mesh."""
         return mesh.group(0, self._axis_order(mesh))
-
-    @classmethod
-    def from_mesh_and_map(
-        cls,
-        mesh: Mesh,
-        sizes: Sequence[int],
-        tensor_map: Sequence[int],
-        permutation: Sequence[int] | None = None,
-        partial_map: Sequence[int] = (),
-        reducer: str = "sum",
-    ) -> Layout:
-        """Return the layout of a device mesh and a tensor map, the inverse of `mesh_and_map`.
-
-        Args:
-            mesh: the mesh of atomic axes.
-            sizes: the device mesh; each size is a product of axes that ``permutation`` lists one
-                after the other.
-            tensor_map: for each tensor dimension a dimension of the device mesh, or -1.
-            permutation: the devices in the device mesh's row-major order; 0, 1, 2, ... if None.
-            partial_map: dimensions of the device mesh over which values are partial.
-            reducer: the reduction of partial values.
-
-        Raises:
-            LayoutError: if the permutation does not follow from an order of the axes, if the sizes
-                do not divide the axes into consecutive blocks, or if a dimension of the device mesh
-                is unknown or used twice.
-        """
-        order = _axes_listed_by(mesh, permutation)
-        blocks: list[tuple[int, ...]] = []
-        end = 0
-        for size in sizes:
-            start = end
-            while mesh.pieces(order[start:end]) < size and end < len(order):
-                end += 1
-            if mesh.pieces(order[start:end]) != size:
-                raise LayoutError(
-                    f"a mesh dimension is a product of consecutive mesh axes. Got mesh "
-                    f"{list(sizes)} over axes {mesh}, listed in order {list(order)}."
-                )
-            blocks.append(order[start:end])
-        if end != len(order):
-            raise LayoutError(
-                f"the sizes of a device mesh multiply to the number of devices. Got {list(sizes)}, "
-                f"which does not cover the {mesh.size} devices of {mesh}."
-            )
-        if not all(-1 <= entry < len(blocks) for entry in tensor_map):
-            raise LayoutError(
-                f"a tensor map names mesh dimensions 0 to {len(blocks) - 1}, or -1 for none. "
-                f"Got {list(tensor_map)}."
-            )
-        if not all(0 <= entry < len(blocks) for entry in partial_map):
-            raise LayoutError(
-                f"a partial map names mesh dimensions 0 to {len(blocks) - 1}. "
-                f"Got {list(partial_map)}."
-            )
-        return cls(
-            tuple(blocks[entry] if entry >= 0 else () for entry in tensor_map),
-            tuple(axis for entry in partial_map for axis in blocks[entry]),
-            reducer,
-        )
 
     def describe(self, mesh: Mesh) -> str:
         """Return the layout in the notation of the paper: ``[2,2] map [0,-1]``.
@@ -250,28 +189,6 @@ def _local_shape(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> tuple[in
 
 def _bracketed(numbers: Sequence[int]) -> str:
     return "[" + ",".join(map(str, numbers)) + "]"
-
-
-def _axes_listed_by(mesh: Mesh, permutation: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the order of the mesh axes, slowest first, for which a permutation lists the
-    devices."""
-    if permutation is None:
-        return tuple(range(len(mesh.axes)))
-    devices = tuple(permutation)
-    strides = {mesh.pieces(range(axis + 1, len(mesh.axes))): axis for axis in range(len(mesh.axes))}
-    order: tuple[int, ...] = ()
-    if sorted(devices) == list(range(mesh.size)):
-        while len(order) < len(mesh.axes):
-            axis = strides.pop(devices[mesh.pieces(order)] - devices[0], None)
-            if axis is None:
-                break
-            order = (axis, *order)
-    if len(order) < len(mesh.axes) or mesh.group(0, order) != devices:
-        raise LayoutError(
-            f"a permutation lists the {mesh.size} devices along the axes of mesh {mesh} taken in "
-            f"some order. Got {list(devices)}."
-        )
-    return order
 
 
 @dataclass(frozen=True, slots=True)

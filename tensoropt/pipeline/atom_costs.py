@@ -166,7 +166,7 @@ class AtomCosts:
             return 0
         output = self.growth.tensor_bytes(tensor, examples)
         kept = output if tensor in self.kept else 0
-        return self._cost.operator_memory(Footprint(output_bytes=output, kept_bytes=kept)).kept
+        return self._cost.operator_memory(Footprint(output_bytes=output, kept_bytes=kept))
 
     def _task_costs(self, name: str, examples: int) -> tuple[int, int, int]:
         """Return the costs of one task, as `at` has them."""

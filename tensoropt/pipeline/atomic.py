@@ -173,12 +173,7 @@ class _Cut:
     def _edges_into(
         self, operator: Operator, number: int
     ) -> list[tuple[int, int, TensorName | None]]:
-        """Return the edges into a component that one of its operators causes.
-
-        Args:
-            operator: the task of the component, or one of its constants.
-            number: the component.
-        """
+        """Return the edges into a component that one of its operators causes."""
         edges: list[tuple[int, int, TensorName | None]] = [
             (self._number[tensor.operator], number, tensor)
             for tensor in operator.inputs

@@ -223,11 +223,6 @@ def _share(point: ProfilePoint, more: ProfilePoint) -> float:
 
 
 def _worth(point: ProfilePoint, more: ProfilePoint, before: float, after: float) -> float:
-    """Return the gain of samples a second from added devices, as a share of perfect scaling's.
-
-    Args:
-        point, more: the points without and with these devices.
-        before, after: the seconds of their steps.
-    """
+    """Return the gain of samples a second from added devices, as a share of perfect scaling's."""
     gain = more.devices / point.devices * _share(point, more) * before / after - 1
     return gain / (more.devices / point.devices - 1)

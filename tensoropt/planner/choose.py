@@ -85,13 +85,7 @@ def profiling(
 
 
 def _point_of(market: Market, plan: Plan | None, ran_out: bool) -> ProfilePoint:
-    """Return the plan of a market as a row of a profile.
-
-    Args:
-        market: the market.
-        plan: its plan; None if nothing fits.
-        ran_out: whether time ended one of its searches.
-    """
+    """Return the plan of a market as a row of a profile."""
     request, devices = market.request, market.request.devices
     point = ProfilePoint(
         devices,
@@ -115,12 +109,7 @@ def _point_of(market: Market, plan: Plan | None, ran_out: bool) -> ProfilePoint:
 
 
 def _stored_share(request: Request, plan: Plan) -> str:
-    """Return the share of the variables that a device stores; empty if it is all, or with stages.
-
-    Args:
-        request: the step.
-        plan: a plan of the step.
-    """
+    """Return the stored share of the variables on a device; empty if it is all, or with stages."""
     if plan.stages:
         return ""
     here = everywhere = 0

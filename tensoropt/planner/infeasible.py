@@ -74,12 +74,7 @@ def _too_little_memory(request: Request, offers: Sequence[Offer], keeps_less: bo
 
 
 def _remedy(request: Request, alone: str) -> str:
-    """Return how many devices would suffice for the batch at once.
-
-    Args:
-        request: the step.
-        alone: names the way to run the step for which they would suffice.
-    """
+    """Return how many devices would suffice for the batch at once."""
     if request.pipeline is not None and request.pipeline.stages is not None:
         more = "" if request.pipeline.microbatches is None else "more microbatches, "
         return f"Use {more}more stages or devices, or raise the limit"

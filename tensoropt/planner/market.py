@@ -46,9 +46,6 @@ _LONGEST_REASON = 90
 class Market:
     """All offers for a step on a number of devices.
 
-    Args:
-        request: the step.
-
     Attributes:
         request: the step.
         offers: all offers. The first is the batch at once, unless the script demands stages.

@@ -83,14 +83,6 @@ def _forms(
 
     If several products share a matrix, their gradients by the matrix may be computed as one. Then
     the operator without this gradient, and the joined product, are yielded, too.
-
-    Args:
-        operator: the operator.
-        derivation: its iteration space.
-        configurations: its configurations.
-        mesh: the devices.
-        inputs: its differentiated inputs.
-        sharing: the number of products that share its matrix; 1 if it shares none.
     """
     for configuration in configurations:
         work = operator_work(operator, derivation, configuration, mesh, len(inputs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tensoropt.plan.comparison import Comparison
 from tensoropt.plan.operator_plan import NAMES_ONLY
 from tensoropt.plan.plan import Plan
 from tensoropt.transformations.staged.simulated_time import simulated_tasks
@@ -18,13 +17,8 @@ from tensoropt.view.points import points_of
 __all__ = ["view_of"]
 
 
-def view_of(plan: Plan, measured: Comparison | None = None) -> PlanView:
-    """The view of a plan.
-
-    Args:
-        plan: a plan of any schema. Facts that an older plan lacks are empty.
-        measured: the measured costs of its steps; by default those of its validation, if any.
-    """
+def view_of(plan: Plan) -> PlanView:
+    """The view of a plan of any schema. Facts that an older plan lacks are empty."""
     rows = rows_of(plan)
     communication = communication_of(plan, rows)
     return PlanView(
@@ -35,7 +29,7 @@ def view_of(plan: Plan, measured: Comparison | None = None) -> PlanView:
         frontier=points_of(plan),
         stages=_stages(plan, rows),
         schedule=_schedule(plan),
-        measured=_measured(plan, measured),
+        measured=_measured(plan),
         notes=plan.notes,
     )
 
@@ -113,9 +107,8 @@ def _schedule(plan: Plan) -> tuple[Pass, ...]:
     )
 
 
-def _measured(plan: Plan, measured: Comparison | None) -> tuple[Measured, ...]:
-    if measured is not None:
-        return tuple(Measured(q.name, q.unit, q.predicted, q.measured) for q in measured.quantities)
+def _measured(plan: Plan) -> tuple[Measured, ...]:
+    """The measured costs of the plan's validation, if there was one."""
     if plan.validation is None:
         return ()
     trial = plan.validation.trials[plan.validation.adopted]

@@ -63,14 +63,7 @@ def _key(move: Move, row_of: Mapping[str, str]) -> _Key:
 def _line(
     key: _Key, moves: Sequence[Move], devices: Devices, names: Mapping[str, str]
 ) -> Communication:
-    """One line for moves of the same key.
-
-    Args:
-        key: their key.
-        moves: the moves.
-        devices: the devices of their stage.
-        names: the name of each operator within its layer.
-    """
+    """One line for moves of the same key."""
     _, kinds, source, targets, axes, _ = key
     tensors = tuple(dict.fromkeys(name for move in moves for name in move.tensors))
     times = sum(move.times for move in moves)

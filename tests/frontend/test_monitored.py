@@ -202,9 +202,9 @@ def test_a_checkpoint_restores_into_any_layout(tmp_path: Path, resource: bool) -
         read = plain.train.load_checkpoint(str(again))
         np.testing.assert_allclose(read.get_tensor("weights"), trained[0], rtol=1e-5)
 
-        moved = executor.values()
-        executor.assign({name: 2 * value for name, value in moved.items()})
-        for name, value in executor.values().items():
+        moved = executor.variables.values()
+        executor.variables.assign({name: 2 * value for name, value in moved.items()})
+        for name, value in executor.variables.values().items():
             np.testing.assert_array_equal(value, 2 * moved[name])
         executor.close()
     assert split

@@ -85,7 +85,7 @@ def test_a_checkpoint_goes_from_any_layout_to_any_other(
     random = np.random.default_rng(0)
     for number, devices in enumerate((4, 1, 2, 3, 8, 4)):
         executor = drawn(devices, random)
-        executor.restore(restored, path)
+        executor.variables.restore(restored, path)
         for name, value in executor.run(names, [], {}).items():
             np.testing.assert_array_equal(value, truth[name], err_msg=name)
         path = str(tmp_path / f"number{number}")

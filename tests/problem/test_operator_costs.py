@@ -91,7 +91,7 @@ def operator_memory_bytes(
 
     made, remaining = outputs(None), outputs(among_kept(operator, kept))
     amounts = memory_amounts(operator, made, remaining, inputs, recomputed)
-    return cost.operator_memory(Footprint(**amounts)).kept
+    return cost.operator_memory(Footprint(**amounts))
 
 
 def spec(*shape: int, dtype: str = "float32") -> TensorSpec:

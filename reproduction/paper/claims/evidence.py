@@ -85,12 +85,7 @@ class NoDataError(LookupError):
 
 
 class Evidence:
-    """The results by task.
-
-    Args:
-        results: the results.
-        failures: the reasons of missing results.
-    """
+    """The results by task."""
 
     def __init__(self, results: Iterable[Result], failures: Mapping[Task, str]) -> None:
         self._results = {result.task: result for result in results}

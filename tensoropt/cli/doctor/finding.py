@@ -61,12 +61,7 @@ class Tried:
 
 
 def try_in_process(command: Sequence[str], seconds: float) -> Tried:
-    """Run a process, so that its crash or endless wait is a finding.
-
-    Args:
-        command: the command.
-        seconds: its time limit.
-    """
+    """Run a process, so that its crash or endless wait is a finding."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     try:

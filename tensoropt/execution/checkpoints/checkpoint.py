@@ -285,13 +285,7 @@ class Checkpoints:
     def _emit_writing(
         self, parts: list[Part], dtypes: Mapping[str, Any], variables: VariableStore
     ) -> _Writing:
-        """Emit the operations that write the parts of the ranks emitted here.
-
-        Args:
-            parts: the parts of all ranks.
-            dtypes: the dtypes of values that are no variables, by name in the checkpoint.
-            variables: the store of the variables.
-        """
+        """Emit the operations that write the parts of the ranks emitted here."""
         prefixes, writes, contents = {}, [], {}
         placeholders: dict[str, tf.Tensor] = {}
         for number, (rank, slices) in enumerate(parts):

@@ -98,12 +98,7 @@ def _branches(script: tf.Graph, attributes: Attributes) -> tuple[Any, Any]:
 
 
 def _asserted_data(function: Any, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the data of a function's Assert, as tensors outside of the function.
-
-    Args:
-        function: the function's definition.
-        inputs: the arguments of its call.
-    """
+    """Return the data of a function's Assert, as tensors outside of the function."""
     names = (argument.name for argument in function.signature.input_arg)
     arguments = dict(zip(names, inputs, strict=True))
     nodes = {node.name: node for node in function.node_def}

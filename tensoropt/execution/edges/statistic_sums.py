@@ -22,9 +22,6 @@ class StatisticSums:
     One collective adds up all statistics that are emitted by then and are read in the same layout.
     Readers are emitted after all statistics (`tensoropt.graph.ordering.statistics_last`). If the
     script differentiates a statistic, the statistic has an edge of its own.
-
-    Args:
-        context: the program.
     """
 
     def __init__(self, context: ProgramContext) -> None:

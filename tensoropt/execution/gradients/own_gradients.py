@@ -49,11 +49,6 @@ def _gradients(
 ) -> list[tf.Tensor | None]:
     """Return the gradients by the inputs of a rank's operation.
 
-    Args:
-        operation: the script's operation.
-        on_rank: the rank's operation.
-        upstream: the gradients by the outputs of the rank's operation.
-
     Raises:
         GraphError: if the script's function reads a tensor that the rank cannot compute.
     """

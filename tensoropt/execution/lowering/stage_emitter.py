@@ -215,13 +215,7 @@ class StageEmitter:
     def _emit_kernels(
         self, operator: Operator, inputs: list[list[tf.Tensor]], recomputes: bool
     ) -> None:
-        """Emit an operator's kernel on each rank.
-
-        Args:
-            operator: the operator.
-            inputs: the shards of each input, one per rank.
-            recomputes: whether gradients compute its outputs again.
-        """
+        """Emit an operator's kernel on each rank."""
         inputs = rules.local_operands(self._world, operator, self._strategy, inputs)
         kernels = self._kernels(operator)
         outputs, operations = [], []

@@ -46,7 +46,6 @@ from tensoropt.tensor_spec import TensorSpec
 __all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
 
 _SMALL = 64  # the most elements of a constant that is a kernel's parameter: an axis, a shape
-_SCALARS = {"Split": "num_split", "Unpack": "axis"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,12 +80,6 @@ def dry_run(
     """Emit the program of a step on the rank with the largest pieces, and describe it.
 
     It is the first rank, or the fastest one if pieces are in proportion to speeds.
-
-    Args:
-        step: the step.
-        mesh: the devices.
-        planned: configurations by operator name.
-        plan_steps: plans a resharding.
     """
     speeds = (1,) if mesh.shares is None else mesh.shares.speeds
     world = _DryRunWorld(mesh, position=speeds.index(max(speeds)), native=step.native)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from collectives import Group
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.agreement.fed_values import FedValues
 from tensoropt.execution.checkpoints.slices import SavedTensor
@@ -63,6 +62,7 @@ class Executor:
         script: see above.
         world: the ranks of the first stage that this process emits.
         stage: the stage that this process emits; None if it emits all stages.
+        variables: the values of the script's variables.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Executor:
         any_are_open = pipeline.last == 0 and pipeline.microbatches == 1
         self._open_dims = OpenDims(script, is_split, any_are_open)
         self._session = self._new_session(options.room_bytes)
-        self._variables = VariableValues(script, self._strategies, self._processes, self._session)
+        self.variables = VariableValues(script, self._strategies, self._processes, self._session)
         self._programs = self._no_programs(imported)
 
     def _new_session(self, room_bytes: int = 0) -> RankSession:
@@ -105,7 +105,7 @@ class Executor:
             self._strategies,
             self._processes,
             self._session,
-            self._variables.store,
+            self.variables.store,
             self._open_dims,
             imported,
         )
@@ -231,7 +231,7 @@ class Executor:
         """Free all programs with their graph and session; variables move to a new session."""
         session = self._session
         self._session = self._new_session()
-        self._variables.move(self._session)
+        self.variables.move(self._session)
         self._programs = self._no_programs()
         session.close()
         ops.dismantle_graph(session.graph)
@@ -289,14 +289,6 @@ class Executor:
         """Return a strategy that divides all operators of a graph over the first stage's ranks."""
         return self._strategies.strategy(graph)
 
-    def values(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the whole values of initialised variables, by operator name, on all ranks."""
-        return self._variables.values()
-
-    def assign(self, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Assign whole values to variables, by operator name. Each rank keeps its shards."""
-        self._variables.assign(values)
-
     def save(
         self,
         saved: Sequence[SavedTensor],
@@ -313,7 +305,7 @@ class Executor:
             draws: see `run`.
         """
         self._give_values(saved, draws)
-        self._variables.save(saved, values, prefix)
+        self.variables.save(saved, values, prefix)
 
     def copied(
         self,
@@ -327,35 +319,14 @@ class Executor:
         See `Checkpoints.copied`. The arguments are those of `save`.
         """
         self._give_values(saved, draws)
-        return self._variables.copied(saved, values, prefix)
-
-    def on_first(
-        self, saved: Sequence[SavedTensor], group: Group
-    ) -> dict[str, np.ndarray[Any, Any]]:
-        """Return whole values of variables on the first rank; other ranks get none.
-
-        All ranks call this. See `ValuesOnFirst.get`.
-        """
-        return self._variables.on_first(saved, group)
+        return self.variables.copied(saved, values, prefix)
 
     def _give_values(self, saved: Sequence[SavedTensor], draws: Draws | None) -> None:
         """Create variables that do not exist yet, and initialise those without a value."""
         names = [tensor.variable for tensor in saved]
-        self._variables.create(names)
+        self.variables.create(names)
         draws = self._draws if draws is None else draws
-        self._run_first(self._variables.initializers(names), draws)
-
-    def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
-        """Read a checkpoint; each rank reads its shards. See `Checkpoints.restore`."""
-        self._variables.restore(saved, prefix)
-
-    def check_replicas(self) -> None:
-        """Compare the variables that several ranks hold. All ranks call this, after the same run.
-
-        Raises:
-            RankMismatchError: on every rank, if a variable differs.
-        """
-        self._variables.check_replicas()
+        self._run_first(self.variables.initializers(names), draws)
 
     def close(self) -> None:
         """Free the session and its variables."""
@@ -368,7 +339,7 @@ class Executor:
         """
         needed = [op.name for op in program.graph if op.is_variable]
         mutating = {op.name for op in program.graph if op.mutates}
-        return self._variables.initializers(needed, mutating)
+        return self.variables.initializers(needed, mutating)
 
     def _initialise(self, program: Program, draws: Draws) -> None:
         """Run the initializers of a program's variables that have no value yet.

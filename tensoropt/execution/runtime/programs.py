@@ -187,14 +187,7 @@ class Programs:
         roots: Sequence[str],
         before: int,
     ) -> None:
-        """Add control dependencies to the emitted operations.
-
-        Args:
-            emitter: the emitter of the operations.
-            sequence: the collectives among the operations.
-            roots: names of the operators to run or fetch.
-            before: the number of operations in the graph before the emission.
-        """
+        """Add control dependencies to the emitted operations."""
         run = [op for name in roots for op in emitter.operations(name)]
         # A loop gets more inputs when it is differentiated. So the loop may read an operator that
         # was created later and that waits for earlier ones.

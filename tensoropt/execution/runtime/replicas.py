@@ -32,12 +32,7 @@ _READ_BYTES = 1 << 26  # the most bytes of variables that one run of the session
 
 
 class Replicas:
-    """Compares the variables of a session between ranks.
-
-    Args:
-        world: the ranks.
-        target: the graph of the session.
-    """
+    """Compares the variables of a session between ranks."""
 
     def __init__(self, world: World, target: tf.Graph) -> None:
         self._world = world

@@ -23,10 +23,6 @@ __all__ = ["StageProcesses"]
 class StageProcesses:
     """The processes of a pipeline. All of them make the same calls.
 
-    Args:
-        pipeline: the stages.
-        agreement: the agreement between all ranks.
-
     Attributes:
         pipeline, agreement: see above.
         stage: the stage that this process emits; None if it emits all stages.

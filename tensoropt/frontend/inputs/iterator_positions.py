@@ -39,12 +39,7 @@ _IGNORE_EXTERNAL_STATE = 1  # the counters of random operators in maps start ane
 
 
 class Positions:
-    """The positions of the iterators of one graph.
-
-    Args:
-        graph: the graph with the iterators.
-        session: runs the graph.
-    """
+    """The positions of the iterators of one graph."""
 
     def __init__(self, graph: tf.Graph, session: tf.compat.v1.Session) -> None:
         self._graph = graph

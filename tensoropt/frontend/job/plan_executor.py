@@ -175,7 +175,7 @@ def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:
     """Values of the variables that runs before the first plan have assigned, by operator."""
     if job.plan is not None or job.executor is None or job.executor.script is not script:
         return {}
-    return job.executor.values()
+    return job.executor.variables.values()
 
 
 def session_config(job: Job) -> tf.compat.v1.ConfigProto:

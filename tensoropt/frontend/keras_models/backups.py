@@ -70,12 +70,7 @@ class _Position:
 
 
 class Backups:
-    """The backups of one ``fit``. All ranks make one.
-
-    Args:
-        model: the model.
-        arguments: the arguments of ``fit``.
-    """
+    """The backups of one ``fit``. All ranks make one."""
 
     def __init__(self, model: Any, arguments: dict[str, Any]) -> None:
         given = arguments.get("callbacks")

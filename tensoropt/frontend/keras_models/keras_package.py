@@ -73,12 +73,7 @@ def as_called(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def count_batch(model: Any, name: str) -> None:
-    """Count a batch in the counter that callbacks of tf_keras read.
-
-    Args:
-        model: the model.
-        name: "train", "test" or "predict".
-    """
+    """Count a batch in the counter that callbacks of tf_keras read."""
     if _is_legacy(model):
         getattr(model, f"_{name}_counter").assign_add(1)
 

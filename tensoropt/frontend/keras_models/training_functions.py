@@ -185,12 +185,7 @@ class _BatchFunction:
         return self._step.rows_of_batch(parts, parts if specs is None else specs)
 
     def _run(self, data: Any, spec: Any) -> Any:
-        """The result of one batch.
-
-        Args:
-            data: the batch.
-            spec: the ``element_spec`` of its data set; None if there is none.
-        """
+        """The result of one batch."""
         parts, specs = _arguments(data, spec)
         output = self._step(*parts) if specs is None else self._step.on_elements(parts, specs)
         count_batch(self._model, self._name)

@@ -144,7 +144,7 @@ class TrialRun:
 
     def _assign(self) -> None:
         assert self._executor is not None
-        self._executor.assign(self._setting.values)
+        self._executor.variables.assign(self._setting.values)
 
     def _run(self) -> None:
         assert self._executor is not None

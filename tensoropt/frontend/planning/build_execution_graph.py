@@ -113,7 +113,7 @@ def build_execution_graph(
         if values:
             executor = replicated_executor(job, script)
             job.graphs[script] = Running(executor)
-            executor.assign(values)
+            executor.variables.assign(values)
         raise
     # Ranks have emitted different operations; names that the script adds now must be equal.
     equalise_name_counters(job.agreement, "the names after build_execution_graph(...)")
@@ -138,20 +138,11 @@ def _start(
     values: dict[str, Any],
     graph: Graph | None = None,
 ) -> None:
-    """Make a plan the plan of the job's current graph, and emit the program of its step.
-
-    Args:
-        job: the job; changed.
-        script: the job's current graph.
-        plan: a plan for that graph.
-        world: the communicators of the plan's devices.
-        values: values of the variables that runs before the plan assigned.
-        graph: the graph of the plan's step, if it has been imported.
-    """
+    """Make a plan the plan of the job's current graph, and emit the program of its step."""
     executor = plan_executor(job, script, plan, world, job.agreement, job.trace, graph)
     steps = ExecutedSteps(stage=executor.stage)
     job.graphs[script] = Running(executor, plan, steps, is_default=_is_default(script))
-    executor.assign(values)
+    executor.variables.assign(values)
     executor.program((), plan.roots, plan.shapes)
 
 

@@ -244,13 +244,7 @@ def _validated_plan(job: Job, request: Request, options: PlanningOptions) -> Pla
 
 
 def _notes(request: Request, asked: PlanningOptions, options: PlanningOptions) -> Iterator[str]:
-    """Notes about options that had no effect on a plan.
-
-    Args:
-        request: the step that was planned.
-        asked: the options of the script.
-        options: the options that it was planned with.
-    """
+    """Notes about options that had no effect on a plan."""
     if asked.validate > options.validate:
         yield f"validate={asked.validate} is for when the script runs: nothing was measured"
     if options.fetches is None and all(operator.gradient is None for operator in request.graph):

@@ -170,7 +170,7 @@ class _Reads:
         entries = [newest for each in self._groups[number] if (newest := newest_of(each))]
         with executor_of(entries[0][0].graph) as executor:
             saved = [saved_tensor(captured) for _, captured in entries]
-            return executor.on_first(saved, current().group)
+            return executor.variables.on_first(saved, current().group)
 
     def _discard(self) -> None:
         for number in self._present:

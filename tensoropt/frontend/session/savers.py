@@ -274,7 +274,7 @@ def _read(session: Session, operation: str, filename: str, path: str) -> None:
         session.run(operation, {filename: path})
         return
     with session.executor() as (executor, draws):
-        executor.restore(restored, path)
+        executor.variables.restore(restored, path)
         _go_on(session, draws, restored, path)
 
 

@@ -115,7 +115,7 @@ def run_named(
             _warn_of_shares(job, plan, fed_whole)
             steps.add(meter.step_seconds(), meter.network_seconds(), meter.peak_bytes())
             if job.check_every and len(steps.step_seconds) % job.check_every == 0:
-                executor.check_replicas()
+                executor.variables.check_replicas()
     return results
 
 

@@ -274,11 +274,7 @@ def _run_by(run: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def _gradients_in_steps_alone(refusal: Callable[[], GraphError]) -> Iterator[None]:
-    """Refuse gradients outside of steps, with which each rank would train a copy.
-
-    Args:
-        refusal: makes the error.
-    """
+    """Refuse gradients outside of steps, with which each rank would train a copy."""
     before = tf.GradientTape.gradient
 
     def refused(*args: Any, **kwargs: Any) -> Any:

@@ -156,11 +156,6 @@ def _core(
 ) -> set[tf.Operation]:
     """Operators that look up in tables or read strings, and operators that depend on them as long
     as values decide shapes (the number of words of a text).
-
-    Args:
-        traced: the step.
-        inputs: placeholders of its arguments.
-        handles: placeholders of its variables.
     """
     given, late = set(inputs), set(handles)
     core: set[tf.Operation] = set()
@@ -208,13 +203,7 @@ def _is_settled(tensor: tf.Tensor) -> bool:
 def _read_of(
     traced: func_graph.FuncGraph, core: set[tf.Operation], left_out: set[tf.Operation]
 ) -> tuple[list[tf.Tensor], set[tf.Operation]]:
-    """The tensors that the step reads of the part before it, and the step's own operators.
-
-    Args:
-        traced: the step.
-        core: operators that only run before the step.
-        left_out: operators that the step does not wait for.
-    """
+    """The tensors that the step reads of the part before it, and the step's own operators."""
     returned = tf.nest.flatten(traced.structured_outputs, expand_composites=True)
     tensors = [value for value in returned if tf.is_tensor(value)]
     read: dict[str, tf.Tensor] = {tensor.name: tensor for tensor in tensors if tensor.op in core}

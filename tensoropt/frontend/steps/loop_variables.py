@@ -39,11 +39,7 @@ class Passed:
 
 
 def as_passed(value: Any) -> Passed | None:
-    """The form in which a loop's variable is passed; None if it cannot be passed.
-
-    Args:
-        value: the variable's first value.
-    """
+    """The form in which a loop's variable is passed; None if it cannot be passed."""
     if isinstance(value, tf.TensorArray):
         return _array(value)
     if value is None or (tf.is_tensor(value) and not isinstance(value, tf.Tensor)):

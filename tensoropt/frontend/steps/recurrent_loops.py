@@ -109,15 +109,7 @@ def _traced(
     given: Any,
     dims: Sequence[int],
 ) -> func_graph.FuncGraph | None:
-    """The loop as a function of any number of examples; None if its cell mixes examples.
-
-    Args:
-        graph: the graph in which variables are read.
-        cell: the cell, which runs one step.
-        loop: runs a cell on values with the structure of ``given``.
-        given: inputs, initial state, and lengths or None.
-        dims: the dimension of examples of each given tensor.
-    """
+    """The loop as a function of any number of examples; None if its cell mixes examples."""
     left = iter(dims)
 
     def signature(value: tf.Tensor | None) -> tf.TensorSpec | None:
@@ -167,14 +159,7 @@ def _called(
     inputs: Sequence[tf.Tensor],
     dims: Sequence[int],
 ) -> Any:
-    """The results of a loop over sequences, from one operator that calls its function.
-
-    Args:
-        graph: the script's graph.
-        loop_graph: the function's graph.
-        inputs: its arguments, sequences first.
-        dims: the dimension of examples of each input.
-    """
+    """The results of a loop over sequences, from one operator that calls its function."""
     name = control_flow_util_v2.create_new_tf_function(loop_graph)
 
     def gradient(operation: tf.Operation, *arriving: Any) -> Any:

@@ -33,9 +33,6 @@ __all__ = ["loops_as_functions", "mark_rows", "reads_in"]
 def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
     """A context that turns the loops of a step into functions while the step is traced.
 
-    Args:
-        graph: the step's graph.
-
     Raises:
         GraphError: from a loop that changes a variable, or has one that is not a tensor of numbers.
     """

@@ -53,9 +53,6 @@ class CreatedVariables:
     variable starts with a mark, and `initialize` computes its first value after the trace, unless a
     checkpoint has set it. In the branch of a conditional the first value is computed at once.
 
-    Args:
-        traced: the graph of the step.
-
     Attributes:
         names: names of the variables, in the order of their creation.
     """

@@ -40,9 +40,6 @@ class _Variants:
 class Traces:
     """The traces of one step.
 
-    Args:
-        step: a function, or a ``tf.function``.
-
     Attributes:
         function: the Python function.
         replaced: traces that serve no calls any more.

@@ -64,11 +64,7 @@ class _State:
 
 
 class VariableValues:
-    """Passes values between the script's variables and steps' graphs.
-
-    Args:
-        run: runs a graph.
-    """
+    """Passes values between the script's variables and steps' graphs."""
 
     def __init__(self, run: Runs) -> None:
         self._run = run

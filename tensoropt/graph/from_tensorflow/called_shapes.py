@@ -110,13 +110,7 @@ def _shapes(tensors: Sequence[tf.Tensor]) -> Shapes:
 
 @contextmanager
 def _body(operation: tf.Operation, name: str, shapes: Shapes) -> Iterator[Sequence[tf.Tensor]]:
-    """The results of a function for inputs of some shapes, in a graph that exists in the context.
-
-    Args:
-        operation: the operation that calls the function.
-        name: the attribute with the function.
-        shapes: the shapes of the function's inputs.
-    """
+    """The results of a function for inputs of some shapes, in a graph within the context."""
     functions = function_closure(operation.graph, called_functions(operation.node_def.attr))
     function = functions[operation.get_attr(name).name]
     with operation.graph.as_default():

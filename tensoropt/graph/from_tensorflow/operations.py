@@ -51,13 +51,7 @@ def control_inputs(operation: tf.Operation) -> list[tf.Operation]:
 
 
 def mutates(operation: tf.Operation, number: int, spec: TensorSpec) -> bool:
-    """Whether an input is a variable itself, not its value, so that the operation may change it.
-
-    Args:
-        operation: the operation.
-        number: number of the input.
-        spec: spec of the input.
-    """
+    """Whether an input is a variable itself, not its value, so that the operation may change it."""
     if spec.dtype == "resource":
         return bool(operation.type != "ReadVariableOp")
     return spec.dtype.endswith("_ref") and _takes_reference(operation, number)

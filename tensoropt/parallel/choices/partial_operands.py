@@ -33,10 +33,6 @@ def partial_operand_sets(graph: Graph, derivations: Mapping[str, Derivation]) ->
     An input may be a partial sum if no other operator reads it, since another reader would need the
     sum. Its producer has to make partial sums: it has a reduction index, or may read partial sums
     itself.
-
-    Args:
-        graph: the operators.
-        derivations: derivations of all operators.
     """
     # Tied operators have the configuration of their leader, so they cannot choose.
     tied = {name for pair in leaders(graph).items() if len(set(pair)) > 1 for name in pair}

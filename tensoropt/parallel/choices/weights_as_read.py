@@ -38,11 +38,6 @@ def readings(
 
     Of several readers it is the one with the most work, and the first of equal ones. The other
     readers reshard the weight. Variables that only their own updates read have no entry.
-
-    Args:
-        graph: the operators.
-        leader_of: `tensoropt.graph.coarsen.leaders` of the graph.
-        derivations: derivations of all operators.
     """
     readers: dict[str, Reading] = {}
     for operator in graph:

@@ -385,11 +385,6 @@ def _symmetries(
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the images of all nodes under each symmetry, and the representatives.
 
-    Args:
-        space: the layouts.
-        like_axes: groups of axes that may be permuted.
-        alike: groups of dimensions that may be permuted.
-
     Returns:
         int64[symmetries, V], the images; int64[V], the symmetry that maps a node to its
         representative; and int64[V], the representative.

@@ -130,13 +130,6 @@ def _parts(
     The time to send values is counted with the first part that another stage reads. The time to
     send gradients is counted with the last part that reads another stage, whose backward pass comes
     first.
-
-    Args:
-        problem: the blocks and devices.
-        profile: gives the costs of blocks.
-        stage: the stage at one of its points.
-        numbers: for each block its stage, and its place in the stage.
-        crossing: the edges between blocks of different stages.
     """
     blocks = range(stage.first, stage.last + 1)
     times = [

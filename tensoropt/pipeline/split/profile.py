@@ -329,12 +329,7 @@ class SplitProfile:
         return np.stack(columns, axis=-1)
 
     def _searched(self, group: int, examples: int) -> tuple[SampleCosts, Int64Array]:
-        """Return the costs and the strategies of a search. It is made once.
-
-        Args:
-            group: the devices of a machine.
-            examples: the examples of a microbatch on them.
-        """
+        """Return the costs and the strategies of a search. It is made once."""
         key = group, examples
         if key not in self._searches:
             cost, mesh = self._priced(group)

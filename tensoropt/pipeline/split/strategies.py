@@ -232,7 +232,7 @@ class PricedStrategies:
     def _bytes_kept(self, output: int, kept: int, moved: int) -> int:
         """Return the kept bytes of an operator with these sizes, by the memory model."""
         footprint = Footprint(output_bytes=output, kept_bytes=kept, moved_bytes=moved)
-        return self._cost.operator_memory(footprint).kept
+        return self._cost.operator_memory(footprint)
 
     def _local(
         self, slots: TensorSlots, codes: LayoutCodes, name: str, tensor: TensorName

@@ -197,13 +197,7 @@ def executed_step(request: Request, problem: GraphProblem, point: FrontierPoint)
 
 
 class Strategies(Offer):
-    """The offer of a frontier, for the batch at once or in microbatches.
-
-    Args:
-        request: the step.
-        problem: the searched problem.
-        frontier: its frontier.
-    """
+    """The offer of a frontier, for the batch at once or in microbatches."""
 
     def __init__(self, request: Request, problem: GraphProblem, frontier: Frontier) -> None:
         self.request, self.problem, self.frontier = request, problem, frontier

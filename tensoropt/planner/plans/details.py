@@ -20,14 +20,7 @@ __all__ = ["details_of", "other_strategies"]
 def details_of(
     request: Request, strategy: Strategy, steps: ReshardSteps, executed: StepTime
 ) -> Details:
-    """Return the details of a strategy.
-
-    Args:
-        request: the step.
-        strategy: the strategy.
-        steps: its planned reshardings.
-        executed: its predicted step.
-    """
+    """Return the details of a strategy."""
     memory = _memory(request, strategy, steps) if can_be_estimated(request) else None
     parts = (
         ("operators", executed.operators),

@@ -29,11 +29,6 @@ def stage_moves(request: Request, plan: Plan, cut: BatchCut) -> tuple[Move, ...]
 
     Stages work, and communicate, at the same time, so the times of all moves together are more than
     the time of the step in the network.
-
-    Args:
-        request: the step.
-        plan: its plan, with stages.
-        cut: its cut into microbatches.
     """
     graph = graph_of_one(cut)
     repeats = {name: cut.microbatches for name, index in cut.indices.items() if index is not None}

@@ -50,10 +50,6 @@ def stage_kind_notes(request: Request, plan: Plan) -> tuple[str, ...]:
     """Return a note for each stage of a plan; none if all devices are alike.
 
     A stage waits for the passes of other stages.
-
-    Args:
-        request: the step.
-        plan: its plan, with stages.
     """
     if not plan.cluster.kinds:
         return ()

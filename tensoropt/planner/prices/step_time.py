@@ -243,14 +243,7 @@ class _Step:
     def _send_back(
         self, operator: Operator, number: int, back: tuple[Layout, Layout], readers: list[str]
     ) -> None:
-        """Add the resharding of the gradient by an input.
-
-        Args:
-            operator: a reader of the tensor.
-            number: number of its input.
-            back: layouts of the gradient at the reader and at the producer.
-            readers: all readers of the same copy.
-        """
+        """Add the resharding of the gradient by an input."""
         tensor, spec = operator.inputs[number], operator.input_specs[number]
         shape = known_shape(spec.shape)
         slices = looked_up(operator, number, self._sparse)

@@ -20,9 +20,6 @@ class PipelineBound:
     kernels. Devices that differ share it in proportion to their speeds, and start kernels as the
     fastest does. All stages are equally long, and send each other empty messages. Updates, sums of
     gradients and resharding take no time.
-
-    Args:
-        request: the step.
     """
 
     def __init__(self, request: Request) -> None:

@@ -158,14 +158,7 @@ class StepEstimate:
         return again
 
     def _share(self, kind: _Kind, gradients: int, edges: list[_Edge], readers: int) -> _Share:
-        """Return the share that each reader counts of an operator.
-
-        Args:
-            kind: the kind of the operator.
-            gradients: how many of its inputs have a gradient.
-            edges: the edges from its inputs.
-            readers: the number of its readers.
-        """
+        """Return the share that each reader counts of an operator."""
         key = kind, gradients, readers, tuple(edges)
         if key not in self._shares:
             self._shares[key] = _Share(kind, self._least(kind, gradients, edges) / readers)

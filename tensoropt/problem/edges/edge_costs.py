@@ -206,7 +206,7 @@ class EdgeCosts:
         added = added if ascending else added.T
         distinct, which = np.unique(added, return_inverse=True)
         footprints = (Footprint(gathered_bytes=size) for size in distinct.tolist())
-        kept = np.array([self._cost.operator_memory(each).kept for each in footprints], np.int64)
+        kept = np.array([self._cost.operator_memory(each) for each in footprints], np.int64)
         memory: Int64Array = kept[which].reshape(added.shape)
         return memory
 
@@ -214,7 +214,7 @@ class EdgeCosts:
         """Return the bytes on one device of a saved tensor in each layout."""
         kind = "gathered_bytes" if tensor.is_weight else "moved_bytes"
         footprints = (Footprint(**{kind: size}) for size in self._sizes(tensor, codes).tolist())
-        saved = (self._cost.operator_memory(each).kept for each in footprints)
+        saved = (self._cost.operator_memory(each) for each in footprints)
         return np.fromiter(saved, np.int64, codes.size)
 
     def _sizes(self, tensor: TensorOnEdge, codes: Int64Array) -> Int64Array:

@@ -255,7 +255,7 @@ class OperatorCosts:
         )
         rows = list(zip(*(column.tolist() for column in amounts.values()), strict=True))
         bytes_of = {
-            row: self._cost.operator_memory(Footprint(**dict(zip(amounts, row, strict=True)))).kept
+            row: self._cost.operator_memory(Footprint(**dict(zip(amounts, row, strict=True))))
             for row in dict.fromkeys(rows)
         }
         return np.array([bytes_of[row] for row in rows], np.int64)

@@ -39,14 +39,13 @@ class CallCut:
         tag: the tag of one of its gradients.
         ends: tensors of the microbatches that the ys depend on, and through which gradients flow.
         path: operators between ``ends`` and the ys, in topological order.
-        flows: for each operator of the path, the numbers of inputs that gradients flow through.
-        differentiated: the same for every operator of the step, see `differentiated_inputs`.
+        differentiated: for each operator of the step the numbers of inputs that gradients flow
+            through, see `differentiated_inputs`.
     """
 
     tag: GradientTag
     ends: tuple[TensorName, ...]
     path: tuple[str, ...]
-    flows: Mapping[str, tuple[int, ...]]
     differentiated: Mapping[str, tuple[int, ...]]
 
 

@@ -297,7 +297,7 @@ class _Cutter:
         flowing = differentiated_inputs(self._graph, number)
         cut = {name for name in flowing if name in self._indices}
         ends = [y for y in tag.ys if y.operator in self._indices]
-        flows: dict[str, tuple[int, ...]] = {}
+        path: dict[str, None] = {}  # an ordered set
         refused: set[str] = set()  # operators that are refused, or that read one of these
         early: set[str] = {grad_y.operator for grad_y in tag.grad_ys if grad_y is not None}
         for operator in self._graph:
@@ -309,11 +309,11 @@ class _Cutter:
             numbers = tuple(
                 n
                 for n in flowing[operator.name]
-                if operator.inputs[n].operator in cut or operator.inputs[n].operator in flows
+                if operator.inputs[n].operator in cut or operator.inputs[n].operator in path
             )
             read = coefficients(operator, numbers) if numbers else None
             if read is not None:
-                flows[operator.name] = numbers
+                path[operator.name] = None
                 ends += [operator.inputs[n] for n in numbers if operator.inputs[n].operator in cut]
                 early.update(operator.inputs[n].operator for n in read)
             elif numbers or self._uncut.get(operator.name):
@@ -329,7 +329,7 @@ class _Cutter:
         for name in tag.after:
             if self._changes_for(name, flowing):
                 self._refuse(name, "changes a variable before gradients are computed")
-        call = CallCut(tag, tuple(dict.fromkeys(ends)), tuple(flows), flows, flowing)
+        call = CallCut(tag, tuple(dict.fromkeys(ends)), tuple(path), flowing)
         return call, early
 
     def _changes_for(self, name: str, flowing: Collection[str]) -> bool:

@@ -53,11 +53,7 @@ def outputs_of(term: Term) -> tuple[Term, ...]:
 
 
 class Matcher:
-    """Finds terms in a graph.
-
-    Args:
-        graph: the graph.
-    """
+    """Finds terms in a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

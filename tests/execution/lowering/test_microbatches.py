@@ -243,5 +243,7 @@ def test_a_run_that_is_fed_no_batch_is_computed_at_once() -> None:
         graph, Mesh(()), {}, random_prices(1), frozenset({"elsewhere"}), microbatches=4
     )
     executor.run([], [train.name], {})
-    np.testing.assert_array_equal(executor.values()["weights"], np.full(4, 0.5, np.float32))
+    np.testing.assert_array_equal(
+        executor.variables.values()["weights"], np.full(4, 0.5, np.float32)
+    )
     executor.close()

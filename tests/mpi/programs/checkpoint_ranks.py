@@ -77,7 +77,7 @@ def check_first_rank_alone(session: Any) -> None:
     truth = session.run("weights:0")
     for _ in range(2):
         with session.executor() as (executor, _):
-            found = executor.on_first(saved, current().group)
+            found = executor.variables.on_first(saved, current().group)
         assert len(found) == int(tf.rank() == 0)
         assert all(np.array_equal(value, truth) for value in found.values())
 

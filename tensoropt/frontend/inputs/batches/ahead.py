@@ -16,9 +16,6 @@ class Ahead(Generic[_Element]):
     """The elements of an iterator, of which a thread makes the next one.
 
     The first element is made when it is asked for. An error is raised where its element would be.
-
-    Args:
-        elements: the iterator.
     """
 
     def __init__(self, elements: Iterator[_Element]) -> None:

@@ -13,9 +13,6 @@ class CountedBatches:
     An order that a data set draws anew for each iterator is the same in a later job if that job
     makes as many iterators.
 
-    Args:
-        dataset: the data set.
-
     Attributes:
         iterators: the number of iterators made so far.
         batches: the number of batches read from the last one.
@@ -49,12 +46,7 @@ class CountedBatches:
 
 
 class _Counted:
-    """An iterator that counts.
-
-    Args:
-        iterator: the iterator.
-        counts: gets the counts.
-    """
+    """An iterator that counts."""
 
     def __init__(self, iterator: Any, counts: CountedBatches) -> None:
         self._iterator, self._counts, self._number = iterator, counts, counts.iterators

@@ -64,12 +64,7 @@ class _Unplanned(Exception):
 
 
 class SharedBatches:
-    """A data set in a loop, which makes iterators.
-
-    Args:
-        dataset: the data set.
-        reader: the loop.
-    """
+    """A data set in a loop, which makes iterators."""
 
     def __init__(self, dataset: Any, reader: Reader) -> None:
         self.dataset = dataset

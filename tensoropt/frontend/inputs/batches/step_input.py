@@ -54,12 +54,7 @@ def in_shares(dataset: tf.data.Dataset, step: Any) -> Any:
 
 
 class _StepInput:
-    """A data set in a loop of the script; a `Reader`.
-
-    Args:
-        dataset: the data set.
-        step: the step.
-    """
+    """A data set in a loop of the script; a `Reader`."""
 
     def __init__(self, dataset: tf.data.Dataset, step: Any) -> None:
         self._batches = SharedBatches(dataset, self)

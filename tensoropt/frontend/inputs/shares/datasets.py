@@ -205,11 +205,6 @@ def _keeps_rows(wrapper: Any, specs: Sequence[Any], has_rows: Sequence[bool]) ->
 
     A function with side effects, or with arguments or results that are not dense, counts as one
     that mixes rows.
-
-    Args:
-        wrapper: the function.
-        specs: the specifications of its arguments.
-        has_rows: for each argument, whether it has rows.
     """
     graph = wrapper.function.graph
     results = _flat(wrapper.output_structure)

@@ -14,14 +14,11 @@ from typing import Any
 from tensoropt.tdl.description import output_shape
 from tensoropt.tdl.expression import Expression, Max, Operand, Sum, elementwise, tensor
 from tensoropt.tdl.operator_type import OperatorType
-from tensoropt.tdl.ops.neural.windows import SPACE, windows
+from tensoropt.tdl.ops.neural.windows import SPACE, Outputs, Sizes, Sliding, sliding, windows
 from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 
 __all__: list[str] = []
-
-Outputs = tuple[TensorSpec, ...]
-Sizes = tuple[int, ...]
 
 # A group of channels must stay whole: these functions use the value of its index.
 in_group = elementwise("in_group", operations=0)
@@ -29,28 +26,9 @@ largest = elementwise("largest", operations=0)
 
 
 @describe("Conv2D", "Conv3D", spelled_out=SPACE)
-def convolution(
-    data: Operand,
-    filters: Operand,
-    *,
-    outputs: Outputs,
-    strides: Sizes,
-    padding: str,
-    data_format: str = "NHWC",
-    dilations: Sizes = (),
-    explicit_paddings: Sizes = (),
-) -> Any:
-    kernel = filters.shape[:-2]
-    w = windows(
-        data.shape,
-        outputs[0].shape,
-        kernel,
-        strides,
-        padding,
-        data_format=data_format,
-        dilations=dilations,
-        explicit_paddings=explicit_paddings,
-    )
+@sliding
+def convolution(data: Operand, filters: Operand, outputs: Outputs, window: Sliding) -> Any:
+    w = window(data.shape, outputs[0].shape, filters.shape[:-2])
     if w is None:
         return None
     own = filters.shape[-2]
@@ -86,30 +64,13 @@ def _multiply_adds(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) 
     spelled_out=SPACE,
     flops=_multiply_adds,
 )
+@sliding
 def convolution_of_gradient(
-    _sizes: Operand,
-    filters: Operand,
-    gradient: Operand,
-    *,
-    outputs: Outputs,
-    strides: Sizes,
-    padding: str,
-    data_format: str = "NHWC",
-    dilations: Sizes = (),
-    explicit_paddings: Sizes = (),
+    _sizes: Operand, filters: Operand, gradient: Operand, outputs: Outputs, window: Sliding
 ) -> Any:
     """A transposed convolution, which is the gradient of a convolution by its data."""
     shape = outputs[0].shape
-    w = windows(
-        shape,
-        gradient.shape,
-        filters.shape[:-2],
-        strides,
-        padding,
-        data_format=data_format,
-        dilations=dilations,
-        explicit_paddings=explicit_paddings,
-    )
+    w = window(shape, gradient.shape, filters.shape[:-2])
     if w is None or filters.shape[-2] != shape[w.channel]:
         return None
 
@@ -128,29 +89,11 @@ def convolution_of_gradient(
 @describe(
     "Conv2DBackpropFilter", "Conv3DBackpropFilterV2", constant_operands=(1,), local=output_shape(1)
 )
+@sliding
 def filter_gradient(
-    data: Operand,
-    _sizes: Operand,
-    gradient: Operand,
-    *,
-    outputs: Outputs,
-    strides: Sizes,
-    padding: str,
-    data_format: str = "NHWC",
-    dilations: Sizes = (),
-    explicit_paddings: Sizes = (),
+    data: Operand, _sizes: Operand, gradient: Operand, outputs: Outputs, window: Sliding
 ) -> Any:
-    kernel = outputs[0].shape[:-2]
-    w = windows(
-        data.shape,
-        gradient.shape,
-        kernel,
-        strides,
-        padding,
-        data_format=data_format,
-        dilations=dilations,
-        explicit_paddings=explicit_paddings,
-    )
+    w = window(data.shape, gradient.shape, outputs[0].shape[:-2])
     if w is None or outputs[0].shape[-2] != data.shape[w.channel]:
         return None
 
@@ -167,29 +110,11 @@ def filter_gradient(
 
 
 @describe("DepthwiseConv2dNative", spelled_out=SPACE)
-def depthwise(
-    data: Operand,
-    filters: Operand,
-    *,
-    outputs: Outputs,
-    strides: Sizes,
-    padding: str,
-    data_format: str = "NHWC",
-    dilations: Sizes = (),
-    explicit_paddings: Sizes = (),
-) -> Any:
+@sliding
+def depthwise(data: Operand, filters: Operand, outputs: Outputs, window: Sliding) -> Any:
     """Output channel c * multiplier + q comes from input channel c alone."""
     *kernel, _, multiplier = filters.shape
-    w = windows(
-        data.shape,
-        outputs[0].shape,
-        kernel,
-        strides,
-        padding,
-        data_format=data_format,
-        dilations=dilations,
-        explicit_paddings=explicit_paddings,
-    )
+    w = window(data.shape, outputs[0].shape, kernel)
     if w is None:
         return None
 
@@ -212,29 +137,12 @@ def depthwise(
     spelled_out=SPACE,
     flops=lambda inputs, _: 2 * inputs[2].elements * prod(inputs[1].shape[:2]),
 )
+@sliding
 def depthwise_of_gradient(
-    _sizes: Operand,
-    filters: Operand,
-    gradient: Operand,
-    *,
-    outputs: Outputs,
-    strides: Sizes,
-    padding: str,
-    data_format: str = "NHWC",
-    dilations: Sizes = (),
-    explicit_paddings: Sizes = (),
+    _sizes: Operand, filters: Operand, gradient: Operand, outputs: Outputs, window: Sliding
 ) -> Any:
     *kernel, _, multiplier = filters.shape
-    w = windows(
-        outputs[0].shape,
-        gradient.shape,
-        kernel,
-        strides,
-        padding,
-        data_format=data_format,
-        dilations=dilations,
-        explicit_paddings=explicit_paddings,
-    )
+    w = window(outputs[0].shape, gradient.shape, kernel)
     if w is None:
         return None
 
@@ -251,29 +159,12 @@ def depthwise_of_gradient(
 
 
 @describe("DepthwiseConv2dNativeBackpropFilter", constant_operands=(1,), local=output_shape(1))
+@sliding
 def depthwise_filter_gradient(
-    data: Operand,
-    _sizes: Operand,
-    gradient: Operand,
-    *,
-    outputs: Outputs,
-    strides: Sizes,
-    padding: str,
-    data_format: str = "NHWC",
-    dilations: Sizes = (),
-    explicit_paddings: Sizes = (),
+    data: Operand, _sizes: Operand, gradient: Operand, outputs: Outputs, window: Sliding
 ) -> Any:
     *kernel, _, multiplier = outputs[0].shape
-    w = windows(
-        data.shape,
-        gradient.shape,
-        kernel,
-        strides,
-        padding,
-        data_format=data_format,
-        dilations=dilations,
-        explicit_paddings=explicit_paddings,
-    )
+    w = window(data.shape, gradient.shape, kernel)
     if w is None:
         return None
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Any, TypeAlias, TypeVar
 
-from tensoropt.tdl.expression import Expression
+from tensoropt.tdl.expression import Expression, Operand
+from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["SPACE", "Windows", "windows"]
+__all__ = ["SPACE", "Outputs", "Sizes", "Sliding", "Windows", "sliding", "windows"]
+
+Outputs = tuple[TensorSpec, ...]
+Sizes = tuple[int, ...]
 
 SPACE = ("z", "y", "x")
 """Names of the spatial dimensions; an operator has the last ones. Their splits have rules in
@@ -128,3 +134,38 @@ def windows(
         tuple(dilations[d] for d in spatial),
         tuple(before),
     )
+
+
+Sliding: TypeAlias = Callable[[Sequence[int], Sequence[int], Sequence[int]], Windows | None]
+"""Returns `windows`, from the shapes ``large`` and ``small`` and the size of a window."""
+
+
+def sliding(describe: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a description that takes its outputs and a `Sliding` after its operands.
+
+    The description then reads TensorFlow's attributes of windows.
+    """
+
+    def described(
+        *operands: Operand,
+        outputs: Outputs,
+        strides: Sizes,
+        padding: str,
+        data_format: str = "NHWC",
+        dilations: Sizes = (),
+        explicit_paddings: Sizes = (),
+    ) -> Any:
+        window = partial(
+            windows,
+            strides=strides,
+            padding=padding,
+            data_format=data_format,
+            dilations=dilations,
+            explicit_paddings=explicit_paddings,
+        )
+        return describe(*operands, outputs, window)
+
+    signature = inspect.signature(described)
+    described = wraps(describe)(described)
+    described.__signature__ = signature  # type: ignore[attr-defined]
+    return described

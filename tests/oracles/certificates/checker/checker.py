@@ -141,14 +141,14 @@ class Checker:
         shard = OperatorShard(operator, derivation, configuration.splits, self._mesh)
         use = self._cost.operator_memory(footprint(shard, self._copies))
         if operator.is_variable or operator.type in NAMES:
-            return Cost(use.kept, 0)
+            return Cost(use, 0)
         backward = len(self._carried.get(operator.name, ()))
         time = self._cost.operator_nanoseconds(work_of(shard, backward)).total
         time += sum(
             count * self._cost.collective_nanoseconds(kind, axes, bytes_)
             for kind, axes, bytes_, count in (*inside(shard), *halos(shard, backward))
         )
-        return Cost(use.kept, time)
+        return Cost(use, time)
 
     def _sums(self, strategy: Strategy, operator: Operator) -> int:
         """Nanoseconds of adding the gradients of a tensor's readers."""
@@ -193,7 +193,7 @@ class Checker:
                 kept = Footprint(**{name: copy})
             elif is_weight:
                 kept = Footprint(gathered_bytes=max(copy - stored, 0))
-        return Cost(self._cost.operator_memory(kept).kept, time)
+        return Cost(self._cost.operator_memory(kept), time)
 
     def _travels_with_others(self, tensor: TensorName) -> bool:
         """Whether a tensor is a term of an average; the terms of all layers travel together."""
