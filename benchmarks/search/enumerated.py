@@ -38,7 +38,6 @@ SMALL = SearchLimits(
     simplified_left=40,
     plain_states=0,
     exact_cells=60,
-    supported_round_additions=2e3,
     exact_points=60,
     branching_additions=2e5,
     line_additions=1e3,

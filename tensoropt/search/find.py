@@ -15,10 +15,9 @@ from tensoropt.search.exact.simplify_first import simplified, simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
-from tensoropt.search.supported.supported_frontier import first_look, supported_frontier
 from tensoropt.search.watch import interruptible, keep, was_interrupted
 
-__all__ = ["approximate", "find", "frontier_tracking"]
+__all__ = ["find", "frontier_tracking"]
 
 
 @interruptible
@@ -31,8 +30,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     2. Without an epsilon, an exact search: eliminations, then bounds, if cells and points are few.
     3. If cells are few, a short branch and bound of the graph that eliminations leave; then,
        without an epsilon, a longer exact search.
-    4. An approximate frontier of the whole problem: supported points, then branch and bound.
-       Without an epsilon it goes on to `SearchLimits.closing_gap`, as far as that is quick.
+    4. Branch and bound, of what eliminations leave if cells are few. Without an epsilon it goes on
+       to `SearchLimits.closing_gap`, as far as that is quick.
     """
     known: Frontier | None = None
     if not limits.can_bound(problem):
@@ -52,6 +51,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             known = _with(known, outcome).found
     if known is not None:
         keep(known)
+    left: Subproblem | None = None
     if simple is not None:
         left = Subproblem(simple.flat(), is_simple=True)
         outcome = branch_and_bound(problem, gap, limits.short_branching, left, known)
@@ -64,42 +64,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             outcome = simplify_first(problem, 0.0, longer, simple.copy(longer))
             if was_interrupted() or not outcome.is_too_large:
                 return outcome
-    closes = epsilon == 0
-    enough = limits.closing_gap if closes else epsilon
-    return approximate(problem, known, gap, limits, rounds=gap, enough=enough, closes=closes)
-
-
-def approximate(
-    problem: Problem,
-    incumbent: Frontier | None,
-    epsilon: float,
-    limits: SearchLimits,
-    *,
-    rounds: float,
-    enough: float,
-    closes: bool,
-) -> Outcome:
-    """Return the frontier of a problem within a gap: supported points first, then branch and bound.
-
-    Args:
-        problem: with costs that are not negative.
-        incumbent: strategies to begin with.
-        epsilon: the gap at which branch and bound ends, more than 0.
-        limits: of both.
-        rounds: the gap at which rounds of bounds end.
-        enough: the gap after rounds at which no branch and bound follows.
-        closes: whether branch and bound goes on to `SearchLimits.closing_gap`, as far as that is
-            quick.
-    """
-    look = first_look(problem)
-    whole = Subproblem(look.table.graph, table=look.table)
-    outcome = supported_frontier(problem, incumbent, rounds, limits, look, whole.learn)
-    known = outcome.found
-    if was_interrupted() or known.is_within(enough):
-        return outcome
-    keep(known)
-    outcome = branch_and_bound(problem, epsilon, limits, whole, known, closes=closes)
-    return Outcome(joined_frontier(outcome.found, known))
+    return branch_and_bound(problem, gap, limits, left, known, closes=epsilon == 0)
 
 
 def _with(early: Frontier | None, outcome: Outcome) -> Outcome:

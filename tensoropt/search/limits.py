@@ -14,7 +14,6 @@ apart. Tolerances and efforts of single steps are in `tensoropt.search.tolerance
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
@@ -57,26 +56,14 @@ class SearchLimits:
         exact_cells: cells of a subproblem that is simplified, or searched exactly.
         approximate_gap: share. The gap at which a search without an epsilon ends if it has many
             cells; it goes on to ``closing_gap`` if that is near.
-        supported_rounds: weights and sweeps of each round of an approximate frontier.
-        supported_round_additions: additions of a round of bounds: about 12 s on two cores. A round
-            with more has fewer weights, then fewer sweeps.
         bucket_cells: cells of one table of a bucket elimination among promising configurations: 32
             MiB. With it OptCNN's strategy for the Transformer is proven on 4 to 16 devices.
-        closing_gap: share. The gap at which exact eliminations for single weights end, and at which
-            a search without an epsilon ends if it has few cells.
+        closing_gap: share. The gap at which a search without an epsilon ends if it has few cells.
         closing_gap_cells: cells up to which it does. Not scaled: the gap asked for does not depend
             on the work allowed.
-        closing_weights: weights for which the least of all strategies is found.
-        closing_additions: additions of one of these eliminations, before it leaves out states; and
-            additions of all of them after which another begins only if the gap is wider than asked
-            for.
-        hull_weights: weights of a series-parallel graph's hull; set for Inception-v3 on 192 devices
-            (within 3.2 % in 9 s).
-        hull_additions_each: additions for one of these weights: about 20 s on one core if all were
-            made. A problem with more is left to bounds.
-        hull_additions: additions for all of them, except the first 16: about 75 s on two cores.
-        coarse_gap: share. The gap of a series-parallel graph on a mesh that is not the last; its
-            strategies only begin the next mesh's search.
+        reduced_additions: additions of a series-parallel reduction for one pair of weights.
+        coarse_gap: share. The gap on a mesh that is not the last; its strategies only begin the
+            next mesh's search.
         exact_points: points of all tables of an exact search: some seconds. With twice as many,
             searches of some hundred operators on 4 devices take minutes.
         exact_additions: additions of all tables of an exact search of few cells: about a second.
@@ -119,16 +106,10 @@ class SearchLimits:
     plain_points: int = 50_000
     exact_cells: int = 500_000
     approximate_gap: float = 0.01
-    supported_rounds: tuple[tuple[int, int], ...] = ((8, 1), (8, 2))
-    supported_round_additions: float = 2.5e10
     bucket_cells: int = 1 << 22
     closing_gap: float = 0.001
     closing_gap_cells: int = 2_000_000
-    closing_weights: int = 16
-    closing_additions: float = 6e10
-    hull_weights: int = 240
-    hull_additions_each: float = 2e10
-    hull_additions: float = 1.5e11
+    reduced_additions: float = 6e10
     coarse_gap: float = 0.05
     exact_points: int = 300_000
     exact_additions: float = 3e8
@@ -149,22 +130,15 @@ class SearchLimits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, tuple):
-                rule = "has rounds of at least 2 pairs of weights and 1 sweep"
-                valid = value and all(weights >= 2 and sweeps >= 1 for weights, sweeps in value)
-            else:
-                rule = f"is at least {int(field.name in _NOT_ZERO)}"
-                valid = value >= int(field.name in _NOT_ZERO)
-            if not valid:
+            least = int(field.name in _NOT_ZERO)
+            if not value >= least:
                 raise OptionError(
-                    f"{field.name} {rule}. Got {value}; the default is {field.default}."
+                    f"{field.name} is at least {least}. Got {value}; the default is "
+                    f"{field.default}."
                 )
 
     def scaled(self, factor: float) -> SearchLimits:
-        """All counts ``factor`` times as large, but not below the least allowed; shares stay.
-
-        The product of a round's weights and sweeps counts as one.
-        """
+        """All counts ``factor`` times as large, but not below the least allowed; shares stay."""
         counts = {
             field.name: _scaled(getattr(self, field.name), factor, int(field.name in _NOT_ZERO))
             for field in fields(self)
@@ -231,12 +205,7 @@ class SearchLimits:
         return self.simplified_left * max(1.0, nodes / self.simplified_nodes)
 
 
-def _scaled(count: Any, factor: float, least: int) -> Any:
-    if isinstance(count, tuple):
-        root = factor**0.5
-        return tuple(
-            (_scaled(weights, root, 2), _scaled(sweeps, root, 1)) for weights, sweeps in count
-        )
+def _scaled(count: float, factor: float, least: int) -> float:
     return max(least, round(factor * count)) if isinstance(count, int) else factor * count
 
 

@@ -38,14 +38,14 @@ def test_the_search_ends_with_what_it_has(mpirun: Mpirun, tmp_path: Path) -> Non
     plans = {case: Plan.from_json(answer["plan"]) for case, answer in run.found[0].items()}
     assert run.output.count("tensoropt: the search was interrupted") == 2
 
-    some = plans["after_a_phase"]
+    some = plans["after_bounds"]
     assert " %: the search was interrupted" in " ".join(some.notes)
     assert some.within is not None
     assert len(some.frontier) > 1
     # The first rank alone decides.
     assert "interrupted" not in " ".join(plans["on_the_second_rank_alone"].notes)
     # At first nothing is known but data parallelism and what a first look has found.
-    least = plans["before_the_first_phase"]
+    least = plans["before_bounds"]
     assert "no proven gap: the search was interrupted" in " ".join(least.notes)
     assert least.within is None
     assert len(least.frontier) <= 2

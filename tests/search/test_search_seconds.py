@@ -24,8 +24,6 @@ from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
 from tensoropt.search.pareto.table import Table
 from tensoropt.search.solvers import solver
-from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
-from tensoropt.search.supported.supported_frontier import supported_frontier
 from tensoropt.search.watch import (
     Watch,
     interruptible,
@@ -51,8 +49,7 @@ SEARCHES: dict[str, Search] = {
     "too many points": partial(frontier_tracking, limits=replace(ROUNDS, exact_points=40)),
     "many cells": partial(frontier_tracking, limits=MANY_CELLS),
     "epsilon": partial(frontier_tracking, epsilon=0.001, limits=ROUNDS),
-    "supported": lambda problem: supported_frontier(problem, None, 1e-9, ROUNDS).found,
-    "hull": lambda problem: series_parallel_hull(problem, brute_force(problem), 1e-9, ROUNDS).found,
+    "first phase": lambda problem: branch_and_bound(problem, 1e-9, ROUNDS, divides=False).found,
     "branching": lambda problem: branch_and_bound(problem, 0.0005, ROUNDS).found,
 }
 

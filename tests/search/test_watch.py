@@ -11,10 +11,9 @@ import pytest
 from reproduction.baselines.brute_force import brute_force
 from tensoropt.report.progress_bar import delayed_progress_bar
 from tensoropt.search import Frontier, Problem, frontier_tracking
+from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
-from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
-from tensoropt.search.supported.supported_frontier import supported_frontier
 from tensoropt.search.watch import Watch, interruptible, keep
 
 Maker = Callable[[int], Problem]
@@ -36,13 +35,13 @@ def test_an_interruption_leaves_strategies_and_their_gap(
 ) -> None:
     told: list[str] = []
     with interrupting(told=told):
-        supported_frontier(problem, None, 1e-9, LARGE)
+        branch_and_bound(problem, 1e-9, LARGE)
     truth = brute_force(problem)
     ended = 0
     for at in range(1, len(told) + 1):
         try:
             with interrupting(at) as watch:
-                outcome = supported_frontier(problem, None, 1e-9, LARGE)
+                outcome = branch_and_bound(problem, 1e-9, LARGE)
         except KeyboardInterrupt:
             assert ended == 0  # before the first round there is nothing
             continue
@@ -95,20 +94,6 @@ def test_an_interruption_after_eliminations_leaves_no_frontier_that_is_said_to_b
     assert interrupted > 10
 
 
-def test_an_interruption_while_gaps_are_filled_leaves_the_hull(
-    random_problem: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tensoropt.search.supported.series_parallel_hull.recombine", interrupt)
-    problem = random_problem(0)
-    with Watch() as watch:
-        outcome = series_parallel_hull(problem, None, 0.001, DEFAULT_LIMITS)
-    assert watch.interrupted
-    assert brute_force(problem).dominates(outcome.found)
-
-
 def test_a_second_interruption_is_raised(problem: Problem) -> None:
     @interruptible
     def search() -> Outcome:
@@ -122,7 +107,7 @@ def test_a_second_interruption_is_raised(problem: Problem) -> None:
 
 
 def test_nobody_watches(problem: Problem) -> None:
-    assert len(supported_frontier(problem, None, 0.001, DEFAULT_LIMITS).found) > 0
+    assert len(branch_and_bound(problem, 0.001, DEFAULT_LIMITS).found) > 0
 
 
 class Terminal(io.StringIO):

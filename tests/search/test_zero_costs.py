@@ -13,9 +13,9 @@ import pytest
 
 from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Edge, Frontier, Node, Problem, frontier_tracking
+from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
-from tensoropt.search.supported.supported_frontier import supported_frontier
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
@@ -134,10 +134,10 @@ def test_near_frontiers_state_what_holds(random_problem: Maker, kind: str, check
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
         truth = brute_force(problem)
-        found = supported_frontier(problem, None, 0.01, DEFAULT_LIMITS).found
+        found = branch_and_bound(problem, 0.01, DEFAULT_LIMITS).found
         check(problem, found, truth)
         if kind == "everything":
             assert found.same_costs(truth)
         known = Frontier(truth.memory, truth.time, truth.strategies)
-        again = supported_frontier(problem, known, 0.001, DEFAULT_LIMITS)
+        again = branch_and_bound(problem, 0.001, DEFAULT_LIMITS, incumbent=known)
         assert again.found.same_costs(truth)

@@ -34,7 +34,7 @@ from tensoropt.search.solvers import solver
 __all__ = ["request_in", "request_of", "request_of_script", "script_of", "search"]
 
 Line = dict[str, Any]
-_SOLVERS = ("ft_ldp", "simplify_first", "branch_and_bound", "supported_frontier")
+_SOLVERS = ("ft_ldp", "simplify_first", "branch_and_bound")
 """The solvers that `tensoropt.search.find` tries."""
 
 

@@ -74,7 +74,7 @@ def least_time(
             best = fastest(left, limits.bucket_cells)
         exact, least = best is not None, bounds.least
         if best is None:
-            elimination = weighted_elimination(FlatGraph.of(left), limits.closing_additions)
+            elimination = weighted_elimination(FlatGraph.of(left), limits.reduced_additions)
             if elimination is not None:
                 least, best, _ = elimination.least(1.0, 0.0)
         if best is not None:

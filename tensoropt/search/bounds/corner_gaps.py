@@ -22,14 +22,11 @@ from tensoropt.search.tolerances import ROUNDING, WIDEST_GAP
 
 __all__ = [
     "Corners",
-    "by_lines",
     "by_nodes",
     "corners_of",
     "gaps_of_lines",
     "limits_of",
-    "narrowest",
     "proven_gap",
-    "proven_gap_of_lines",
 ]
 
 
@@ -63,7 +60,7 @@ def limits_of(corners: Corners, weights: Sequence[Weights]) -> Float64Array:
     return limits
 
 
-def by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
+def _by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
     """Return float64[corners], the shares by which a strategy can be better than each corner.
 
     Args:
@@ -107,38 +104,29 @@ def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array)
         The share; None where no gap is proven, as where least costs are 0.
     """
     weights = [each.weights for each in bounds]
-    corners, shares = gaps_of_lines(weights, [each.least for each in bounds], incumbent)
+    least = [each.least for each in bounds]
+    corners, shares = gaps_of_lines(weights, least, incumbent.memory, incumbent.time)
     wide = shares > 0
     limits = limits_of((corners[0][wide], corners[1][wide]), weights)
     lines = np.ascontiguousarray(np.array([each.min_marginals for each in bounds]).T)
-    return _widest(by_nodes(limits, lines, start, shares[wide]))
-
-
-def narrowest(*gaps: float | None) -> float | None:
-    """Return the least of some proven gaps; None stands for no proven gap."""
-    return min((gap for gap in gaps if gap is not None), default=None)
-
-
-def proven_gap_of_lines(
-    weights: Sequence[Weights], least: Sequence[float] | Float64Array, incumbent: Frontier
-) -> float | None:
-    """Return the gap that the least weighted costs of all strategies prove, for some weights."""
-    _, shares = gaps_of_lines(weights, least, incumbent)
-    return _widest(shares)
+    share = float(by_nodes(limits, lines, start, shares[wide]).max(initial=0.0))
+    return share if share <= WIDEST_GAP else None
 
 
 def gaps_of_lines(
-    weights: Sequence[Weights], least: Sequence[float] | Float64Array, incumbent: Frontier
+    weights: Sequence[Weights], least: Sequence[float], memory: Int64Array, time: Int64Array
 ) -> tuple[Corners, Float64Array]:
-    """Return the corners of the known strategies' region, and float64[corners], the gaps there."""
-    corners = corners_of(incumbent.memory, incumbent.time)
+    """Return the corners of a region, and float64[corners], the gaps that least weighted costs
+    prove there.
+
+    Args:
+        weights: some pairs.
+        least: for each pair a bound on the weighted cost of every strategy.
+        memory, time: int64[points] of the known strategies, along their frontier.
+    """
+    corners = corners_of(memory, time)
     limits = limits_of(corners, weights)
-    return corners, by_lines(limits, np.asarray(least, dtype=np.float64))
-
-
-def _widest(shares: Float64Array) -> float | None:
-    share = float(shares.max(initial=0.0))
-    return share if share <= WIDEST_GAP else None
+    return corners, _by_lines(limits, np.asarray(least, dtype=np.float64))
 
 
 @numba.njit(cache=True, nogil=True)

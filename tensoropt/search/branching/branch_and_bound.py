@@ -26,7 +26,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.corner_gaps import Corners, by_nodes, limits_of
 from tensoropt.search.branching.divide import Halves, at_hub, by_costs, sides
-from tensoropt.search.branching.first_phase import FAR, FirstPhase, region_below
+from tensoropt.search.branching.first_phase import FirstPhase, region_below
 from tensoropt.search.branching.known_points import Points
 from tensoropt.search.branching.subproblem import NO_CORNERS, Subproblem
 from tensoropt.search.effort import BOUNDS_AGAIN, CORNER_PRICE
@@ -41,7 +41,6 @@ from tensoropt.search.tolerances import (
     REPEATED_SEARCH,
     STAGE_REACHED,
     STALLED_GAP,
-    WIDEST_GAP,
 )
 from tensoropt.search.watch import interruptible, keep, tell
 
@@ -60,6 +59,7 @@ def branch_and_bound(
     incumbent: Frontier | None = None,
     *,
     closes: bool = False,
+    divides: bool = True,
 ) -> Outcome:
     """Return the frontier of a problem within a gap that it states.
 
@@ -72,12 +72,14 @@ def branch_and_bound(
         whole: the problem as a subproblem, if it was made already.
         incumbent: strategies to begin with.
         closes: whether to go on to `SearchLimits.closing_gap`, with a share of the additions.
+        divides: whether the problem may be divided; if not, there is a first phase alone.
     """
     if whole is None:
         whole = Subproblem(FlatGraph.of(problem))
         if whole.cells <= limits.simplified_cells:
             whole = whole.simplified(limits)
-    return Outcome(_Search(problem, epsilon, limits, incumbent, closes).run(whole))
+    search = _Search(problem, whole, epsilon, limits, incumbent)
+    return Outcome(search.run(closes, divides))
 
 
 class _Gaps(NamedTuple):
@@ -99,53 +101,46 @@ class _Search(FirstPhase):
 
     Attributes:
         target: the gap to reach.
-        closes: see `branch_and_bound`.
-        proven: the least gap that was proven so far.
     """
 
     def __init__(
         self,
         problem: Problem,
+        whole: Subproblem,
         epsilon: float,
         limits: SearchLimits,
         incumbent: Frontier | None,
-        closes: bool,
     ) -> None:
-        super().__init__(problem, epsilon, limits.leaf)
-        self.target, self.closes = epsilon, closes
-        self.proven = np.inf
+        super().__init__(problem, whole, epsilon, limits.leaf)
+        self.target = epsilon
         if incumbent is not None:
             self.known.add(Points(incumbent.memory, incumbent.time, incumbent.strategies))
             self.proven = np.inf if incumbent.within is None else incumbent.within
         self._heap: list[tuple[float, int, Subproblem, _Gaps]] = []
         self._pushed = 0
 
-    def run(self, whole: Subproblem) -> Frontier:
-        """Search until gaps are narrow enough or the additions are spent.
+    def run(self, closes: bool, divides: bool) -> Frontier:
+        """Search until gaps are narrow enough or the additions are spent; see `branch_and_bound`.
 
         Each stage begins with the whole problem again, and with the points known by then.
         """
-        worth = self.problem.byte_worth
-        ends = [(1.0, 0.0), (1.0, worth / FAR), (1.0, worth), (1.0, worth * FAR), (0.0, 1.0)]
-        if not whole.bounds:
-            self.bound(whole, ends)
-        keep(partial(self._frontier, self.proven), gap=self.proven)
+        self.look()
         limits = self.limits
         most = limits.next_stage_share * limits.branching_additions  # before a narrower stage
         for epsilon in _stages(self.target, self.proven, limits.first_gap):
             enough = epsilon if epsilon == self.target else STAGE_REACHED * epsilon
-            self._stage(whole, epsilon, (enough, np.inf))
+            self._stage(epsilon, (enough, np.inf if divides else 0.0))
             if self.proven > enough or self.spent > most:
                 break
-        if self.closes and limits.closing_gap < self.proven <= self.target:
+        if closes and limits.closing_gap < self.proven <= self.target:
             additions = limits.closing_share * limits.branching_additions
             self.limits = replace(limits, branching_additions=additions)
             if self.spent <= limits.closing_share * most:
                 gap = limits.closing_gap
-                self._stage(whole, gap, (gap, DIVIDED_GAP * gap))
-        return self._frontier(self.proven)
+                self._stage(gap, (gap, DIVIDED_GAP * gap))
+        return self.frontier(self.proven)
 
-    def _stage(self, whole: Subproblem, epsilon: float, divided: tuple[float, float]) -> None:
+    def _stage(self, epsilon: float, divided: tuple[float, float]) -> None:
         """Search until all gaps are at most ``epsilon``, additions are spent, or the stage stalls.
 
         Subproblems are divided if the whole problem's gap is above the first of ``divided``, and
@@ -154,8 +149,8 @@ class _Search(FirstPhase):
         begun = self.spent
         self.epsilon, self.closed = epsilon, 0.0
         self.forget_mixtures()
-        whole.closed, whole.failed = NO_CORNERS, np.inf
-        self._explore(whole)
+        self.whole.closed, self.whole.failed = NO_CORNERS, np.inf
+        self._explore(self.whole)
         enough, wide = divided
         if not enough < self.within <= wide:
             self.closed = self.within
@@ -169,14 +164,11 @@ class _Search(FirstPhase):
             elif self.spent - at > self.limits.stalled_additions:
                 break
             tell(f"gap {self.proven:.2%}", int(self.spent), int(self.limits.branching_additions))
-            keep(partial(self._frontier, self.proven), gap=self.proven)
+            keep(partial(self.frontier, self.proven), gap=self.proven)
             _, _, part, gaps = heapq.heappop(self._heap)
             self._narrow(part, gaps)
         self.proven = self.within
         self._heap.clear()
-
-    def _frontier(self, within: float) -> Frontier:
-        return self.known.frontier(within if within <= WIDEST_GAP else None)
 
     @property
     def within(self) -> float:

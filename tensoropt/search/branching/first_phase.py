@@ -8,17 +8,19 @@ strategies that mix both are searched exactly.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.corner_gaps import Corners, by_lines, limits_of
+from tensoropt.search.bounds.corner_gaps import Corners, gaps_of_lines
 from tensoropt.search.branching.exact_search import search_exactly
 from tensoropt.search.branching.known_points import KnownPoints
 from tensoropt.search.branching.subproblem import Hull, Subproblem
 from tensoropt.search.effort import CONFIGURATIONS_PER_WEIGHT, MIXED_EDGES, WEIGHT_SWEEPS
 from tensoropt.search.limits import SearchLimits
+from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.tolerances import (
     BETTER_MIXTURE,
@@ -26,13 +28,14 @@ from tensoropt.search.tolerances import (
     MIXTURE_GRAIN,
     NEAR_BOUND,
     SAME_SLOPE,
+    WIDEST_GAP,
 )
+from tensoropt.search.watch import keep, tell
 
-__all__ = ["FAR", "FirstPhase", "region_below"]
+__all__ = ["FirstPhase", "region_below"]
 
-FAR = 1e6
-"""Factor from the mean worth of a byte to weights of least time, or least memory."""
-
+# Factor from the mean worth of a byte to weights of least time, or least memory.
+_FAR = 1e6
 # Slopes of a hull that are bounded at once.
 _AT_ONCE = 4
 
@@ -42,19 +45,24 @@ class FirstPhase:
 
     Args:
         problem: the problem.
+        whole: the problem as a subproblem.
         epsilon: the gap that the search is to reach.
         limits: of additions and of exact searches.
 
     Attributes:
-        problem, limits: see above.
+        problem, whole, limits: see above.
+        proven: the least gap that was proven so far.
         known: the points known so far.
         spent: the additions so far.
         epsilon: the gap of this stage.
         closed: the widest gap of all subproblems that are not searched further.
     """
 
-    def __init__(self, problem: Problem, epsilon: float, limits: SearchLimits) -> None:
-        self.problem, self.epsilon, self.limits = problem, epsilon, limits
+    def __init__(
+        self, problem: Problem, whole: Subproblem, epsilon: float, limits: SearchLimits
+    ) -> None:
+        self.problem, self.whole, self.epsilon, self.limits = problem, whole, epsilon, limits
+        self.proven = np.inf
         self.known = KnownPoints(problem)
         self.spent = 0.0
         self.closed = 0.0
@@ -63,6 +71,24 @@ class FirstPhase:
     def forget_mixtures(self) -> None:
         """Let mixtures that were searched in an earlier stage be searched again."""
         self._mixed.clear()
+
+    def frontier(self, within: float) -> Frontier:
+        """Return the frontier of the known strategies; a very wide gap is no proven one."""
+        return self.known.frontier(within if within <= WIDEST_GAP else None)
+
+    def look(self) -> None:
+        """Bound the whole problem for both costs and for weights between, unless it is bounded."""
+        tell("supported points", 0, 1)
+        worth = self.problem.byte_worth
+        ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
+        if not self.whole.bounds:
+            self.bound(self.whole, ends)
+        self._keep_known()
+
+    def _keep_known(self) -> None:
+        """Keep the known strategies, with the gap that bounds of the whole problem prove."""
+        self.proven = min(self.proven, float(self._gaps_of_lines(self.whole)[1].max()))
+        keep(partial(self.frontier, self.proven), gap=self.proven)
 
     def explore(self, part: Subproblem) -> None:
         """Find a subproblem's supported points near open corners, and mixtures of them."""
@@ -108,6 +134,9 @@ class FirstPhase:
             corners, share = self.open_corners(part)
             if share.size == 0 or self.spent > self.limits.branching_additions:
                 return hull
+            if part is self.whole:
+                tell("supported points", int(self.spent), int(self.limits.branching_additions))
+                self._keep_known()
             beyond = self._ends(part, hull, corners)
             if beyond:
                 self.bound(part, beyond)
@@ -134,9 +163,9 @@ class FirstPhase:
         worth = self.problem.byte_worth
         ends = []
         if corners[0].min() <= hull.memory[0]:
-            ends.append((1.0, worth * FAR))
+            ends.append((1.0, worth * _FAR))
         if corners[1].min() <= hull.time[-1]:
-            ends.append((1.0, worth / FAR))
+            ends.append((1.0, worth / _FAR))
         known = {each.weights for each in part.own}
         return [pair for pair in ends if pair not in known]
 
@@ -145,14 +174,15 @@ class FirstPhase:
 
         Narrower gaps count as closed.
         """
-        corners = self.known.corners()
-        lines = part.lines()
-        limits = limits_of(corners, [weights for weights, _ in lines])
-        share = by_lines(limits, np.array([least for _, least in lines]))
+        corners, share = self._gaps_of_lines(part)
         wide = share > self.epsilon
         self.closed = max(self.closed, float(share.max(initial=0.0, where=~wide)))
         wide[wide] = part.is_open((corners[0][wide], corners[1][wide]))
         return (corners[0][wide], corners[1][wide]), share[wide]
+
+    def _gaps_of_lines(self, part: Subproblem) -> tuple[Corners, Float64Array]:
+        weights, least = zip(*part.lines(), strict=True)
+        return gaps_of_lines(weights, least, self.known.memory, self.known.time)
 
     def bound(self, part: Subproblem, weights: Sequence[Weights]) -> None:
         points, additions, swept = part.bound(

@@ -197,12 +197,6 @@ class Subproblem:
         is_open = ~_below(corners, self.closed)
         return is_open if self.window is None else is_open & _below(corners, self.window)
 
-    def learn(self, bounds: Sequence[Bounds], known: Points) -> None:
-        """Add bounds, and strategies of a subproblem that is the whole problem."""
-        for each in bounds:
-            self._learn(each)
-        self._know(known.strategies, known)
-
     def bound(
         self, weights: Sequence[Weights], sweeps: int, enough: float, slack: float
     ) -> tuple[Points, float, int]:

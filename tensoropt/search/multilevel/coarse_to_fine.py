@@ -12,13 +12,11 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_options
-from tensoropt.search.find import approximate
+from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.multilevel.refinement import Refinement
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
-from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
-from tensoropt.search.supported.supported_frontier import supported_frontier
 from tensoropt.search.watch import interruptible, keep, tell, was_interrupted
 
 __all__ = ["coarse_to_fine"]
@@ -40,8 +38,7 @@ def coarse_to_fine(
     which both new axes split the dimensions of the old one. The finer search begins with these
     strategies as its incumbent; they prove most other configurations to be in no better strategy,
     and the frontier never gets worse. (Coarse-to-fine dynamic programming: Raphael, 2001.) Each
-    mesh is searched by `series_parallel_hull` where the graph is series-parallel, else by
-    `supported_frontier`, and the last by `branch_and_bound`, too, where that leaves a wider gap.
+    mesh is searched by `branch_and_bound`; a coarse mesh within a wide gap, and not divided.
 
     Not found are strategies in which an operator uses part of an axis of the last mesh. The proven
     gap, ``within``, is against all strategies on the last mesh; the gain from more axes is not
@@ -61,21 +58,13 @@ def coarse_to_fine(
     problem = build(meshes[0].mesh)
 
     def on_mesh(mesh: GraphProblem, incumbent: Frontier | None, *, last: bool) -> Outcome:
-        # A coarse mesh needs few points of a hull, which is found without an incumbent.
-        gap = epsilon if last else max(epsilon, limits.coarse_gap)
-        outcome = series_parallel_hull(mesh.problem, incumbent, gap, limits)
-        if not outcome.is_too_large:
-            return outcome
-        if not last:
-            return supported_frontier(mesh.problem, incumbent, epsilon, limits)
-        return approximate(
+        return branch_and_bound(
             mesh.problem,
-            incumbent,
-            max(epsilon, limits.approximate_gap),
+            max(epsilon, limits.approximate_gap if last else limits.coarse_gap),
             limits,
-            rounds=epsilon,
-            enough=epsilon,
-            closes=epsilon <= limits.closing_gap,
+            incumbent=incumbent,
+            closes=last and epsilon <= limits.closing_gap,
+            divides=last,
         )
 
     @interruptible

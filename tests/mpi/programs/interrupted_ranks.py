@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -30,9 +29,9 @@ from collectives import Group
 from tensoropt.frontend.planning import find_strategy
 from tensoropt.planner.searches import frontier_search
 from tensoropt.search.baselines import data_parallel
+from tensoropt.search.branching import first_phase
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.solvers import solver
-from tensoropt.search.supported import close_gaps, supported_frontier
 
 BATCH, WIDTH = 64, 32
 LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra")
@@ -99,10 +98,10 @@ def noted_waiting(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def slow_search(phase: ModuleType, interruption: Interruption) -> Iterator[None]:
-    """While the context lasts, every search takes place in phases, and one of them stands still as
-    it begins."""
-    real = phase.tell
+def slow_search(interruption: Interruption, *, begun: bool = False) -> Iterator[None]:
+    """While the context lasts, every search has a first phase, which stands still before it has
+    bounds, or once it has begun."""
+    real = first_phase.tell
     # Nothing is small enough to be searched whole, and no gap is narrow enough.
     limits = SearchLimits(bounded_cells=0, simplified_cells=0, closing_gap=1e-9)
 
@@ -111,11 +110,11 @@ def slow_search(phase: ModuleType, interruption: Interruption) -> Iterator[None]
 
     def tell(what: str, done: int, all_: int) -> None:
         real(what, done, all_)
-        if done == 0:
+        if bool(done) == begun:
             interruption()
 
     with (
-        mock.patch.object(phase, "tell", tell if tf.rank() == 0 else real),
+        mock.patch.object(first_phase, "tell", tell if tf.rank() == 0 else real),
         mock.patch.object(frontier_search, "solver", in_phases),
     ):
         yield
@@ -156,13 +155,13 @@ def goes_on(folder: Path, truth: list[float]) -> dict[str, Any]:
     """Searches that end with what they have. MPICH's launcher ends the job at a second signal."""
     second_alone = partial(press_for_each, ranks=(1,))
     cases = {
-        "after_a_phase": (close_gaps, Interruption(folder, press_for_each)),
-        "on_the_second_rank_alone": (close_gaps, Interruption(folder, second_alone, 1.0)),
-        "before_the_first_phase": (supported_frontier, Interruption(folder, press_for_all)),
+        "after_bounds": (True, Interruption(folder, press_for_each)),
+        "on_the_second_rank_alone": (True, Interruption(folder, second_alone, 1.0)),
+        "before_bounds": (False, Interruption(folder, press_for_all)),
     }
     answers = {}
-    for case, (phase, interruption) in cases.items():
-        with slow_search(phase, interruption):
+    for case, (begun, interruption) in cases.items():
+        with slow_search(interruption, begun=begun):
             answers[case] = found(truth)
     return answers
 
@@ -171,7 +170,7 @@ def twice(folder: Path, truth: list[float]) -> dict[str, Any]:
     """The second one comes while the first one's answer is looked for."""
     again = Interruption(folder, press_for_each)
     first = Interruption(folder, press_for_all)
-    with slow_search(supported_frontier, first), mock.patch.object(data_parallel, "solve", again):
+    with slow_search(first), mock.patch.object(data_parallel, "solve", again):
         return found(truth)
 
 

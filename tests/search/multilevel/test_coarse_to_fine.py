@@ -13,15 +13,13 @@ from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
-from tensoropt.search import Problem, frontier_tracking
+from tensoropt.search import frontier_tracking
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.multilevel import coarse_to_fine as module
 from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.multilevel.refinement import refinements
-from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.supported.supported_frontier import FirstLook
 from tensoropt.search.watch import Watch
 
 Build = Callable[[Mesh], GraphProblem]
@@ -57,6 +55,7 @@ def test_the_last_mesh_is_searched_with_what_coarse_ones_know(build: Build) -> N
     check(problem, found)
     truth = frontier_tracking(problem.problem)
     assert truth.dominates(found)
+    assert found.is_within(DEFAULT_LIMITS.closing_gap)
     assert found.within is not None
     near = (found.memory[:, None] <= (1 + found.within) * truth.memory) & (
         found.time[:, None] <= (1 + found.within) * truth.time
@@ -77,33 +76,18 @@ def test_interrupted_it_ends_with_strategies_of_some_mesh(
         assert watch.interrupted
         check(problem, found)
         meshes.add(str(problem.mesh))
-        if told[:at].count("bounds") == 1 and "supported strategies" not in told[:at]:
-            assert found.same_costs(data_parallel.solve(problem))
-            assert not found.exact
     assert len(meshes) > 1
 
 
-def test_what_rounds_of_bounds_leave_on_the_last_mesh_is_searched_further(
+def test_interrupted_before_it_knows_anything_it_ends_with_data_parallelism(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The graph counts as not series-parallel, and rounds find next to nothing."""
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
 
-    def too_large(*_: object) -> Outcome:
-        return Outcome(None, is_too_large=True)
-
-    def little(
-        problem: Problem,
-        known: Frontier | None,
-        _: float,
-        __: object,
-        look: FirstLook,
-        ___: object,
-    ) -> Outcome:
-        return Outcome(known or look.known)
-
-    monkeypatch.setattr(module, "series_parallel_hull", too_large)
-    monkeypatch.setattr("tensoropt.search.find.supported_frontier", little)
-    problem, found = coarse_to_fine(build, MESHES)
-    assert problem.mesh == Mesh.of(16)
-    check(problem, found)
-    assert found.is_within(DEFAULT_LIMITS.closing_gap)
+    monkeypatch.setattr(module, "branch_and_bound", interrupted)
+    with Watch() as watch:
+        problem, found = coarse_to_fine(build, MESHES)
+    assert watch.interrupted
+    assert found.same_costs(data_parallel.solve(problem))
+    assert not found.exact

@@ -11,9 +11,9 @@ import pytest
 from reproduction.baselines.brute_force import brute_force
 from tensoropt.search import Frontier, Problem, frontier_tracking
 from tensoropt.search.bounds.message_passing import WeightedBounds
+from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
-from tensoropt.search.supported.supported_frontier import supported_frontier
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
@@ -22,7 +22,7 @@ WEIGHTS = ((1.0, 0.0), (1.0, 0.5), (1.0, 20.0), (0.0, 1.0))
 
 
 def near(problem: Problem) -> Frontier:
-    return supported_frontier(problem, None, 0.001, DEFAULT_LIMITS).found
+    return branch_and_bound(problem, 0.001, DEFAULT_LIMITS).found
 
 
 @pytest.fixture
