@@ -8,7 +8,6 @@ The unit of a price is an *addition*: one sum of a cell with a cost in a sweep o
 from __future__ import annotations
 
 __all__ = [
-    "BETWEEN",
     "BLOCK_PRICE",
     "BOUNDS_AGAIN",
     "CELL_ROUNDING_PRICE",
@@ -16,18 +15,14 @@ __all__ = [
     "CORNER_PRICE",
     "EXACT_SLOPES",
     "EXACT_SWEEPS",
-    "FEWEST_WEIGHTS",
-    "FIRST_LOOK_SWEEPS",
     "FIRST_SWEEPS",
     "FIRST_WEIGHTS",
-    "GAP_SWEEPS",
     "INHERITED_MESSAGES",
     "LEAST_COST_SWEEPS",
     "LEAST_TIME_SWEEPS",
     "MERGED",
     "MESSAGE_PRICE",
     "MIXED_EDGES",
-    "MIXED_STRATEGIES",
     "NEAREST",
     "NEIGHBOURHOOD_ROUNDS",
     "NODES_PER_WEIGHT",
@@ -83,20 +78,14 @@ LEAST_COST_SWEEPS = (4, 8, 16)
 """Sweeps over the remaining configurations, fewer configurations each time."""
 LEAST_TIME_SWEEPS = 24
 """Sweeps of the bound on the least time."""
-FIRST_LOOK_SWEEPS, GAP_SWEEPS = 2, 1
-"""Sweeps of the first bound of a problem, and before the least of all strategies is found."""
-FEWEST_WEIGHTS = 4
-"""Least number of weights in a round of bounds."""
 BOUNDS_AGAIN = 4
 """Weights that are bounded anew in a subproblem; four times as many bounds are inherited."""
 INHERITED_MESSAGES = 4
 """Bounds of a larger subproblem whose messages the smaller one's bounds begin with."""
 
 # Strategies.
-BETWEEN = 24
-"""Most strategies between two neighbours on a frontier, in each of two orders."""
-MIXED_EDGES, MIXED_STRATEGIES = 4, 3
-"""Edges of a hull whose ends are mixed together, and strategies on a hull that are."""
+MIXED_EDGES = 4
+"""Edges of a hull whose ends are mixed together."""
 PROMISING, TYPICAL_CHOICES = 8, 16
 """Configurations of a node with the least bounds, and of a neighbourhood as the order of
 elimination expects them."""

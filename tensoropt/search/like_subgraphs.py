@@ -11,13 +11,13 @@ from tensoropt.arrays import Int64Array
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
 from tensoropt.search.pareto.table import Table
 
-__all__ = ["Compute", "Memo", "Numbering"]
+__all__ = ["Compute", "Memo"]
 
 Compute = Callable[[list[Table], BackPointers], Table]
 """Makes a table from others; each of its points has at most one point of each other table."""
 
 
-class Numbering:
+class _Numbering:
     """Equal numbers for equal things, in the order of first requests."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Memo:
     """
 
     _made: dict[int, tuple[Table, Int64Array]] = field(default_factory=dict)
-    _numbering: Numbering = field(default_factory=Numbering)
+    _numbering: _Numbering = field(default_factory=_Numbering)
 
     def table(
         self,

@@ -61,7 +61,6 @@ class SearchLimits:
         closing_gap: share. The gap at which a search without an epsilon ends if it has few cells.
         closing_gap_cells: cells up to which it does. Not scaled: the gap asked for does not depend
             on the work allowed.
-        reduced_additions: additions of a series-parallel reduction for one pair of weights.
         coarse_gap: share. The gap on a mesh that is not the last; its strategies only begin the
             next mesh's search.
         exact_points: points of all tables of an exact search: some seconds. With twice as many,
@@ -109,7 +108,6 @@ class SearchLimits:
     bucket_cells: int = 1 << 22
     closing_gap: float = 0.001
     closing_gap_cells: int = 2_000_000
-    reduced_additions: float = 6e10
     coarse_gap: float = 0.05
     exact_points: int = 300_000
     exact_additions: float = 3e8

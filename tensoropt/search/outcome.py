@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from tensoropt.errors import SearchSizeError
-from tensoropt.problem.model import Problem
-from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["Outcome", "Solver"]
+__all__ = ["Outcome"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +37,3 @@ class Outcome:
                 "fit; search with bounds, for which no cost may be negative."
             )
         return self.frontier
-
-
-Solver: TypeAlias = Callable[[Problem, Frontier | None, float, SearchLimits], Outcome]
-"""A solver takes a problem, the incumbent (the best known frontier, if any), epsilon (the gap
-that the result may have) and limits, and returns an outcome."""

@@ -13,14 +13,12 @@ __all__ = [
     "DIVIDED_GAP",
     "EXACT_EDGE",
     "FEW_CELLS",
-    "FILLED_GAP",
     "LARGEST_MESSAGE",
     "LEAST_GAIN",
     "LEAST_SHARE",
     "LIKE_SUBGRAPHS",
     "MIXTURE_GRAIN",
     "NEAR_BOUND",
-    "PROVEN_SHARE",
     "REBUILT_PART",
     "REPEATED_SEARCH",
     "ROUNDING",
@@ -52,8 +50,6 @@ SAME_SLOPE = 1e-6
 """Share. Two slopes with a smaller difference are one."""
 LEAST_GAIN = 1e-4
 """Share of the cost. A neighbourhood search ends when a round gains less."""
-PROVEN_SHARE = 0.05
-"""Share of epsilon. Strategies this near to their bound are not improved."""
 NEAR_BOUND = 0.02
 """Share of epsilon. Bounds this near to a strategy are not raised further."""
 EXACT_EDGE = 0.1
@@ -63,9 +59,6 @@ BETTER_MIXTURE = 0.25
 """Share of epsilon by which a mixture has to better the known points."""
 MIXTURE_GRAIN = 0.1
 """Share of that difference, in time, by which points of a table of mixtures are apart."""
-FILLED_GAP = 20
-"""Factor of epsilon. Wider gaps in a series-parallel hull are filled by exact search, which halved
-the gap of Inception-v3 on 192 devices."""
 
 STAGE_REACHED = 1.5
 """Factor of a stage's gap at which the next stage may begin; the last stage has to be reached."""

@@ -14,12 +14,10 @@ from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.branching.least_cost import least_cost
 from tensoropt.search.effort import LEAST_TIME_SWEEPS
-from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.bucket_elimination import fastest
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
-from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.tolerances import ROUNDING
 
 __all__ = ["least_time", "single_strategy"]
@@ -48,9 +46,8 @@ def least_time(
     Bucket elimination, as OptCNN's, finds it. If its tables would be too large, a fast strategy is
     found by large neighbourhood search, and configurations that bounds prove to be slower are
     dropped (reduced-cost fixing), as the frontier's search does for a pair of weights
-    (`least_cost`). If tables would still be too large, a series-parallel graph's least time is
-    found by products between slots. Otherwise the fast strategy is returned: not exact, and with
-    the share by which another may be faster.
+    (`least_cost`). If tables would still be too large, the fast strategy is returned: not exact,
+    and with the share by which another may be faster.
 
     Args:
         problem: with times that are not negative.
@@ -62,35 +59,28 @@ def least_time(
     if chosen is None:
         table = WeightedBounds(part)
         bounds, near = table.bounds(1.0, 0.0, LEAST_TIME_SWEEPS), Neighbourhoods(table)
-        chosen = near.near_bounds(bounds)
-        not_slower = _fixed(part, table, bounds, chosen)
-        left = restrict(part, not_slower)
-        best = fastest(left, limits.bucket_cells)
-        if best is None:
-            _, time = part.cost(chosen.tolist())
-            bounds, chosen, _ = least_cost(table, near, bounds, chosen, float(time))
-            not_slower = _fixed(part, table, bounds, chosen)
-            left = restrict(part, not_slower)
-            best = fastest(left, limits.bucket_cells)
-        exact, least = best is not None, bounds.least
-        if best is None:
-            elimination = weighted_elimination(FlatGraph.of(left), limits.reduced_additions)
-            if elimination is not None:
-                least, best, _ = elimination.least(1.0, 0.0)
-        if best is not None:
-            chosen = whole_strategies(not_slower, best[None])[0]
-        if not exact and least > 0:
-            _, time = part.cost(chosen.tolist())
-            gap = max(0.0, time / least - 1)
+        fast = near.near_bounds(bounds)
+        chosen = _fastest_left(part, table, bounds, fast, limits)
+        if chosen is None:
+            _, time = part.cost(fast.tolist())
+            bounds, fast, _ = least_cost(table, near, bounds, fast, float(time))
+            chosen = _fastest_left(part, table, bounds, fast, limits)
+        if chosen is None:
+            chosen, exact = fast, False
+            _, time = part.cost(fast.tolist())
+            gap = max(0.0, time / bounds.least - 1) if bounds.least > 0 else None
     strategy = whole_strategies(kept, chosen[None])[0]
     return single_strategy(problem, strategy, exact=exact, within=gap)
 
 
-def _fixed(
-    part: Problem, table: WeightedBounds, bounds: Bounds, chosen: Int32Array
-) -> list[Int64Array]:
-    """Return the configurations of every node that no bound proves to be slower than a strategy."""
-    _, time = part.cost(chosen.tolist())
-    left = bounds.min_marginals <= time * (1 + ROUNDING)
-    left[table.start[:-1] + chosen] = True  # bounded by its time, but for roundings
-    return [np.flatnonzero(own) for own in np.split(left, table.start[1:-1])]
+def _fastest_left(
+    part: Problem, table: WeightedBounds, bounds: Bounds, fast: Int32Array, limits: SearchLimits
+) -> Int32Array | None:
+    """Return the fastest strategy of the configurations that no bound proves to be slower than a
+    strategy; None where tables would be too large."""
+    _, time = part.cost(fast.tolist())
+    alive = bounds.min_marginals <= time * (1 + ROUNDING)
+    alive[table.start[:-1] + fast] = True  # bounded by its time, but for roundings
+    left = [np.flatnonzero(own) for own in np.split(alive, table.start[1:-1])]
+    best = fastest(restrict(part, left), limits.bucket_cells)
+    return None if best is None else whole_strategies(left, best[None])[0]

@@ -149,13 +149,6 @@ class Frontier:
             )
         return fitting - 1
 
-    def least(self, weights: tuple[float, float]) -> tuple[int, float]:
-        """Return index and cost of the point with the least weighted cost; weights are of a
-        nanosecond and a byte."""
-        costs = weights[0] * self.time + weights[1] * self.memory
-        index = int(costs.argmin())
-        return index, float(costs[index])
-
     def dominates(self, other: Frontier) -> bool:
         """Whether for every point of ``other`` a point of this frontier is no worse in both
         costs."""

@@ -37,18 +37,15 @@ class SearchRegion:
     time: Float64Array
 
     @classmethod
-    def below(
-        cls, memory: Int64Array, time: Int64Array, epsilon: float = 0.0, *, less: int = 1
-    ) -> SearchRegion:
+    def below(cls, memory: Int64Array, time: Int64Array, epsilon: float = 0.0) -> SearchRegion:
         """The region in which no point of a frontier is as good in both costs, or within 1 +
         ``epsilon``.
 
         Args:
             memory, time: int64[points] of the frontier.
             epsilon: at least 0.
-            less: the least difference to a better cost: 1 for integers, 0 to compare factors.
         """
-        less = 0 if epsilon else less
+        less = 0 if epsilon else 1  # the least difference of integers
         bound_memory = (memory.astype(np.float64) - less) / (1 + epsilon)
         bound_time = (time.astype(np.float64) - less) / (1 + epsilon)
         return cls.at(np.append(bound_memory, np.inf), np.insert(bound_time, 0, np.inf))
