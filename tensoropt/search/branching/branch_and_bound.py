@@ -132,12 +132,10 @@ class _Search(FirstPhase):
             self._stage(epsilon, (enough, np.inf if divides else 0.0))
             if self.proven > enough or self.spent > most:
                 break
-        if closes and limits.closing_gap < self.proven <= self.target:
-            additions = limits.closing_share * limits.branching_additions
+        additions, gap = limits.closing_share * limits.branching_additions, limits.closing_gap
+        if closes and gap < self.proven <= self.target and self.spent <= additions:
             self.limits = replace(limits, branching_additions=additions)
-            if self.spent <= limits.closing_share * most:
-                gap = limits.closing_gap
-                self._stage(gap, (gap, DIVIDED_GAP * gap))
+            self._stage(gap, (gap, DIVIDED_GAP * gap))
         return self.frontier(self.proven)
 
     def _stage(self, epsilon: float, divided: tuple[float, float]) -> None:
