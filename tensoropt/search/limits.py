@@ -14,6 +14,7 @@ apart. Tolerances and efforts of single steps are in `tensoropt.search.tolerance
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
@@ -137,7 +138,7 @@ class SearchLimits:
 
     def scaled(self, factor: float) -> SearchLimits:
         """All counts ``factor`` times as large, but not below the least allowed; shares stay."""
-        counts = {
+        counts: dict[str, Any] = {
             field.name: _scaled(getattr(self, field.name), factor, int(field.name in _NOT_ZERO))
             for field in fields(self)
             if not field.name.endswith(("_gap", "_gap_cells", "_share"))
