@@ -12,7 +12,9 @@ from tensoropt.cli.view import check_page, write_page
 from tensoropt.plan import Plan
 from tensoropt.report.cluster_links import links_line
 from tensoropt.report.frontier_table import frontier_table
+from tensoropt.report.pictures.canvas import save
 from tensoropt.report.pictures.plans import OVERVIEW, PICTURES
+from tensoropt.report.pictures.plans import picture as draw
 from tensoropt.report.plan_table import plan_table
 from tensoropt.report.rewrite_table import rewrite_table
 from tensoropt.report.stage_table import stage_table
@@ -68,23 +70,22 @@ def show(file: Path, plot: Path | None, picture: str, page: Path | None, **wante
     plan = Plan.load(file)
     view = view_of(plan)
     if plot is not None:
-        plan.plot(picture, plot)
+        save(draw(view, picture), plot)
         return Answer(view, (f"drawn into {plot}",))
     if page is not None:
         check_page(page)
-        return Answer(view, (write_page(plan, page),))
-    parts = [name for name, is_wanted in wanted.items() if is_wanted]
-    return Answer(view, tuple(_part(plan, name) for name in parts) or tuple(plan_parts(plan)))
+        return Answer(view, (write_page(plan, page, view=view),))
+    parts = [_part(plan, view, name) for name, is_wanted in wanted.items() if is_wanted]
+    return Answer(view, tuple(parts or plan_parts(plan, view)))
 
 
-def _part(plan: Plan, name: str) -> Report:
+def _part(plan: Plan, view: PlanView, name: str) -> Report:
     """One of `_PARTS`, under its title."""
     if name == "operators":
         return Report("operators\n", plan_table(plan), "")
     if name == "frontier":
         title = f"frontier of cluster {plan.cluster} (* is the plan)\n"
         return Report(title, frontier_table(plan), "")
-    view = view_of(plan)
     if name == "layers":
         title = "\nwhat several devices do or hold alike\n"
         return Report("layers\n", layer_table(view), title, replicated_table(view), "")
@@ -92,9 +93,9 @@ def _part(plan: Plan, name: str) -> Report:
     return Report(f"{name}\n", of_view(view), "")
 
 
-def plan_parts(plan: Plan) -> list[Report | str]:
+def plan_parts(plan: Plan, view: PlanView | None = None) -> list[Report | str]:
     """The plan's summary with its costliest layers, its stages and substitutions, and its notes."""
-    parts: list[Report | str] = [summary(view_of(plan))]
+    parts: list[Report | str] = [summary(view or view_of(plan))]
     if plan.stages:
         parts += ["\nstages of the pipeline\n", stage_table(plan)]
     if plan.rewrites:

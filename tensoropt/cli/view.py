@@ -7,12 +7,16 @@ from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tensoropt.cli.command import Command, check_folder
 from tensoropt.errors import OptionError
 from tensoropt.plan import Plan
+
+if TYPE_CHECKING:
+    from tensoropt.view import PlanView
 
 __all__ = ["check_page", "page_server", "view", "write_page"]
 
@@ -58,15 +62,21 @@ def page_server(file: Path, port: int) -> ThreadingHTTPServer:
         ) from error
 
 
-def write_page(plan: Plan, file: Path, points: Mapping[int, Plan] | None = None) -> str:
+def write_page(
+    plan: Plan,
+    file: Path,
+    points: Mapping[int, Plan] | None = None,
+    view: PlanView | None = None,
+) -> str:
     """Write the page of a plan, and return a sentence that says so.
 
     Args:
         plan: the plan.
         file: the file to write.
         points: plans of points of its frontier, by number.
+        view: the plan's view, if it is there already.
     """
-    file.write_text(_page_of(plan, points), encoding="utf-8")
+    file.write_text(_page_of(plan, points, view), encoding="utf-8")
     return f"page written to {file}"
 
 
@@ -82,11 +92,13 @@ def check_page(file: Path) -> None:
     check_folder("a page", file, "--html")
 
 
-def _page_of(plan: Plan, points: Mapping[int, Plan] | None = None) -> str:
+def _page_of(
+    plan: Plan, points: Mapping[int, Plan] | None = None, view: PlanView | None = None
+) -> str:
     """Return a plan's page. The import is local: only pages need the view and its texts."""
     from tensoropt.report.page.page import page_of
 
-    return page_of(plan, points)
+    return page_of(plan, points, view)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -11,6 +11,7 @@ from tensoropt.errors import OptionError
 from tensoropt.plan import Plan
 from tensoropt.planner.choose import choose
 from tensoropt.planner.explain.explain import explain
+from tensoropt.planner.searches import frontier_search
 from tests.planner.test_fixed import pinned
 from tests.view.small_steps import request_of_step
 
@@ -40,6 +41,15 @@ def test_a_searched_division_is_the_best_plan_with_the_layer_fixed(plan: Plan) -
     costs = rows.nanoseconds, rows.memory_bytes
     assert costs == (best.predicted_nanoseconds, best.memory_bytes)
     assert "4 of 4 divisions searched as whole plans" in str(explanation)
+
+
+def test_the_search_of_the_plan_is_not_made_again(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = replace(REQUEST, results={})
+    assert choose(request, "mini_time") == plan
+    monkeypatch.setattr(frontier_search, "_searched", None)
+    assert explain(request, plan, "model/dense1", 1e-9).alternatives
 
 
 def test_a_layer_that_is_not_there_is_an_error(plan: Plan) -> None:

@@ -191,6 +191,7 @@ def _request(job: Job, options: PlanningOptions) -> Request:
         keep_less=is_tracked and options.save_memory is None,
         accumulate=is_tracked and options.microbatches is None,
         saves_dry_runs=job.dry_run is None and not options.validate,
+        results={} if job.dry_run is not None and job.dry_run.explain else None,
     )
     if options.option not in BUDGETED:
         return request

@@ -49,16 +49,19 @@ def explain(request: Request, plan: Plan, layer: str, seconds: float) -> Explana
         plan: its plan.
         layer: a layer, or a pattern of like layers, see `tensoropt.planner.fixed`.
         seconds: the time for all searches. The search of the step itself is made in any case,
-            without a limit of its own shorter than the request's.
+            without a limit of its own shorter than the request's; unless the request stores its
+            result, and has no pins.
 
     Raises:
         OptionError: the step has no such layer.
     """
     begun = time.monotonic()
+    known = None if request.pins.of_operator else request.results
     request = replace(
         request, devices=plan.devices, dry_run_peak=None, stage_peak=None, results=None
     )
-    problem, frontier = search_frontier(_without_pins(request), request.devices)
+    free = replace(_without_pins(request), results=known)
+    problem, frontier = search_frontier(free, request.devices)
     usable = request.usable_bytes(request.devices)
     fits = bool(frontier.memory[0] <= usable)
     fastest = frontier[frontier.fastest(usable) if fits else -1]

@@ -56,12 +56,16 @@ function fillLegend(id, entries) {
   );
 }
 
+// A name that a line may end after "/", "_", "." or "-", not within a word.
+const breakable = (name) => name.split(/(?<=[/_.-])/).flatMap((part, place) => (place ? [element("wbr"), part] : [part]));
+
 // A text whose parts that match a search are marked.
 function marked(text, wanted) {
   const place = wanted ? text.toLowerCase().indexOf(wanted) : -1;
-  if (place < 0) return [text];
+  if (place < 0) return breakable(text);
   const end = place + wanted.length;
-  return [text.slice(0, place), element("mark", {}, text.slice(place, end)), text.slice(end)];
+  const [before, found, after] = [text.slice(0, place), text.slice(place, end), text.slice(end)];
+  return [...breakable(before), element("mark", {}, ...breakable(found)), ...breakable(after)];
 }
 
 // Fill a table from a header and rows of cells; a cell is a node, a text, or [text, class].

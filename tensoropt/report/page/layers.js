@@ -17,7 +17,7 @@ function showLayers() {
 }
 
 const nanosecondsOf = (layer) => layer.operators_nanoseconds + layer.network_nanoseconds;
-const layerLink = (name) => element("button", { type: "button", class: "link", onclick: () => goToLayer(name) }, name);
+const layerLink = (name) => element("button", { type: "button", class: "link", onclick: () => goToLayer(name) }, ...breakable(name));
 const placeOfLayer = (layer) => view.layers.indexOf(layer);
 
 function search(text) {

@@ -11,7 +11,7 @@ from typing import Any
 
 from tensoropt.plan import Plan
 from tensoropt.report.page.chart_library import chart_library
-from tensoropt.view import view_of
+from tensoropt.view import PlanView, view_of
 
 __all__ = ["page_data", "page_of"]
 
@@ -30,7 +30,9 @@ _SCRIPTS = (
 """The page's own scripts in their order."""
 
 
-def page_of(plan: Plan, points: Mapping[int, Plan] | None = None) -> str:
+def page_of(
+    plan: Plan, points: Mapping[int, Plan] | None = None, view: PlanView | None = None
+) -> str:
     """Return the page of a plan: its frontier, layers, communication, timeline and memory.
 
     Styles, scripts, Chart.js and the data are in the file, so nothing is loaded when it is opened.
@@ -39,6 +41,7 @@ def page_of(plan: Plan, points: Mapping[int, Plan] | None = None) -> str:
         plan: the plan.
         points: plans of points of its frontier, by number. A click on another point shows its
             numbers, and the command that plans it.
+        view: the plan's view, if it is there already.
 
     Raises:
         OptionError: Chart.js is not installed.
@@ -48,17 +51,18 @@ def page_of(plan: Plan, points: Mapping[int, Plan] | None = None) -> str:
         "style": _text("page.css"),
         "charts": chart_library(),
         "scripts": "\n".join(_text(f"{name}.js") for name in _SCRIPTS),
-        "data": _as_script(page_data(plan, points or {})),
+        "data": _as_script(page_data(plan, view or view_of(plan), points or {})),
     }
     # All at once: the text of a part may look like the place of another.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _text("page.html"))
 
 
-def page_data(plan: Plan, points: Mapping[int, Plan]) -> dict[str, Any]:
+def page_data(plan: Plan, view: PlanView, points: Mapping[int, Plan]) -> dict[str, Any]:
     """Return the data of a page as JSON values.
 
     Args:
         plan: the plan.
+        view: its view.
         points: plans of points of its frontier, by number.
 
     Returns:
@@ -81,7 +85,7 @@ def page_data(plan: Plan, points: Mapping[int, Plan]) -> dict[str, Any]:
         "bytes": [operator.memory_bytes for operator in plan.operators],
     }
     return {
-        "view": view_of(plan).to_json(),
+        "view": view.to_json(),
         "operators": operators,
         "texts": list(texts),
         "points": [

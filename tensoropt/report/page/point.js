@@ -42,7 +42,7 @@ function differences(point, strategy) {
     : point.name === planPoint().name ? "Every layer is divided as in the plan; other operators or copies differ."
       : "Every layer is divided as in the plan; the way to run the step differs."));
   const cells = ({ layer, before, differs }) => [
-    layer.name, differs ? layer.words : element("span", { class: "same" }, layer.words),
+    element("span", {}, ...breakable(layer.name)), differs ? layer.words : element("span", { class: "same" }, layer.words),
     differs ? before : element("span", { class: "same" }, "the same"),
   ];
   const shown = [...changed, ...rows.filter((row) => !row.differs)].map(cells);
