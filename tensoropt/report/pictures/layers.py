@@ -79,8 +79,9 @@ def draw_divisions(axes: Axes, view: PlanView) -> None:
     axes.set_xlabel(f"{devices}, slow links to the left; numbers are pieces")
     axes.set_title("what the devices divide in each layer")
     if not labelled:
-        middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, "no layer is divided", **middle)
+        axes.text(
+            0.5, 0.5, "no layer is divided", ha="center", va="center", transform=axes.transAxes
+        )
     else:
         axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3)
 
