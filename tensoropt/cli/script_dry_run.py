@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tensoropt.errors import OptionError
-from tensoropt.quiet.chatter import Filter
-from tensoropt.quiet.standard_error import VERBOSE_VARIABLE
+from tensoropt.quiet.standard_error import VERBOSE_VARIABLE, without_chatter
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.job.dry_run import DryRun
@@ -39,29 +36,16 @@ def check_is_script(script: Path, aim: str) -> None:
 
 
 def hush_tensorflow() -> None:
-    """Import TensorFlow without most lines that it writes; errors of kernels are raised later.
+    """Import TensorFlow without most lines that it writes; errors of kernels are raised.
 
-    Its C++ writes some of them to descriptor 2, whatever the level. A file takes them until
-    TensorFlow is imported, and those that are not known chatter are passed on. Commands that train
-    nothing call this.
+    Its C++ writes some of them to standard error whatever the level. Commands that train nothing
+    call this.
     """
-    if os.environ.get(VERBOSE_VARIABLE) == "1":
+    if os.environ.get(VERBOSE_VARIABLE) == "1" or "tensorflow" in sys.modules:
         return
     os.environ.setdefault(_LEVEL_VARIABLE, _NONE_BUT_FATAL)
-    sys.stderr.flush()
-    before = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            import tensorflow  # noqa: F401
-        finally:
-            sys.stderr.flush()
-            os.dup2(before, 2)
-            os.close(before)
-            file.seek(0)
-            lines = Filter(partial(os.write, 2), lambda _: None, is_quiet=True)
-            lines.take(file.read())
-            lines.flush()
+    with without_chatter():
+        import tensorflow  # noqa: F401
 
 
 def dry_run_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> NoReturn:

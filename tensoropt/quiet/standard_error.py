@@ -8,15 +8,24 @@ descriptor 2, which C++ and child processes write to as well.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tensoropt.errors import OptionError
 from tensoropt.quiet.chatter import NOTE
 
-__all__ = ["LOG_VARIABLE", "VERBOSE_VARIABLE", "filter_standard_error", "write_note", "write_plan"]
+__all__ = [
+    "LOG_VARIABLE",
+    "VERBOSE_VARIABLE",
+    "filter_standard_error",
+    "without_chatter",
+    "write_note",
+    "write_plan",
+]
 
 VERBOSE_VARIABLE = "TENSOROPT_VERBOSE"
 """Environment variable: 1 to hold back nothing."""
@@ -42,9 +51,29 @@ def filter_standard_error(rank: str | None) -> None:
     log, is_quiet = _log_of(rank), rank is not None and not _is_verbose()
     if _filter is not None or not sys.executable or not (log or is_quiet):
         return
+    _filter, before = _started(log, is_quiet)
+    atexit.register(_end, _filter, before)
+
+
+@contextlib.contextmanager
+def without_chatter() -> Iterator[None]:
+    """Hold back the lines of libraries that the filter knows, while the context lasts."""
+    if _filter is not None or sys.stderr is None or not sys.executable or _is_verbose():
+        yield
+        return
+    process, before = _started("", is_quiet=True)
+    try:
+        yield
+    finally:
+        _end(process, before)
+        os.close(before)
+
+
+def _started(log: str, is_quiet: bool) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a filter of descriptor 2. Return it, and a copy of the descriptor before."""
     reading, writing = os.pipe()
     program = str(Path(__file__).with_name("chatter.py"))
-    _filter = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-I", "-S", program, log, str(int(is_quiet))],
         stdin=reading,
         stdout=subprocess.DEVNULL,
@@ -55,7 +84,7 @@ def filter_standard_error(rank: str | None) -> None:
     os.dup2(writing, 2)
     os.close(reading)
     os.close(writing)
-    atexit.register(_end, _filter, before)
+    return process, before
 
 
 def _end(process: subprocess.Popen[bytes], before: int) -> None:

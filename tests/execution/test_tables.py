@@ -98,7 +98,7 @@ def test_a_row_that_the_table_lacks_is_an_error(resource: bool, wrong: int) -> N
                 with pytest.raises(tf.errors.InvalidArgumentError, match=f"= {wrong} is not in"):
                     run.run(*fetched, feed)
             else:
-                found = run.run(*fetched, feed).get(rows.name, run.values()["table"])
+                found = run.run(*fetched, feed).get(rows.name, run.variables.values()["table"])
                 assert found.sum() == (16 if fetched[0] else 48)
             run.close()
 
@@ -138,7 +138,7 @@ def test_one_table_with_a_sparse_and_a_dense_gradient() -> None:
             np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12)
         for step in (0, 1, 0):
             run.run([], [steps[step].name], feed)
-        np.testing.assert_allclose(run.values()["table"], trained, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(run.variables.values()["table"], trained, rtol=1e-12, atol=1e-12)
         run.close()
 
 
@@ -199,7 +199,7 @@ def test_scatters_of_a_script_change_rows_where_they_are(resource: bool) -> None
     assert sum(splits_rows(imported, name)(chosen) for name in scatters) > len(scatters) / 2
     run = executor(graph, chosen)
     run.run([], ["all"], {})
-    for name, value in run.values().items():
+    for name, value in run.variables.values().items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-14, err_msg=name)
     run.close()
 

@@ -91,6 +91,34 @@ def test_a_rank_that_dies_has_written_its_last_lines(end: str, tmp_path: Path) -
     assert log.endswith(done.stderr[-100:])
 
 
+WITHOUT = """\
+import os, sys
+from tensoropt.quiet.standard_error import without_chatter
+with without_chatter():
+    os.write(2, {!r})
+    if sys.argv[1:]:
+        os.abort()
+os.write(2, b"I0000 00:00:1.1 1 after it\\n")
+"""
+
+
+@pytest.mark.parametrize("aborts", [False, True])
+def test_chatter_is_held_back_for_a_while(aborts: bool) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), VERBOSE_VARIABLE: ""}
+    command = [sys.executable, "-c", WITHOUT.format(CHATTER + SHOWN), *["abort"] * aborts]
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=60)
+    assert bool(done.returncode) == aborts
+    rest = b"" if aborts else b"I0000 00:00:1.1 1 after it\n"
+    assert done.stderr == SHOWN + rest
+
+
+def test_without_standard_error_there_is_nothing_to_hold_back() -> None:
+    program = "from tensoropt.quiet.standard_error import without_chatter as it\nwith it(): pass"
+    closed = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(closed, env=environment, timeout=60).returncode == 0
+
+
 def test_verbose_holds_back_nothing(tmp_path: Path) -> None:
     done = rank(PROGRAM.format(CHATTER), tmp_path, **{VERBOSE_VARIABLE: "1", LOG_VARIABLE: ""})
     assert done.stderr == CHATTER

@@ -22,8 +22,6 @@ from tensoropt.transformations.microbatches.parts import graph_of_one
 
 __all__ = ["least_bytes", "problem_of", "search_frontier", "searched_problem"]
 
-_FINEST = 0.001
-"""The least gap of a search over several meshes."""
 _LEAST_SECONDS = 1.0
 """The time that every search may take, since users do not notice it at the start of a job."""
 
@@ -46,10 +44,9 @@ def _searched(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
         problem = searched_problem(request, devices)
         return problem, solver(request.algorithm)(problem).found
     if len(meshes) > 1:
-        epsilon = max(request.epsilon, _FINEST)
         with Watch(seconds=request.search_seconds) as watch:
             problem, frontier = coarse_to_fine(
-                lambda mesh: problem_of(request, devices, mesh), meshes, epsilon
+                lambda mesh: problem_of(request, devices, mesh), meshes, request.epsilon
             )
     else:
         problem = problem_of(request, devices)

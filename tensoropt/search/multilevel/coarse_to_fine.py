@@ -25,7 +25,7 @@ __all__ = ["coarse_to_fine"]
 def coarse_to_fine(
     build: Callable[[Mesh], GraphProblem],
     meshes: Sequence[Refinement],
-    epsilon: float = 0.001,
+    epsilon: float = 0.0,
     limits: SearchLimits = DEFAULT_LIMITS,
 ) -> tuple[GraphProblem, Frontier]:
     """Return the frontier on the last of some meshes, found on the first and refined from mesh to
@@ -47,7 +47,7 @@ def coarse_to_fine(
     Args:
         build: makes the problem of a mesh.
         meshes: each one the mesh before with one axis split in two.
-        epsilon: the gap at which the search of a mesh ends; more than 0.
+        epsilon: the gap at which the search of the last mesh ends; 0 for that of the limits.
         limits: of the search on each mesh.
 
     Returns:
@@ -60,10 +60,10 @@ def coarse_to_fine(
     def on_mesh(mesh: GraphProblem, incumbent: Frontier | None, *, last: bool) -> Outcome:
         return branch_and_bound(
             mesh.problem,
-            max(epsilon, limits.approximate_gap if last else limits.coarse_gap),
+            (epsilon or limits.approximate_gap) if last else max(epsilon, limits.coarse_gap),
             limits,
             incumbent=incumbent,
-            closes=last and epsilon <= limits.closing_gap,
+            closes=last and epsilon == 0,
             divides=last,
         )
 

@@ -61,13 +61,13 @@ def trained() -> Iterator[Executor]:
 
 
 def store(executor: Executor) -> VariableStore:
-    return executor._variables.store
+    return executor.variables.store
 
 
 def test_what_is_drawn_in_a_loop_is_the_same_on_all_ranks(trained: Executor) -> None:
     """TensorFlow would run its iterations side by side, and draw for any of them first."""
     assert store(trained).layouts["kernel"].is_replicated
-    trained.check_replicas()
+    trained.variables.check_replicas()
 
 
 def test_a_difference_names_the_variable_and_the_ranks(trained: Executor) -> None:
@@ -77,4 +77,4 @@ def test_a_difference_names_the_variable_and_the_ranks(trained: Executor) -> Non
         change = tf.raw_ops.AssignAddVariableOp(resource=odd, value=more)
     trained._session.opened.run(change)
     with pytest.raises(RankMismatchError, match=r"'kernel' on rank 1 than on rank 0\."):
-        trained.check_replicas()
+        trained.variables.check_replicas()

@@ -77,8 +77,8 @@ def test_fetches_values_and_checkpoints_of_all_stages(tmp_path: Path) -> None:
     draws = Draws()
     found = [list(one.run([fetched[0], "fixed:0"], [], first, draws).values())]
     found.append(list(one.run(fetched, [script.train], first, draws).values()))
-    one.check_replicas()
-    values = one.values()
+    one.variables.check_replicas()
+    values = one.variables.values()
     assert values.keys() == set(named.values())
     for tensor, name in named.items():
         np.testing.assert_allclose(values[name], saved[tensor], rtol=1e-10, atol=1e-12)
@@ -88,10 +88,10 @@ def test_fetches_values_and_checkpoints_of_all_stages(tmp_path: Path) -> None:
     ]
     one.save(tensors, {}, str(tmp_path / "saved"))
     read = tf.train.load_checkpoint(str(tmp_path / "saved"))
-    other.assign({name: np.ones_like(x) for name, x in values.items()})
-    assert all(np.all(x == 1) for x in other.values().values())
-    other.restore(tensors, str(tmp_path / "saved"))
-    for name, x in other.values().items():
+    other.variables.assign({name: np.ones_like(x) for name, x in values.items()})
+    assert all(np.all(x == 1) for x in other.variables.values().values())
+    other.variables.restore(tensors, str(tmp_path / "saved"))
+    for name, x in other.variables.values().items():
         np.testing.assert_array_equal(x, values[name])
         np.testing.assert_array_equal(x, read.get_tensor(f"saved/{name}"))
     found.append(list(other.run([script.loss], [script.train], second, draws).values()))

@@ -158,21 +158,21 @@ def seen(
             one.run([script.loss], [script.train], {**fed, **broken})
         except tf.errors.InvalidArgumentError as error:
             failures.append(error.message)
-    one.check_replicas()
-    values = one.values()
+    one.variables.check_replicas()
+    values = one.variables.values()
     tensors = [
         SavedTensor(f"saved/{name}", name, x.dtype.name, x.shape, x.shape, (0,) * x.ndim)
         for name, x in values.items()
     ]
     one.save(tensors, {}, f"{folder}/saved")
     read = tf.train.load_checkpoint(f"{folder}/saved")
-    other.restore(tensors, f"{folder}/saved")
+    other.variables.restore(tensors, f"{folder}/saved")
     second = other.run([script.loss], [script.train], fed)
     variables = other.run(script.variables, [], {})
     with script.graph.as_default():  # as many names as on the other ranks
         late = v1.py_func(lambda: 1, [], tf.int64)
-    others = other.values()
-    other.assign({name: np.zeros_like(x) for name, x in others.items()})
+    others = other.variables.values()
+    other.variables.assign({name: np.zeros_like(x) for name, x in others.items()})
     zeros = other.run([*script.variables, late.name], [], {})
     return {
         "losses": [float(first[script.loss]), float(second[script.loss])],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import frontier_tracking
 from tensoropt.search.baselines import data_parallel
+from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.multilevel import coarse_to_fine as module
 from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
@@ -61,6 +63,24 @@ def test_the_last_mesh_is_searched_with_what_coarse_ones_know(build: Build) -> N
         found.time[:, None] <= (1 + found.within) * truth.time
     )
     assert near.any(axis=0).all()
+
+
+def test_the_last_mesh_is_searched_up_to_the_gap_that_is_asked_for(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gaps: list[tuple[float, bool]] = []
+
+    def spied(problem: Any, epsilon: float, *given: Any, closes: bool, **more: Any) -> Any:
+        gaps.append((epsilon, closes))
+        return branch_and_bound(problem, epsilon, *given, closes=closes, **more)
+
+    monkeypatch.setattr(module, "branch_and_bound", spied)
+    for asked, reached in ((0.0, DEFAULT_LIMITS.approximate_gap), (0.004, 0.004), (0.06, 0.06)):
+        gaps.clear()
+        _, found = coarse_to_fine(build, MESHES, asked)
+        assert gaps[-1] == (reached, asked == 0)
+        assert {gap for gap, _ in gaps[:-1]} == {max(asked, DEFAULT_LIMITS.coarse_gap)}
+        assert found.is_within(reached)
 
 
 def test_interrupted_it_ends_with_strategies_of_some_mesh(
