@@ -93,9 +93,9 @@ def run_job(
         capture_output=True,
         text=True,
         env={
-            "KERAS_BACKEND": "tensorflow",
             "TF_CPP_MIN_LOG_LEVEL": "3",
             **os.environ,
+            "KERAS_BACKEND": "tensorflow",
             **environment,
         },
         timeout=_LIMIT_SECONDS,

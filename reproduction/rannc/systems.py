@@ -23,7 +23,7 @@ from reproduction.rannc.testbed import (
     step_of,
     testbed,
 )
-from tensoropt.errors import InfeasibleError
+from tensoropt.errors import InfeasibleError, SearchSizeError
 from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 from tensoropt.plan import Plan
@@ -56,8 +56,8 @@ def computed(model: str, nvlink: float, frontier: bool, search_seconds: float = 
         search_seconds: the option of `find_strategy`.
 
     Returns:
-        JSON values; ``found`` has for each system the step and CPU seconds, or ``error`` if nothing
-            fits.
+        JSON values; ``found`` has for each system the step and CPU seconds, or ``error`` if it
+            finds nothing.
     """
     step = step_of(model)
     phases = Phases(step, testbed(nvlink))
@@ -69,7 +69,7 @@ def computed(model: str, nvlink: float, frontier: bool, search_seconds: float = 
         begun = time.process_time()
         try:
             found[name] = told(find(), batch)
-        except InfeasibleError as error:
+        except (InfeasibleError, SearchSizeError) as error:
             found[name] = {"error": str(error)}
         found[name]["seconds"] = round(time.process_time() - begun, 2)
     return {

@@ -80,16 +80,18 @@ def _is_no_slower(own: Found) -> bool:
 
 
 def _ratio(own: Found, other: str) -> float | None:
-    """Tofu's throughput over another system's; None if one of them has none."""
-    tofu, rate = own.get("tofu"), own.get(other)
-    return None if tofu is None or rate is None else tofu / rate
+    """Tofu's throughput over another system's, 0 if it fits nowhere; None if the other's does not."""
+    rate = own.get(other)
+    return None if rate is None else (own.get("tofu") or 0.0) / rate
 
 
 def _between(
     claim: str, found: Mapping[str, Found], other: str, least: float, most: float = float("inf")
 ) -> Iterator[Claim]:
     """The claim that Tofu's throughput over another's is between two values for all models."""
-    ratios = {model: ratio for model, own in found.items() if (ratio := _ratio(own, other))}
+    ratios = {
+        model: ratio for model, own in found.items() if (ratio := _ratio(own, other)) is not None
+    }
     if ratios:
         out = [
             f"{name} ({ratio:.2f})" for name, ratio in ratios.items() if not least <= ratio <= most

@@ -44,7 +44,7 @@ def test_the_search_ends_with_what_it_has(mpirun: Mpirun, tmp_path: Path) -> Non
     assert len(some.frontier) > 1
     # The first rank alone decides.
     assert "interrupted" not in " ".join(plans["on_the_second_rank_alone"].notes)
-    # At first nothing is known but data parallelism and what a first look has found.
+    # At first nothing is known but data parallelism and what the first bounds' strategies are.
     least = plans["before_bounds"]
     assert "no proven gap: the search was interrupted" in " ".join(least.notes)
     assert least.within is None

@@ -11,14 +11,17 @@ import pytest
 
 from reproduction.rannc import testbed
 from reproduction.rannc.systems import told
-from reproduction.unity.models import CLUSTER, JointModel, mlp
+from reproduction.unity.models import CLUSTER, JointModel, mlp, xdl
 from reproduction.unity.systems import find_model
 from tensoropt.cli.plan import plan_reached
 from tensoropt.plan import Plan
 from tensoropt.tdl import registry
 
 DEVICES, BATCH, SECONDS = 6, 64, 30.0
-MODEL = JointModel(partial(mlp, layers=3, width=2048), BATCH)
+MODELS = {
+    "mlp": JointModel(partial(mlp, layers=3, width=2048), BATCH),
+    "xdl": JointModel(partial(xdl, width=32), BATCH),
+}
 BERT = "1x64"
 SCRIPT = """
 import tensoropt as tf
@@ -45,17 +48,18 @@ def printed(path: Path, devices: int, cluster: str, **script: Any) -> Plan:
     return plan_reached(path, devices, cluster, (), {}, "plan").plan
 
 
+@pytest.mark.parametrize("name", MODELS)
 def test_unitys_ours_is_what_tensoropt_plan_prints_and_no_other_is_held_back(
-    tmp_path: Path,
+    name: str, tmp_path: Path
 ) -> None:
-    found = find_model(MODEL, DEVICES, SECONDS)
+    found = find_model(MODELS[name], DEVICES, SECONDS)
     plan = printed(
         tmp_path / "script.py",
         DEVICES,
         CLUSTER,
         module="tests.reproduction.test_ours",
-        imported="MODEL, DEVICES, SECONDS; from reproduction.unity.models import script_of",
-        script="script_of(MODEL, DEVICES, SECONDS)",
+        imported="MODELS, DEVICES, SECONDS; from reproduction.unity.models import script_of",
+        script=f"script_of(MODELS[{name!r}], DEVICES, SECONDS)",
     )
     assert found.ours == plan.predicted_step_seconds
     assert found.data_parallel is not None
