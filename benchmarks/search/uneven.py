@@ -4,7 +4,9 @@ Each step is searched twice in one process: with the offers of uneven splits, an
 decoder has a vocabulary of 50,257 words, which no number of devices divides; a perceptron has
 layers of width 509; a mixture has three experts. The frontier's fastest point and its point of
 least memory are printed. ``--measure`` trains the perceptron on 255 examples under both fastest
-plans in turns, under mpirun. The last line is one JSON object.
+plans in turns, under mpirun. ``--pairs`` plans pairs of one step, whose batch, vocabulary or width
+is even in the first and uneven in the second, and compares the CPU seconds. The last line is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ import numpy as np
 import tensoropt as tf
 from benchmarks.launcher import figures_of_ranks
 from benchmarks.search.zoo import attention, mixing
-from benchmarks.search.zoo.measuring import request_of_script
+from benchmarks.search.zoo.measuring import built, request_of_script
 from benchmarks.search.zoo.parts import cross_entropy, layer_normalised, linear, tokens
+from benchmarks.search.zoo.planning import planned
+from examples.models.lstm import lstm_language_model
 from examples.models.parts import variable
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.parallel.choices import choices
@@ -43,15 +47,21 @@ _AT_ONCE: dict[str, Any] = {"microbatches": 1, "pipeline": False, "rewrite": Fal
 """Options of `find_strategy` that allow only the batch at once, without stages."""
 
 
-def perceptron(layers: int) -> tf.Operation:
-    """A perceptron whose widths are a prime number."""
-    values = tf.placeholder(tf.float32, [None, WIDTH], name="values")
+def perceptron(layers: int, width: int = WIDTH) -> tf.Operation:
+    """A perceptron whose widths are a prime number by default."""
+    values = tf.placeholder(tf.float32, [None, width], name="values")
     labels = tf.placeholder(tf.int32, [None], name="labels")
     hidden = values
     for number in range(layers):
-        hidden = tf.nn.relu(linear(hidden, WIDTH, f"layer{number + 1}"))
+        hidden = tf.nn.relu(linear(hidden, width, f"layer{number + 1}"))
     loss = cross_entropy(linear(hidden, CLASSES, "scores"), labels)
     return tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
+
+
+def rnn(layers: int, width: int = 512, vocabulary: int = 50256) -> None:
+    """An LSTM over 20 steps, see `examples.models.lstm`."""
+    loss = lstm_language_model(width, layers, vocabulary=vocabulary).loss
+    tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
 
 
 def three_experts(layers: int) -> None:
@@ -72,6 +82,17 @@ STEPS: dict[str, tuple[Callable[[int], object], int, tuple[int, ...]]] = {
     "decoder": (attention.decoder, 64, (8, 16)),
 }
 """For each name a function of the number of layers, the batch, and the numbers of devices."""
+
+PAIRS: dict[str, tuple[Callable[..., object], str, tuple[int, int]]] = {
+    "decoder, batch": (partial(attention.decoder, vocabulary=50256), "batch", (64, 63)),
+    "decoder, vocabulary": (attention.decoder, "vocabulary", (50256, 50257)),
+    "perceptron, batch": (partial(perceptron, width=512), "batch", (64, 63)),
+    "perceptron, width": (perceptron, "width", (512, 509)),
+    "RNN, batch": (rnn, "batch", (64, 63)),
+    "RNN, vocabulary": (rnn, "vocabulary", (50256, 50257)),
+    "RNN, width": (rnn, "width", (512, 509)),
+}
+"""For each pair a function of the number of layers, the size that differs, and its two values."""
 
 
 @contextmanager
@@ -106,14 +127,36 @@ def searched(name: str, layers: int, devices: int, cluster: str, way: str) -> di
     }
 
 
+def compared(name: str, layers: int, devices: int, cluster: str) -> dict[str, float]:
+    """Return the CPU seconds of planning both steps of a pair, and their ratio; the batch is 64
+    where it does not differ."""
+    build, varied, values = PAIRS[name]
+    seconds: list[float] = []
+    for value in values:
+        batch, sizes = (value, {}) if varied == "batch" else (64, {varied: value})
+        script = built(partial(build, layers, **sizes))
+        seconds.append(sum(planned(script, batch, load_cluster(cluster), devices)[1]))
+    even, uneven = seconds
+    line = {
+        "even": round(even, 2),
+        "uneven": round(uneven, 2),
+        "ratio": round(uneven / even, 2),
+    }
+    print(f"{name}: {line}", flush=True)
+    return line
+
+
 def main() -> None:
     """Search, or measure, and end with the JSON line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search.uneven")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(STEPS)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(STEPS)}; with --pairs, of those"
+    )
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--devices", type=int, nargs="+", help="in place of each step's own")
     parser.add_argument("--cluster", default="2x8-v100")
     parser.add_argument("--measure", action="store_true", help="the perceptron, under mpirun")
+    parser.add_argument("--pairs", action="store_true", help="of even and uneven sizes, see above")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run is not None:
@@ -126,6 +169,10 @@ def main() -> None:
         print(json.dumps({"ranks": RANKS, **ranks[0]}))
         return
     load_kernels()
+    if options.pairs:
+        given = options.layers, max(options.devices or (8,)), options.cluster
+        print(json.dumps({pair: compared(pair, *given) for pair in options.names or PAIRS}))
+        return
     found: dict[str, dict[str, Any]] = {}
     for name in options.names or STEPS:
         for devices in options.devices or STEPS[name][2]:

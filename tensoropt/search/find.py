@@ -29,7 +29,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
        if it needed no heuristic.
     2. Without an epsilon, an exact search: eliminations, then bounds, if cells and points are few.
     3. If cells are few, a short branch and bound of the graph that eliminations leave; then,
-       without an epsilon, a longer exact search.
+       without an epsilon, a longer exact search, unless the first one's additions say that it
+       would not end (`SearchLimits.longer_additions`).
     4. Branch and bound, of what eliminations leave if cells are few. Without an epsilon it goes on
        to `SearchLimits.closing_gap`, as far as that is quick.
     """
@@ -43,10 +44,12 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     gap = epsilon or limits.gap(problem)
     quick = limits.exact
     simple = simplified(problem, quick)
+    may_end = epsilon == 0
     if epsilon == 0 and simple is not None:
         outcome = simplify_first(problem, 0.0, quick, simple)
         if was_interrupted() or not outcome.is_too_large:
             return outcome
+        may_end = outcome.additions <= limits.longer_additions * len(simple.nodes)
         if outcome.frontier is not None:
             known = _with(known, outcome).found
     if known is not None:
@@ -59,7 +62,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
         if was_interrupted() or known.is_within(gap):
             return Outcome(known)
         keep(known)
-        if epsilon == 0:
+        if may_end:
             longer = limits.longer_exact
             outcome = simplify_first(problem, 0.0, longer, simple.copy(longer))
             if was_interrupted() or not outcome.is_too_large:

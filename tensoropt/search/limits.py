@@ -69,6 +69,9 @@ class SearchLimits:
         exact_additions: additions of all tables of an exact search of few cells: about a second.
             Problems with more are mostly searched within a gap in less time.
         unlike_additions: the same, where bounds drop little and subgraphs are not alike.
+        longer_additions: additions for each node of the simplified graph. If the first exact search
+            took more before its tables were too large, no longer one is begun. In the zoo on 4 and
+            8 devices the first took up to 8e5 where the longer one ended, else 2e6 or more.
         short_additions: additions of each stage of a short branch and bound: some seconds. If a
             stage does not end within them, an exact search may take more.
         branching_additions: additions of a branch and bound.
@@ -113,6 +116,7 @@ class SearchLimits:
     exact_points: int = 300_000
     exact_additions: float = 3e8
     unlike_additions: float = 4e7
+    longer_additions: float = 1.3e6
     short_additions: float = 8e9
     branching_additions: float = 6e10
     stage_additions: float = 6e10

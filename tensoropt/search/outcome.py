@@ -19,10 +19,13 @@ class Outcome:
             the problem is too large, or nothing lies in the solver's search region.
         is_too_large: whether the problem exceeds the solver's limits, and another solver has to be
             tried.
+        additions: the additions that an exact search had taken when its tables became too large,
+            without those for promising states; else 0.
     """
 
     frontier: Frontier | None
     is_too_large: bool = False
+    additions: float = 0.0
 
     @property
     def found(self) -> Frontier:

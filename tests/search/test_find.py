@@ -19,6 +19,7 @@ from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import OptionError
 from tensoropt.search import Edge, Frontier, Node, Problem, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import ELIMINATIONS
 
 Maker = Callable[[int], Problem]
@@ -215,3 +216,22 @@ def test_an_exact_search_goes_on_where_a_short_branch_and_bound_is_not_near(
         assert truth.dominates(ended)
         went_on += found.exact and not ended.is_within(DEFAULT_LIMITS.closing_gap)
     assert went_on > 3
+
+
+@pytest.mark.parametrize(("additions", "searches"), [(0.0, 2), (1e9, 1)])
+def test_a_longer_exact_search_follows_if_the_first_one_took_few_additions(
+    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, additions: float, searches: int
+) -> None:
+    begun: list[SearchLimits] = []
+
+    def too_large(_: Problem, epsilon: float, limits: SearchLimits, *graph: object) -> Outcome:
+        begun.append(limits)
+        return Outcome(None, is_too_large=True, additions=additions)
+
+    monkeypatch.setattr("tensoropt.search.find.simplify_first", too_large)
+    limits = SearchLimits(
+        bounded_cells=0, leaf_configurations=0, short_additions=0, branching_additions=0
+    )
+    found = frontier_tracking(positive_problem(5), limits=limits)
+    assert not found.is_within(DEFAULT_LIMITS.closing_gap)
+    assert begun == [limits.exact, limits.longer_exact][:searches]

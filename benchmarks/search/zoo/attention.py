@@ -17,9 +17,9 @@ __all__ = ["decoder", "encoder", "small_translation"]
 BLOCKED = -1e9
 
 
-def decoder(layers: int, width: int = 1024) -> None:
+def decoder(layers: int, width: int = 1024, vocabulary: int = 50257) -> None:
     """Radford et al., "Language Models are Unsupervised Multitask Learners" (2019)."""
-    length, heads, vocabulary = 256, width // 64, 50257
+    length, heads = 256, width // 64
     read, targets = tokens("tokens", length), tokens("targets", length)
     table = variable("words", [vocabulary, width], tf.float32)
     values = tf.gather(table, read) + variable("positions", [length, width], tf.float32)

@@ -31,7 +31,7 @@ from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.solvers import solver
 
-__all__ = ["request_in", "request_of", "request_of_script", "script_of", "search"]
+__all__ = ["built", "request_in", "request_of", "request_of_script", "script_of", "search"]
 
 Line = dict[str, Any]
 _SOLVERS = ("ft_ldp", "simplify_first", "branch_and_bound")
@@ -55,7 +55,7 @@ def script_of(name: str, depth: int | None) -> tuple[tf.Graph, int]:
     entry = ZOO[name]
     build = getattr(import_module(f"benchmarks.search.zoo.{entry.family}"), name)
     own = entry.depth if depth is None else depth
-    return _built(lambda: build(own)), entry.batch
+    return built(lambda: build(own)), entry.batch
 
 
 def request_of_script(
@@ -63,10 +63,11 @@ def request_of_script(
 ) -> Request:
     """The request for a graph that ``build`` builds in the default graph, with ``batch`` fed
     examples."""
-    return request_in(_built(build), batch, cluster, devices)
+    return request_in(built(build), batch, cluster, devices)
 
 
-def _built(build: Callable[[], object]) -> tf.Graph:
+def built(build: Callable[[], object]) -> tf.Graph:
+    """A script's graph, which ``build`` builds in the default graph."""
     script = tf.Graph()
     with script.as_default():
         build()

@@ -8,6 +8,7 @@ import statistics
 import time
 from itertools import pairwise
 
+import tensoropt as tf
 from benchmarks.search.zoo.__main__ import PARTS
 from benchmarks.search.zoo.measuring import request_in, script_of
 from tensoropt.cost.cluster import Cluster, load_cluster
@@ -16,7 +17,7 @@ from tensoropt.planner.kernels import load_kernels
 from tensoropt.planner.offers.strategies import choice_of
 from tensoropt.planner.searches.frontier_search import search_frontier
 
-__all__ = ["plan"]
+__all__ = ["plan", "planned"]
 
 _ROUNDS = 3
 
@@ -28,7 +29,7 @@ def plan(name: str, depth: int | None, cluster: str, devices: int, timeout: floa
     signal.setitimer(signal.ITIMER_PROF, timeout)
     operators, rounds = 0, []
     for _ in range(_ROUNDS):
-        operators, seconds = _planned(name, depth, load_cluster(cluster), devices)
+        operators, seconds = planned(*script_of(name, depth), load_cluster(cluster), devices)
         rounds.append(seconds)
     signal.setitimer(signal.ITIMER_PROF, 0)
     parts = [round(statistics.median(part), 2) for part in zip(*rounds, strict=True)]
@@ -36,11 +37,10 @@ def plan(name: str, depth: int | None, cluster: str, devices: int, timeout: floa
 
 
 @collected_later()  # like `find_strategy`
-def _planned(
-    name: str, depth: int | None, cluster: Cluster, devices: int
+def planned(
+    script: tf.Graph, batch: int, cluster: Cluster, devices: int
 ) -> tuple[int, tuple[float, ...]]:
-    """The number of a graph's operators, and the CPU seconds of each of `PARTS`."""
-    script, batch = script_of(name, depth)
+    """Return the number of a script's operators, and the CPU seconds of each of `PARTS`."""
     clock = [time.process_time()]
     request = request_in(script, batch, cluster, devices)
     clock.append(time.process_time())

@@ -78,7 +78,7 @@ def simplify_first(
     Returns:
         Too large where there are too many cells or states, tables become too large or are about to,
             or heuristic eliminations are needed; then with the frontier of promising states, if it
-            was found.
+            was found, and the additions of the search after it.
     """
     graph = simple or simplified(problem, limits)
     if graph is None:
@@ -124,7 +124,8 @@ def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: Search
             rest = rest.copy(replace(limits, table_additions=additions))
     outcome = or_too_large(lambda: solve_graph(rest, known, epsilon, limits.context_branch_states))
     if outcome.is_too_large:
-        return Outcome(known_with_gap(), is_too_large=True)
+        taken = rest.limits.table_additions - rest.pointers.additions
+        return Outcome(known_with_gap(), is_too_large=True, additions=taken)
     if rest.counts["heuristic"]:
         return Outcome(joined_frontier(known_with_gap(), outcome.found), is_too_large=True)
     return outcome
