@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from time import process_time
 from typing import Any
 
-from benchmarks.composition.options import ALONE, alone, combined, default
-from benchmarks.composition.shared import shared_dry_runs, shared_searches
+from benchmarks.composition.options import ALONE, DEFAULT, PLAIN, combined, requested
+from benchmarks.composition.shared import ChargedResults
 from tensoropt.cost.peak.estimated_peak import peak_memory
 from tensoropt.errors import InfeasibleError
 from tensoropt.garbage import collected_later
@@ -41,7 +40,8 @@ class Cell:
         alone: for each option the predicted nanoseconds of a step; None if nothing fits.
         default: the predicted nanoseconds of the default's step; None if nothing fits.
         spaces: the spaces that the default's plan combines.
-        seconds: CPU seconds of the default, without searches that an option made before it.
+        seconds: CPU seconds of planning by each option alone and by the default, as if each were
+            planned in a process of its own.
     """
 
     model: str
@@ -50,7 +50,7 @@ class Cell:
     alone: Mapping[str, int | None]
     default: int | None
     spaces: tuple[str, ...]
-    seconds: float
+    seconds: Mapping[str, float]
 
     @property
     def best(self) -> int | None:
@@ -81,7 +81,7 @@ class Cell:
         return self.fits_only_combined or (self.gain or 0) >= _NOTABLE
 
     def __str__(self) -> str:
-        times = {**self.alone, "default": self.default}
+        times = {**self.alone, DEFAULT: self.default}
         told = "  ".join(
             f"{name} {'-' if time is None else f'{time / 1e6:.3f}'}" for name, time in times.items()
         )
@@ -90,7 +90,7 @@ class Cell:
         spaces = " + ".join(self.spaces) or "whole batch"
         return (
             f"{self.model:18}{self.devices:3} {limit:>5}  {told} ms  {spaces} "
-            f"({self.seconds:.1f} s){worse}"
+            f"({self.seconds[DEFAULT]:.1f} s, plain {self.seconds[PLAIN]:.1f} s){worse}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -102,29 +102,33 @@ class Cell:
 def cells_of(
     model: str, request: Request, limits: Sequence[float | None] = LIMITS
 ) -> Iterator[Cell]:
-    """The cells of a step on its devices; all cells share their searches.
+    """The cells of a step on its devices. They share searches, see `ChargedResults`.
 
     Args:
         model: name of the step.
         request: the request without options and memory limit.
         limits: shares of the memory of data parallelism.
     """
-    request = shared_dry_runs(replace(request, saves_dry_runs=True))
+    results = ChargedResults()
+    request = results.with_shared_dry_runs(replace(request, saves_dry_runs=True))
     parallel = data_parallel_bytes(request)
-    with shared_searches():
+    with results.shared():
         for limit in limits:
             share = _AMPLE if limit is None else limit
             own = replace(request, memory_limit_bytes=int(share * parallel))
-            times = {}
-            for option in ALONE:
-                plan = _planned(alone(own, option))
-                times[option] = None if plan is None else plan.predicted_nanoseconds
-            begun = process_time()
-            plan = _planned(default(own))
-            spent = process_time() - begun
-            found = None if plan is None else plan.predicted_nanoseconds
+            plans: dict[str, Plan | None] = {}
+            seconds: dict[str, float] = {}
+            for option in (*ALONE, DEFAULT):
+                begun = results.clock()
+                plans[option] = _planned(requested(own, option))
+                seconds[option] = results.clock() - begun
+            times = {
+                option: None if plan is None else plan.predicted_nanoseconds
+                for option, plan in plans.items()
+            }
+            found, plan = times.pop(DEFAULT), plans[DEFAULT]
             spaces = () if plan is None else tuple(combined(plan))
-            yield Cell(model, request.devices, limit, times, found, spaces, spent)
+            yield Cell(model, request.devices, limit, times, found, spaces, seconds)
 
 
 def data_parallel_bytes(request: Request) -> int:

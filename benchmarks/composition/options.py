@@ -10,10 +10,13 @@ from tensoropt.plan.plan import Plan
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 
-__all__ = ["ALONE", "alone", "combined", "default"]
+__all__ = ["ALONE", "DEFAULT", "PLAIN", "combined", "default", "requested"]
+
+PLAIN = "plain"
+DEFAULT = "default"
 
 ALONE: Mapping[str, Mapping[str, Any]] = {
-    "plain": {},
+    PLAIN: {},
     "rewrite": {"rewrite": True},
     "pipeline": {"pipeline": PipelineNumbers(None)},
     "microbatches": {"accumulate": True},
@@ -23,9 +26,9 @@ ALONE: Mapping[str, Mapping[str, Any]] = {
 nothing else."""
 
 
-def alone(request: Request, option: str) -> Request:
-    """A request with one option."""
-    return replace(request, **ALONE[option])
+def requested(request: Request, option: str) -> Request:
+    """A request with one option of `ALONE`, or with those of `DEFAULT`."""
+    return default(request) if option == DEFAULT else replace(request, **ALONE[option])
 
 
 def default(request: Request) -> Request:

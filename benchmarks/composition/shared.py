@@ -1,13 +1,13 @@
-"""Shares searches between plans of one step on one number of devices under several memory
-limits."""
+"""Shares searches between the plans of one step, at the time that each search took."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from math import inf
 from time import process_time
 from typing import Any
 from unittest.mock import patch
@@ -17,101 +17,122 @@ from tensoropt.errors import InfeasibleError
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.planner.request import Request
-from tensoropt.planner.searches.pipeline_search import PipelineSearch
-from tensoropt.search.watch import Watch
+from tensoropt.search.watch import Watch, seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 
-__all__ = ["shared_dry_runs", "shared_searches"]
+__all__ = ["ChargedResults"]
 
 _PLANNER = "tensoropt.planner"
-_SHARED = (
-    ("searches.joint_search", "near_candidates"),
-    ("searches.joint_search", "search_frontier"),
-    ("offers.strategies", "search_frontier"),
-    ("spaces.microbatches", "least_bytes"),
-    ("spaces.microbatches", "microbatch_counts"),
-    ("spaces.stages", "microbatch_counts"),
-)
-"""Functions of a request and other arguments whose result does not depend on the memory limit."""
+_SAME_SECONDS = 0.5
+"""The most by which two time limits may differ if one search that they end serves both."""
 
 
-def shared_dry_runs(request: Request) -> Request:
-    """A request that makes each dry run once."""
-    dry_run, of_stage = request.dry_run_peak, request.stage_peak
-    known: dict[Hashable, Peak | str] = {}
+@dataclass(frozen=True, slots=True)
+class _Charged:
+    """A result, and the seconds that it took.
 
-    def peak(
-        mesh: Mesh,
-        planned: Mapping[str, Configuration],
-        steps: PlanSteps,
-        microbatches: int,
-        rewrites: Sequence[Rewrite],
-    ) -> Peak | str:
-        assert dry_run is not None, "below"
-        key = mesh, frozenset(planned.items()), microbatches, tuple(rewrites)
-        if key not in known:
-            known[key] = dry_run(mesh, planned, steps, microbatches, rewrites)
-        return known[key]
-
-    return request if dry_run is None else replace(request, dry_run_peak=peak, stage_peak=of_stage)
-
-
-@contextmanager
-def shared_searches() -> Iterator[None]:
-    """Share all searches inside this context, whatever memory limits and options ask for them.
-
-    CPU seconds end a search, because other processes may use the machine.
+    Attributes:
+        result: the result.
+        seconds: the seconds.
+        limit: the time limit that ended the search; None if it ended by itself.
     """
-    known: dict[Hashable, Any] = {}
-    with ExitStack() as stack:
-        for module, name in _SHARED:
-            place = import_module(f"{_PLANNER}.{module}")
-            found = _once(getattr(place, name), known, name)
-            stack.enter_context(patch.object(place, name, found))
-        place = import_module(f"{_PLANNER}.choose")
-        stack.enter_context(patch.object(place, "infeasible", _infeasible))
-        stack.enter_context(patch.object(place, "Watch", partial(Watch, clock=process_time)))
-        place = import_module(f"{_PLANNER}.spaces.stages")
-        stack.enter_context(patch.object(place, "PipelineSearch", _searches(known)))
-        yield
+
+    result: Any
+    seconds: float
+    limit: float | None
+
+    def serves(self, limit: float) -> bool:
+        """Whether a search with another time limit would have this result."""
+        if self.limit is None:
+            return self.seconds <= limit
+        return abs(self.limit - limit) <= _SAME_SECONDS
+
+
+class ChargedResults:
+    """Results of searches and dry runs that plans share, and the clock of planning.
+
+    A plan that takes a result from here is charged the seconds that the result took. So each plan
+    has the time of one that shares nothing. A search that time would end is not taken from here,
+    unless the same time limit ended the known one.
+    """
+
+    def __init__(self) -> None:
+        self._results: dict[Hashable, _Charged] = {}
+        self._charged = 0.0
+
+    def clock(self) -> float:
+        """Return the CPU seconds of this process, and those charged.
+
+        CPU seconds end a search, because other processes may use the machine.
+        """
+        return process_time() + self._charged
+
+    def once(self, key: Hashable, limit: float, find: Callable[[], Any]) -> Any:
+        """Return a known result, charged, or find it.
+
+        Args:
+            key: distinguishes results.
+            limit: the seconds that the search may take.
+            find: returns the result.
+        """
+        known = self._results.get(key)
+        if known is not None and known.serves(limit):
+            self._charged += known.seconds
+            return known.result
+        begun = self.clock()
+        with Watch() as watch:
+            result = find()
+        ended_at = limit if watch.ran_out else None
+        self._results[key] = _Charged(result, self.clock() - begun, ended_at)
+        return result
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Share all searches of frontiers inside this context, whatever options ask for them."""
+        with ExitStack() as stack:
+            for module, name, value in (
+                ("searches.frontier_search", "search_once", self._search_once),
+                ("choose", "infeasible", _infeasible),
+                ("choose", "Watch", partial(Watch, clock=self.clock)),
+            ):
+                place = import_module(f"{_PLANNER}.{module}")
+                stack.enter_context(patch.object(place, name, value))
+            yield
+
+    def _search_once(
+        self, name: str, request: Request, devices: int, search: Callable[[], Any]
+    ) -> Any:
+        """Return the result of a search, like the planner's function of this name."""
+        transformed = request.rewrites, request.microbatches, request.space, request.shares
+        key = name, id(request.graph), devices, request.epsilon, *transformed
+
+        def find() -> Any:
+            # Keeping the request keeps the identity of its graph.
+            return request, search()
+
+        limit = min(seconds_left(), request.search_seconds or inf)
+        return self.once(key, limit, find)[1]
+
+    def with_shared_dry_runs(self, request: Request) -> Request:
+        """Return a request that makes each dry run of a strategy once."""
+        dry_run = request.dry_run_peak
+
+        def peak(
+            mesh: Mesh,
+            planned: Mapping[str, Configuration],
+            steps: PlanSteps,
+            microbatches: int,
+            rewrites: Sequence[Rewrite],
+        ) -> Peak | str:
+            assert dry_run is not None, "below"
+            key = "dry run", mesh, frozenset(planned.items()), microbatches, tuple(rewrites)
+            run = partial(dry_run, mesh, planned, steps, microbatches, rewrites)
+            found: Peak | str = self.once(key, inf, run)
+            return found
+
+        return request if dry_run is None else replace(request, dry_run_peak=peak)
 
 
 def _infeasible(*_: Any) -> InfeasibleError:
     """The error without remedies, whose computation takes searches on more devices."""
     return InfeasibleError("no offer fits")
-
-
-def _once(found: Callable[..., Any], known: dict[Hashable, Any], name: str) -> Callable[..., Any]:
-    def once(request: Request, *others: Any) -> Any:
-        key = (name, *_step_key(request), *others)
-        if key not in known:
-            # Keeping the request keeps the identity of its graph.
-            known[key] = request, found(request, *others)
-        return known[key][1]
-
-    return once
-
-
-def _searches(known: dict[Hashable, Any]) -> Callable[..., PipelineSearch]:
-    """Searches of pipelines that share the prices of stages."""
-
-    def search(request: Request, *others: Any) -> PipelineSearch:
-        key = ("pipelines", *_step_key(request), *map(_hashable, others))
-        if key not in known:
-            known[key] = PipelineSearch(request, *others)
-            prices = ("profile", *_step_key(request), *map(_hashable, others[:3]))
-            first = known.setdefault(prices, known[key])
-            if first is not known[key]:
-                vars(known[key])["profile"] = first.profile
-        found: PipelineSearch = known[key]
-        return found
-
-    return search
-
-
-def _hashable(argument: Any) -> Hashable:
-    return tuple(argument) if isinstance(argument, list) else argument
-
-
-def _step_key(request: Request) -> tuple[Hashable, ...]:
-    return id(request.graph), request.space, request.microbatches, request.devices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from tensoropt.plan.compared_numbers import SAME_TIME
@@ -13,6 +14,7 @@ from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.prices.dry_runs import dry_runs_in_time
 from tensoropt.planner.request import Request
+from tensoropt.planner.searches.frontier_search import least_bytes, search_frontier
 from tensoropt.planner.searches.union import UnionPoint, union
 from tensoropt.planner.spaces import (
     branches,
@@ -59,7 +61,7 @@ class Market:
         if request.pipeline is not None and request.pipeline.stages is not None:
             self._ask_for_demanded_stages()
             return
-        whole = Strategies.of(request)
+        whole = self._whole()
         self.offers.append(whole)
         self.findings.fits = bool(whole.fitting)
         self._know_whole(whole)
@@ -107,6 +109,19 @@ class Market:
         peaks = [choice.peak.bytes for choice in choices if choice.excess_bytes]
         return min(peaks, default=least)
 
+    def _whole(self) -> Strategies:
+        """Return the batch at once, with a request from which spaces make theirs.
+
+        The searches of spaces end at a wider gap, which leaves time to search more of them. The
+        batch at once is searched like them if no strategy of it fits, and another space may.
+        """
+        request, devices = self.request, self.request.devices
+        optional = replace(request, closes=False)
+        has_others = request.accumulate or request.keep_less or request.pipeline is not None
+        if has_others and least_bytes(request, devices) > request.usable_bytes(devices):
+            request = optional
+        return Strategies(optional, *search_frontier(request, devices))
+
     def _know_whole(self, whole: Strategies) -> None:
         """Tell the spaces about the batch at once."""
         self.findings.searched(whole.request, whole.points)
@@ -147,7 +162,7 @@ class Market:
         They are the script's step, the step in proportion to the devices' speeds, and the fastest
         rewritten one, if they are faster than all that fits, or if nothing fits.
         """
-        yield self.request
+        yield whole.request
         shares = partial(in_proportion.offers, whole.request, self.findings)
         for faster in self._faster(in_proportion.NAME, shares, whole):
             whole = faster

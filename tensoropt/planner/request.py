@@ -106,6 +106,8 @@ class Request:
         space: which tensors may be kept for the backward pass, and how; see
             `tensoropt.problem.edges.tensor_reuse`.
         epsilon: the gap that a frontier may have.
+        closes: whether a search without an epsilon goes on to `SearchLimits.closing_gap`. If not,
+            it ends at the approximate gap, unless an exact search is quick.
         search_seconds: the time after which a search ends with its best result; None for no limit.
         steps: the steps of the job. A search ends when all steps together can no longer win the
             time that it has taken. None if ``search_seconds`` alone ends a search.
@@ -148,6 +150,7 @@ class Request:
     algorithm: str = "ft"
     space: Space = PLAIN
     epsilon: float = 0.0
+    closes: bool = True
     search_seconds: float | None = None
     steps: int | None = None
     dry_run_peak: DryRunPeak | None = None

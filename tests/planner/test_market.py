@@ -20,6 +20,7 @@ from tensoropt.planner.market import Market
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import PipelineNumbers, Request
+from tensoropt.planner.searches import frontier_search
 from tensoropt.planner.spaces.findings import Findings
 
 CLUSTER = load_cluster("2x8-v100")
@@ -143,6 +144,27 @@ def test_less_kept_in_microbatches_is_searched_though_all_kept_fits(request_: Re
     }
     assert any(each.fitting for each in offers if not each.request.keeps_less)
     assert 1 < max(counts[True]) < max(counts[False])
+
+
+@pytest.mark.parametrize(("share", "may_fit"), [(1.1, True), (0.9, False)])
+def test_only_a_batch_at_once_that_may_fit_is_searched_to_the_closing_gap(
+    monkeypatch: pytest.MonkeyPatch, request_: Request, share: float, may_fit: bool
+) -> None:
+    """The time for small gaps would be missing for the search of further spaces."""
+    searches: list[Request] = []
+    search = frontier_search._searched
+
+    def searched(request: Request, devices: int) -> Any:
+        searches.append(request)
+        return search(request, devices)
+
+    monkeypatch.setattr(frontier_search, "_searched", searched)
+    limit = share * frontier_search.least_bytes(request_, 2) * CLUSTER.safety_factor
+    Market(replace(request_, memory_limit_bytes=int(limit)))
+    whole, *others = searches
+    assert whole.closes == may_fit
+    assert others
+    assert not any(request.closes for request in others)
 
 
 def test_less_memory_brings_more_kinds_of_offers_and_a_frontier_that_has_them(

@@ -13,6 +13,7 @@ from tensoropt.planner.searches.shared import search_once
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.baselines import data_parallel
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
@@ -46,13 +47,16 @@ def _searched(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
     if len(meshes) > 1:
         with Watch(seconds=request.search_seconds) as watch:
             problem, frontier = coarse_to_fine(
-                lambda mesh: problem_of(request, devices, mesh), meshes, request.epsilon
+                lambda mesh: problem_of(request, devices, mesh),
+                meshes,
+                request.epsilon,
+                _limits(request),
             )
     else:
         problem = problem_of(request, devices)
         worth = _worth(request, problem)
         with Watch(seconds=request.search_seconds, worth=worth) as watch:
-            frontier = _track_frontier(problem, request.epsilon).found
+            frontier = _track_frontier(problem, request).found
     if not frontier.exact:  # plans are compared with data parallelism
         frontier = joined_frontier(frontier, data_parallel.incumbent(problem))
     return problem, replace(frontier, ended_by=watch.ended_by)
@@ -71,10 +75,17 @@ def _worth(request: Request, problem: GraphProblem) -> Callable[[float], float] 
 
 
 @interruptible
-def _track_frontier(problem: GraphProblem, epsilon: float) -> Outcome:
+def _track_frontier(problem: GraphProblem, request: Request) -> Outcome:
     """Return the frontier by frontier tracking; if interrupted, at least data parallelism."""
     keep(partial(data_parallel.incumbent, problem), last_resort=True)
-    return solver("ft")(problem, epsilon=epsilon)
+    return solver("ft")(problem, request.epsilon, _limits(request))
+
+
+def _limits(request: Request) -> SearchLimits:
+    """Return the limits of a request's search."""
+    if request.closes:
+        return DEFAULT_LIMITS
+    return replace(DEFAULT_LIMITS, closing_gap=DEFAULT_LIMITS.approximate_gap)
 
 
 def searched_problem(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:
