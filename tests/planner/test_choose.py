@@ -105,7 +105,7 @@ def test_a_frontier_that_is_not_exact_has_a_point_as_good_as_data_parallelism(
     """A search that somebody ends may have found nothing as good, and plans name their point."""
 
     def ended(_: str) -> Callable[..., Outcome]:
-        def search(problem: GraphProblem, epsilon: float) -> Outcome:
+        def search(problem: GraphProblem, *_: object) -> Outcome:
             counts = [node.configurations for node in problem.problem.nodes]
             some = np.random.default_rng(0).integers(0, counts, (50, len(counts)), np.int32)
             memory, time = problem.problem.costs(some)

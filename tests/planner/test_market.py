@@ -22,6 +22,7 @@ from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.planner.searches import frontier_search
 from tensoropt.planner.spaces.findings import Findings
+from tensoropt.problem.edges.tensor_reuse import FRUGAL
 
 CLUSTER = load_cluster("2x8-v100")
 REQUEST = Request(Graph({}), lambda _: CLUSTER, 2, (), {}, frozenset(), 1000)
@@ -144,6 +145,13 @@ def test_less_kept_in_microbatches_is_searched_though_all_kept_fits(request_: Re
     }
     assert any(each.fitting for each in offers if not each.request.keeps_less)
     assert 1 < max(counts[True]) < max(counts[False])
+
+
+def test_no_strategy_takes_less_memory_than_the_bound(request_: Request) -> None:
+    for request in (request_, replace(request_, space=FRUGAL)):
+        bound = frontier_search.least_bytes(request, 2)
+        _, frontier = frontier_search.search_frontier(request, 2)
+        assert 0.95 * frontier.memory[0] < bound <= frontier.memory[0]
 
 
 @pytest.mark.parametrize(("share", "may_fit"), [(1.1, True), (0.9, False)])

@@ -99,7 +99,9 @@ def test_plans_are_of_what_time_has_left(
     problem = graph_problem_of("layers", 4)
     monkeypatch.setattr(frontier_search, "problem_of", lambda *_: problem)
     monkeypatch.setattr(
-        frontier_search, "solver", lambda name: partial(solver(name), limits=MANY_CELLS)
+        frontier_search,
+        "solver",
+        lambda name: lambda problem, epsilon, _: solver(name)(problem, epsilon, MANY_CELLS),
     )
     cluster = load_cluster("8-v100")
     request = Request(
