@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import inf
 
 import pytest
 
@@ -11,9 +12,11 @@ import tensoropt
 from benchmarks.composition.cells import LIMITS, cells_of, data_parallel_bytes
 from benchmarks.composition.models import step_request
 from benchmarks.composition.options import default
+from benchmarks.composition.shared import ChargedResults
 from tensoropt.errors import InfeasibleError
 from tensoropt.planner.choose import choose, profiling
 from tensoropt.planner.request import Request
+from tensoropt.search.watch import Watch, seconds_left
 from tests.proofs import proof
 
 tensoropt.enable_graph_mode()
@@ -48,3 +51,26 @@ def test_a_row_of_a_profile_is_what_is_planned_on_as_many_devices(name: str, sha
         else:
             assert row.time_seconds == plan.predicted_step_seconds
             assert row.memory_bytes == plan.memory_bytes
+
+
+def test_a_plan_has_the_time_of_one_that_shares_no_search() -> None:
+    """A search takes five seconds; if fewer are left, it takes these and ends."""
+    results = ChargedResults()
+
+    def find() -> object:
+        results._charged += min(5.0, seconds_left())
+        seconds_left()  # notes that none is left
+        return object()
+
+    def found(seconds: float) -> object:
+        with Watch(seconds=seconds, clock=lambda: results._charged):
+            return results.once("search", seconds, find)
+
+    whole = found(inf)
+    assert results._charged == 5
+    assert found(10) is whole
+    assert results._charged == pytest.approx(10, abs=0.1)
+    ended = found(3)
+    assert ended is not whole
+    assert found(3) is ended
+    assert found(4) is not ended
