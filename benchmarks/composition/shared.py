@@ -104,7 +104,7 @@ class ChargedResults:
     ) -> Any:
         """Return the result of a search, like the planner's function of this name."""
         transformed = request.rewrites, request.microbatches, request.space, request.shares
-        key = name, id(request.graph), devices, request.epsilon, *transformed
+        key = name, id(request.graph), devices, request.closes, *transformed
 
         def find() -> Any:
             # Keeping the request keeps the identity of its graph.

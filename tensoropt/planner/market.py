@@ -113,12 +113,14 @@ class Market:
         """Return the batch at once, with a request from which spaces make theirs.
 
         The searches of spaces end at a wider gap, which leaves time to search more of them. The
-        batch at once is searched like them if no strategy of it fits, and another space may.
+        batch at once is searched like them if no strategy of it fits, and another space may; unless
+        requests with other limits use its search, too.
         """
         request, devices = self.request, self.request.devices
         optional = replace(request, closes=False)
         has_others = request.accumulate or request.keep_less or request.pipeline is not None
-        if has_others and least_bytes(request, devices) > request.usable_bytes(devices):
+        may_end_early = has_others and request.results is None
+        if may_end_early and least_bytes(request, devices) > request.usable_bytes(devices):
             request = optional
         return Strategies(optional, *search_frontier(request, devices))
 
