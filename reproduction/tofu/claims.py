@@ -80,7 +80,7 @@ def _is_no_slower(own: Found) -> bool:
 
 
 def _ratio(own: Found, other: str) -> float | None:
-    """Tofu's throughput over another system's, 0 if it fits nowhere; None if the other's does not."""
+    """Tofu's throughput over another's: 0 if Tofu does not fit, None if the other does not."""
     rate = own.get(other)
     return None if rate is None else (own.get("tofu") or 0.0) / rate
 
