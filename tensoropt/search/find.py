@@ -31,8 +31,9 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     3. If cells are few, a short branch and bound of the graph that eliminations leave; then,
        without an epsilon, a longer exact search, unless the first one's additions say that it
        would not end (`SearchLimits.longer_additions`).
-    4. Branch and bound, of what eliminations leave if cells are few. Without an epsilon it goes on
-       to `SearchLimits.closing_gap`, as far as that is quick.
+    4. Branch and bound of the whole problem: its nodes are closer to single choices than those that
+       eliminations leave, so divisions narrow more. Without an epsilon it goes on to
+       `SearchLimits.closing_gap`, as far as that is quick.
     """
     known: Frontier | None = None
     if not limits.can_bound(problem):
@@ -54,7 +55,6 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             known = _with(known, outcome).found
     if known is not None:
         keep(known)
-    left: Subproblem | None = None
     if simple is not None:
         left = Subproblem(simple.flat(), is_simple=True)
         outcome = branch_and_bound(problem, gap, limits.short_branching, left, known)
@@ -67,7 +67,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             outcome = simplify_first(problem, 0.0, longer, simple.copy(longer))
             if was_interrupted() or not outcome.is_too_large:
                 return outcome
-    return branch_and_bound(problem, gap, limits, left, known, closes=epsilon == 0)
+    return branch_and_bound(problem, gap, limits, incumbent=known, closes=epsilon == 0)
 
 
 def _with(early: Frontier | None, outcome: Outcome) -> Outcome:

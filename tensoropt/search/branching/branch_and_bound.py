@@ -76,8 +76,6 @@ def branch_and_bound(
     """
     if whole is None:
         whole = Subproblem(FlatGraph.of(problem))
-        if whole.cells <= limits.simplified_cells:
-            whole = whole.simplified(limits)
     search = _Search(problem, whole, epsilon, limits, incumbent)
     return Outcome(search.run(closes, divides))
 
