@@ -12,6 +12,7 @@ from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.branching.subproblem import Subproblem
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.simplify_first import simplified, simplify_first
+from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
@@ -67,7 +68,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             outcome = simplify_first(problem, 0.0, longer, simple.copy(longer))
             if was_interrupted() or not outcome.is_too_large:
                 return outcome
-    return branch_and_bound(problem, gap, limits, incumbent=known, closes=epsilon == 0)
+    whole = Subproblem(FlatGraph.of(problem))
+    return branch_and_bound(problem, gap, limits, whole, known, closes=epsilon == 0)
 
 
 def _with(early: Frontier | None, outcome: Outcome) -> Outcome:

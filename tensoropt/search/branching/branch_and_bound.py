@@ -34,8 +34,9 @@ from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.pareto.region import SearchRegion
+from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.tolerances import (
+    APART,
     DIVIDED_GAP,
     REBUILT_PART,
     REPEATED_SEARCH,
@@ -76,6 +77,8 @@ def branch_and_bound(
     """
     if whole is None:
         whole = Subproblem(FlatGraph.of(problem))
+        if whole.cells <= limits.simplified_cells:
+            whole = whole.simplified(limits)
     search = _Search(problem, whole, epsilon, limits, incumbent)
     return Outcome(search.run(closes, divides))
 
@@ -260,8 +263,7 @@ class _Search(FirstPhase):
         some.window = window
         if not some.is_simple and some.cells <= self.limits.exact_cells:
             some = some.simplified(self.limits)
-        again = [part.bounds[line].weights for line in near[:BOUNDS_AGAIN]]
-        self.bound(some, again)
+        self.bound(some, _apart([part.bounds[line].weights for line in near])[:BOUNDS_AGAIN])
         self._explore(some)
 
     def _searched(
@@ -300,6 +302,16 @@ class _Search(FirstPhase):
         _, first = np.unique(order.T, return_index=True)
         lines: list[int] = order.T.ravel()[np.sort(first)][: 4 * BOUNDS_AGAIN].tolist()
         return lines
+
+
+def _apart(weights: Sequence[Weights]) -> list[Weights]:
+    """Return the first of all pairs of weights whose slopes are nearly the same, in order."""
+    apart: list[Weights] = []
+    for pair in weights:
+        alike = (other for other in apart if other[0] == pair[0])
+        if all(max(pair[1], other[1]) >= APART * min(pair[1], other[1]) for other in alike):
+            apart.append(pair)
+    return apart
 
 
 def _stages(epsilon: float, proven: float, first: float) -> list[float]:
