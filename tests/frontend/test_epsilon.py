@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +37,7 @@ def test_a_note_has_the_proven_gap_where_it_is_smaller_than_asked_for(
     regression: Regression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = SearchLimits(bounded_cells=0, plain_states=0)
-    monkeypatch.setattr(
-        "tensoropt.planner.searches.frontier_search.solver",
-        lambda name: partial(solver(name), limits=limits),
-    )
+    monkeypatch.setattr("tensoropt.planner.searches.frontier_search._limits", lambda _: limits)
     tf.init(devices=4, cluster="2x8-v100")
     near = tf.find_strategy(batch_size=8, epsilon=0.5)
     assert near.within is not None
@@ -67,7 +63,7 @@ def test_search_seconds_are_above_0(regression: Regression, seconds: Any) -> Non
 def test_a_search_ends_after_its_seconds(
     regression: Regression, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def endless(problem: GraphProblem, epsilon: float) -> Outcome:
+    def endless(problem: GraphProblem, epsilon: float, _: SearchLimits) -> Outcome:
         found = solver("ft")(problem, epsilon=epsilon).found
         keep(replace(found, exact=False, within=0.007))
         while True:

@@ -9,7 +9,6 @@ launcher, which passes it on to all ranks; or to the ranks themselves.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -31,7 +30,6 @@ from tensoropt.planner.searches import frontier_search
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.branching import first_phase
 from tensoropt.search.limits import SearchLimits
-from tensoropt.search.solvers import solver
 
 BATCH, WIDTH = 64, 32
 LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra")
@@ -105,9 +103,6 @@ def slow_search(interruption: Interruption, *, begun: bool = False) -> Iterator[
     # Nothing is small enough to be searched whole, and no gap is narrow enough.
     limits = SearchLimits(bounded_cells=0, simplified_cells=0, closing_gap=1e-9)
 
-    def in_phases(name: str) -> Callable[..., Any]:
-        return functools.partial(solver(name), limits=limits)
-
     def tell(what: str, done: int, all_: int) -> None:
         real(what, done, all_)
         if bool(done) == begun:
@@ -115,7 +110,7 @@ def slow_search(interruption: Interruption, *, begun: bool = False) -> Iterator[
 
     with (
         mock.patch.object(first_phase, "tell", tell if tf.rank() == 0 else real),
-        mock.patch.object(frontier_search, "solver", in_phases),
+        mock.patch.object(frontier_search, "_limits", return_value=limits),
     ):
         yield
 
