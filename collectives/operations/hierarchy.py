@@ -192,9 +192,8 @@ def _allreduce(calls: _Calls, collective: Allreduce, shape: list[int]) -> None:
 
 
 def _reduce_scatter(calls: _Calls, dim: int, reducer: str, shape: list[int]) -> None:
-    """Each member reduces within its machine the shards of its group across machines.
-
-    Then that group reduces and divides them.
+    """A reduce-scatter within each machine gives each member the shards of its group across
+    machines; a reduce-scatter in that group finishes.
     """
     before, (extent, *after) = shape[:dim], shape[dim:]
     cut, (inside, outside) = calls.cut(extent), calls.dims
@@ -220,8 +219,8 @@ def _allgather(calls: _Calls, dim: int, shape: list[int]) -> None:
 
 
 def _alltoall(calls: _Calls, split_dim: int, concat_dim: int, shape: list[int]) -> None:
-    """Each member gets its machine's shards for its group across machines, which then exchanges
-    them.
+    """An all-to-all within each machine gives each member the shards for its group across machines;
+    an all-to-all in that group finishes.
 
     So a member sends one message to each machine instead of one to each member.
     """

@@ -26,7 +26,7 @@ def solve(problem: Problem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
     "One can apply the aforementioned 4 types of eliminations to simplify the computation graph G
     into a graph that contains only two nodes and then find the cost frontier for the simplified
     graph by brute-force search." Nothing is marked: every node may be eliminated. In the order of
-    the graph, a node between two others becomes an edge and a node beside one is merged into it;
+    the graph, a node between two others becomes an edge and a leaf is merged into its neighbour;
     where there is neither, the branch with the fewest states is merged; where all have too many,
     a heuristic decides a node.
 

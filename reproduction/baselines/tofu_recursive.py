@@ -22,10 +22,11 @@ def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Front
 
     The recursion follows the mesh axes, the slowest link first. Along an axis every operator splits
     one index of its iteration space (an index of an output, or a reduced index). The indices of all
-    operators are chosen together, so that a step between the two groups of devices (three for an
-    axis of three) takes the least time. That choice is fixed, and each group is partitioned in
-    turn. No operator is computed twice if it can be split. At every axis an operator has as many
-    choices as indices; a search over all axes at once has a power of that number.
+    operators are chosen together, so that communication between the two groups of devices (three
+    for an axis of three) takes the least time in a step. That choice is fixed, and each group is
+    partitioned in turn. No operator is computed twice if it can be split. At every axis an operator
+    has as many choices as indices; a search over all axes at once has that number to the power of
+    the number of axes.
     """
     strategy, exact = [0] * len(problem.choices), True
     for found in steps(problem, limits):

@@ -5,10 +5,10 @@ from __future__ import annotations
 __all__ = ["PLAN_VARIABLE", "RESTARTS_VARIABLE", "THREADS_VARIABLE", "TRACE_VARIABLE"]
 
 RESTARTS_VARIABLE = "TENSOROPT_RESTARTS"
-"""Environment variable of each rank under ``tensoropt run``: the number of starts before."""
+"""Environment variable of each rank under ``tensoropt run``: the earlier starts of the job."""
 
 THREADS_VARIABLE = "TENSOROPT_THREADS"
-"""Environment variable: the threads of each rank that compute."""
+"""Environment variable: the number of compute threads of each rank."""
 
 PLAN_VARIABLE = "TENSOROPT_PLAN"
 """Environment variable: a plan file that `find_strategy` returns instead of a search."""

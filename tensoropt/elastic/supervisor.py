@@ -265,7 +265,7 @@ class Supervisor:
     def _question(
         self, thread: ThreadPoolExecutor, state: State, hosts: Sequence[Host]
     ) -> Future[frozenset[str]] | None:
-        """Ask, beside the job, hosts that it could use and does not; None if there are none."""
+        """While the job runs, ask unused hosts whether they answer; None if there are none."""
         used = {host.name for host in hosts}
         known = self._known()
         if _ranks(placement(known, state.left_out, self._limits.devices)) <= _ranks(hosts):

@@ -2,8 +2,8 @@
 
 This follows the rules of execution (`tensoropt.execution.lowering.recomputation`). A tensor that
 several gradients read is made again once. An operator that a lowering rule divides into several has
-no gradient function that could read a tensor that was made again. It is computed again as a whole
-if its gradient reads a tensor that is not kept.
+no single gradient function. So it is computed again as a whole if its gradient reads a tensor that
+is not kept.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ def galvatron(
 
     State: (l, e), the first l layers in e parts of the memory, and the tree of the last. A layer
     pays its operators, its communication, and the change of layout from the layer before. Galvatron
-    also cuts the model into stages, in equal parts, which GPipe's search here has; and searches the
-    batch, of which the parts stand for here. O(L E T^2) for T trees.
+    also cuts the model into stages, in equal parts, which GPipe's search here has; and it searches
+    the size of the batch, where the number of microbatches is given here. O(L E T^2) for T trees.
 
     Args:
         costs: costs of a BERT's components for the whole batch.
@@ -124,7 +124,8 @@ class _Layers:
             for number in range(layers):
                 held, gradients, updates = states_of(costs, split, tensor, layer == number)
                 again = _all_reduce(links, tree, "sharded", gradients)
-                # Weights are gathered forward and backward, gradients scattered: half a sum each.
+                # Weights are gathered forward and backward, gradients scattered: half an all-reduce
+                # each.
                 time[number] += updates // sharded + microbatches * again * 3 / 2
                 time[number] += _all_reduce(links, tree, "data", gradients)
                 kept[number] += held // sharded
@@ -132,7 +133,7 @@ class _Layers:
         self.time = np.array([time for time, _, _ in columns]).T  # [layers, trees]
         self.memory = np.array([kept for _, kept, _ in columns]).T
         self.transient = max(int(most) for _, _, most in columns)
-        # Other devices of one example gather or cut the values of the layer before.
+        # If the degree of tensor parallelism changes, the values before are gathered or sliced.
         size = costs.growth.tensor_bytes(TensorName(HANDED_ON, 0), -(-examples // devices))
         parts = np.array([dict(tree).get("tensor", 1) for tree in self.trees])
         gathered = np.where(parts != parts[:, None], np.maximum(parts, parts[:, None]), 0)

@@ -2,9 +2,9 @@
 
 When a kernel ends, the cheap kernels that it makes ready run next, in order. Of the expensive ones,
 the last runs next in the same thread if no cheap kernel waits there. The others go to a pool, from
-which the newest is taken first. So the order is that of a stack: weights are split long before the
-layers that read them, and of two gradients the later one is computed first. All kernels that a
-collective in C++ makes ready go to the pool.
+which the newest is taken first. So expensive kernels run newest first: weights are split long
+before the layers that read them, and of two gradients the later one is computed first. All kernels
+that a collective in C++ makes ready go to the pool.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def check_loops(graph: tf.Graph, by: Mapping[str, Sequence[int]]) -> None:
 
     Args:
         graph: the step's graph.
-        by: for operators with a gradient of their own, the inputs that it differentiates by.
+        by: for each operator with a custom gradient, the inputs that it differentiates by.
 
     Raises:
         GraphError: if a gradient passes through a loop.

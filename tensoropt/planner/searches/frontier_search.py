@@ -67,8 +67,8 @@ def _searched(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
 def _worth(request: Request, problem: GraphProblem) -> Callable[[float], float] | None:
     """Return a function from a proven gap to the seconds that a smaller gap is worth.
 
-    A smaller gap can shorten steps by at most the proven one. Steps are at most as long as those of
-    data parallelism. The result is None if the number of steps is unknown.
+    A search that closes the gap shortens a step by at most the gap. Steps are at most as long as
+    those of data parallelism. The result is None if the number of steps is unknown.
     """
     if request.steps is None:
         return None
