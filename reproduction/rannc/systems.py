@@ -97,15 +97,10 @@ def _searches(
         yield "gpipe, one machine", lambda: _gpipe_model(alone)
     else:
         layer = layers_of(phases.atoms)
+        layers = phases.costs, layer, phases.links, MACHINES, phases.memory_limit
         yield "gpipe", lambda: gpipe(phases.grouped(layer))
-        yield (
-            "megatron",
-            lambda: megatron(phases.costs, layer, phases.links, MACHINES, phases.memory_limit),
-        )
-        yield (
-            "galvatron",
-            lambda: galvatron(phases.costs, layer, phases.links, MACHINES, phases.memory_limit),
-        )
+        yield "megatron", lambda: megatron(*layers)
+        yield "galvatron", lambda: galvatron(*layers)
         yield "alpa", lambda: alpa(phases.in_integer_programs(), _ALPA_MICROBATCHES)
     for blocks in OTHER_BLOCKS.get(model, ()):
         yield f"rannc, {blocks} blocks", lambda k=blocks: form_stage(phases.coarsened(k))  # type: ignore[misc]

@@ -23,7 +23,6 @@ from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
 from tensoropt.search.pareto.table import Table
-from tensoropt.search.solvers import solver
 from tensoropt.search.watch import (
     Watch,
     interruptible,
@@ -98,11 +97,7 @@ def test_plans_are_of_what_time_has_left(
     """The search of a request, on one mesh."""
     problem = graph_problem_of("layers", 4)
     monkeypatch.setattr(frontier_search, "problem_of", lambda *_: problem)
-    monkeypatch.setattr(
-        frontier_search,
-        "solver",
-        lambda name: lambda problem, epsilon, _: solver(name)(problem, epsilon, MANY_CELLS),
-    )
+    monkeypatch.setattr(frontier_search, "_limits", lambda _: MANY_CELLS)
     cluster = load_cluster("8-v100")
     request = Request(
         graph=problem.graph,

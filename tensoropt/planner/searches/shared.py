@@ -29,7 +29,7 @@ def search_once(
     if results is None:
         return search()
     transformed = request.rewrites, request.microbatches, request.space, request.shares
-    key = name, devices, request.algorithm, *transformed
+    key = name, devices, request.algorithm, request.closes, *transformed
     if key not in results:
         results[key] = search()
     result: _Result = results[key]
