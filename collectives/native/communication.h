@@ -25,6 +25,9 @@ struct Note {
   double started, ended, worked;
 };
 
+// The most notes that wait for `TakeNotes`: 2 MiB of them.
+inline constexpr size_t kMostNotes = size_t{1} << 16;
+
 // The thread that communicates through memories of one type, with the state of the running call.
 // There is one per process.
 template <typename Memory>
@@ -44,7 +47,7 @@ class CommunicationIn {
     return static_cast<int>(memories_.size()) - 1;
   }
 
-  // Sets whether each operator notes its times, and a function that is called before each, or null.
+  // Sets whether each operator notes its times, unless `kMostNotes` wait, and a function that is called before each, or null.
   // If `before` does not return 0, the operator fails with the text that it has written to `reason`.
   void Observe(bool notes, Before before) {
     std::lock_guard<std::mutex> lock(running_);
@@ -96,17 +99,21 @@ class CommunicationIn {
       return error.what();
     }
     const double ended = Now();
-    if (notes_) {
-      const double spent = Worked() - worked;
-      std::lock_guard<std::mutex> noting(noting_);
-      noted_.push_back({call, started, ended, spent});
-    } else {
+    if (!notes_ || !Noted({call, started, ended, Worked() - worked})) {
       seconds_ = seconds_ + (ended - started);
     }
     return "";
   }
 
  private:
+  // Adds a note; returns false if too many wait.
+  bool Noted(const Note& note) {
+    std::lock_guard<std::mutex> lock(noting_);
+    if (noted_.size() >= kMostNotes) return false;
+    noted_.push_back(note);
+    return true;
+  }
+
   CommunicationIn() {
     std::thread([this] {
       for (;;) {

@@ -385,7 +385,7 @@ class WaitOp : public tensorflow::AsyncOpKernel {
   bool IsExpensive() override { return false; }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    StartedCalls::Get().Find(network_, call_)->Await([context, done](const std::string& failure) {
+    StartedCalls::Get().Take(network_, call_)->Await([context, done](const std::string& failure) {
       OP_REQUIRES_ASYNC(context, failure.empty(), absl::AbortedError(failure), done);
       for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
       done();

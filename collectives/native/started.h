@@ -46,7 +46,7 @@ class StartedCall {
   Done done_;
 };
 
-// The calls of this process that were started last, by network and number.
+// The calls of this process that were started and not waited for, by network and number.
 class StartedCalls {
  public:
   static StartedCalls& Get() {
@@ -59,9 +59,10 @@ class StartedCalls {
     return calls_[{network, call}] = std::make_shared<StartedCall>();
   }
 
-  std::shared_ptr<StartedCall> Find(int network, int64_t call) {
+  // Takes a call out, for the one operator that waits for it.
+  std::shared_ptr<StartedCall> Take(int network, int64_t call) {
     std::lock_guard<std::mutex> lock(mutex_);
-    return calls_.at({network, call});
+    return std::move(calls_.extract({network, call}).mapped());
   }
 
  private:

@@ -20,6 +20,7 @@ from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group, job_facts
 from collectives.native.build import library
 from collectives.native.network import open_network
+from collectives.native.noted_calls import NotedCall, noted, noted_call
 from collectives.native.transport_library import BEFORE, NOTE, SOURCES, loaded
 from collectives.native.window import BYPASS_BELOW, chunk_bytes, shared_memory
 from collectives.operations.calls import Watch
@@ -79,7 +80,6 @@ class NativeTransport:
         self._places = {rank: place for place, rank in enumerate(local)}
         self._network = network
         self._network_places = {rank: place for place, rank in enumerate(group.ranks)}
-        self._made: list[tuple[Watch, str, tuple[int, ...]]] = []  # with record and ranks
         self._memory = memory  # for as long as the process may use it
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         facts = job_facts()
@@ -170,12 +170,12 @@ class NativeTransport:
 
     def _call(self, group: Group, record: str, watch: Watch) -> dict[str, Any]:
         """Attributes of an operator, which is noted as the one of its number."""
-        self._made.append((watch, record, group.ranks))
+        number = noted(NotedCall(watch, record, group.ranks))
         network, members = self._members(group)
         return {
             "window": self._window,
             "network": network,
-            "call": len(self._made) - 1,
+            "call": number,
             "overlaps": self.overlaps,
             "members": members,
             "place": group.rank,
@@ -198,8 +198,10 @@ class NativeTransport:
         count = _NOTES
         while count == _NOTES:
             count = self._library.collectives_take_notes(self._notes.ctypes.data, _NOTES)
-            for call, started, ended, worked in self._notes[:count].tolist():
-                self._made[call][0].after(started, ended, worked)
+            for number, started, ended, worked in self._notes[:count].tolist():
+                call = noted_call(number)  # of any transport: they note in one place
+                if call is not None:
+                    call.watch.after(started, ended, worked)
 
     def prepared(
         self,
@@ -245,15 +247,16 @@ class NativeTransport:
         running = self._library.collectives_network_running(self._network, ctypes.byref(since))
         return self._wait(running, since)
 
-    def _wait(self, call: int, since: ctypes.c_double) -> Wait | None:
-        if call < 0:
-            return None
-        _, record, ranks = self._made[call]
-        return Wait(record, ranks, since.value)
+    def _wait(self, number: int, since: ctypes.c_double) -> Wait | None:
+        call = noted_call(number)
+        return None if call is None else Wait(call.record, call.ranks, since.value)
 
-    def _before(self, call: int, reason: int, size: int) -> int:
+    def _before(self, number: int, reason: int, size: int) -> int:
+        call = noted_call(number)
+        if call is None:
+            return 0
         try:
-            self._made[call][0].before(None)
+            call.watch.before(None)
         except Exception as error:  # the operator fails with its text
             text = f"{type(error).__name__}: {error}".encode()[: size - 1]
             ctypes.memmove(reason, text + b"\0", len(text) + 1)

@@ -123,7 +123,8 @@ class TensorTransport(Protocol):
         """Set whether collectives note their times for their `Watch`; at first they do not.
 
         Python would take longer than a small collective, so `tell` tells the times later. This also
-        tells those so far.
+        tells those so far. Where many collectives have not been told, the times of further ones
+        only count in `seconds`.
 
         Args:
             is_on: whether they note their times.
@@ -131,7 +132,11 @@ class TensorTransport(Protocol):
         """
 
     def tell(self) -> None:
-        """Call `Watch.after` for the collectives that have noted their times since."""
+        """Call `Watch.after` for the collectives that have noted their times since.
+
+        These are the collectives of all transports of this kind, each with the watch it was made
+        with. A watch is told nothing once the graph of its operator is gone.
+        """
 
     def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
         """Whether there is an operator for the collective; all members get the same answer."""
