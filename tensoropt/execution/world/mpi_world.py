@@ -55,12 +55,14 @@ class Call(NamedTuple):
         started, ended: by `time.perf_counter`.
         moves: what it moved.
         worked: seconds of a processor that it had, where that is known.
+        record: describes the operator, in the same words on all ranks.
     """
 
     started: float
     ended: float
     moves: tuple[StepTraffic, ...]
     worked: float | None = None
+    record: str = ""
 
 
 class MPIWorld(World):
@@ -122,7 +124,8 @@ class MPIWorld(World):
     @property
     def timeline(self) -> list[Call] | None:
         """Every collective of a resharding that has run, where it is a list; those in C++ are there
-        once the timeline is set anew."""
+        once the timeline is set anew. Where machines have different numbers of ranks, the order
+        differs between ranks: a rank's collectives within its machine come first."""
         return self._timeline
 
     @timeline.setter
@@ -163,17 +166,19 @@ class MPIWorld(World):
         (everyone,) = self._members
         return np.asarray(everyone.allgather(rows))
 
-    def _watch(self, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]) -> Watch:
-        return _Watched(self, tuple(steps), shape, itemsize)
+    def _watch(
+        self, record: str, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]
+    ) -> Watch:
+        return _Watched(self, record, tuple(steps), shape, itemsize)
 
-    def _watch_of_part(self, shard: tf.Tensor, step: Step, part: LevelCall) -> Watch:
+    def _watch_of_part(self, record: str, shard: tf.Tensor, step: Step, part: LevelCall) -> Watch:
         if not part.kind:
             return Unwatched()
         inside = [axis for axis in step.axes if len(set(self.groups((axis,))[0].hosts)) == 1]
         axes = tuple(axis for axis in step.axes if (axis in inside) == part.is_within)
         shape, itemsize = shape_and_itemsize(shard)
         move = StepTraffic(part.kind, axes, bytes_of(shape, itemsize), "")
-        return _Watched(self, (), shape, itemsize, (move,))
+        return _Watched(self, record, (), shape, itemsize, (move,))
 
     def watch_of_messages(self) -> Watch:
         """See `World.watch_of_messages`."""
@@ -197,7 +202,8 @@ class MPIWorld(World):
                     watched.steps, self.mesh, known, watched.itemsize
                 )
                 self._moved[watched] = moved
-            self._timeline.append(Call(started, ended, self._moved[watched], worked))
+            call = Call(started, ended, self._moved[watched], worked, watched.record)
+            self._timeline.append(call)
 
 
 def _broadcast(group: Group, values: Sequence[Array]) -> list[Array]:
@@ -225,10 +231,11 @@ def _broadcast(group: Group, values: Sequence[Array]) -> list[Array]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Watched:
-    """An operator of a resharding in a world of processes: its steps, or what a part of one moves,
-    and what it is given."""
+    """An operator of a resharding in a world of processes: its record, its steps, or what a part of
+    one moves, and what it is given."""
 
     world: MPIWorld
+    record: str
     steps: tuple[Step, ...]
     shape: tuple[int | None, ...]
     itemsize: int

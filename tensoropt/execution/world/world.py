@@ -203,8 +203,8 @@ class World:
         assert isinstance(self._transport, NativeTransport), "`joins` says whether it is"
         dtype = tensors[0][0].dtype
         total = sum(prod(shards[0].shape.as_list()) for shards in tensors)
-        watch = self._watch((total,), dtype.size, (step,))
         record = f"{label}: {dtype.name}{_recorded((total,), (step,))} {step}"
+        watch = self._watch(record, (total,), dtype.size, (step,))
         call = CollectiveCall(collective(step, rounds), self.groups(step.axes))
         is_started = self._transport.starts(call.groups[0])
         move = self._transport.move_joined
@@ -217,7 +217,7 @@ class World:
         shape, itemsize = shape_and_itemsize(first)
         named = [_recorded(shape, steps), *map(str, steps)]
         record = f"{label}: {first.dtype.name}" + " ".join(named)
-        watch = self._watch(shape, itemsize, steps)
+        watch = self._watch(record, shape, itemsize, steps)
         if any(map(_is_uneven, steps)):
             return self._resharded_unevenly(shards, steps, record, watch, rounds)
         communicates = not all(step.is_local for step in steps)
@@ -286,7 +286,7 @@ class World:
         for part in parts:
             where = "within machines" if part.is_within else "across machines"
             record = f"{label}: {moved[0].dtype.name}{moved[0].shape.as_list()} of {step}, {where}"
-            watch = self._watch_of_part(moved[0], step, part)
+            watch = self._watch_of_part(record, moved[0], step, part)
             moved = on_tensors(moved, [part.call], part.shape, record, watch, self._transport)
         return list(moved)
 
@@ -338,14 +338,16 @@ class World:
         positions = tuple(Position(self.mesh.piece(rank, step.axes), size) for rank in self.ranks)
         return LocalCall(local(step), positions)
 
-    def _watch(self, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]) -> Watch:
+    def _watch(
+        self, record: str, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]
+    ) -> Watch:
         """The watch that is called when the operator of some steps runs on a shard of a shape."""
-        del shape, itemsize, steps
+        del record, shape, itemsize, steps
         return Unwatched()
 
-    def _watch_of_part(self, shard: tf.Tensor, step: Step, part: LevelCall) -> Watch:
+    def _watch_of_part(self, record: str, shard: tf.Tensor, step: Step, part: LevelCall) -> Watch:
         """The watch that is called when the operator of a part of a step runs."""
-        del shard, step, part
+        del record, shard, step, part
         return Unwatched()
 
 

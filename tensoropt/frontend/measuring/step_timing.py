@@ -18,7 +18,7 @@ from tensoropt.execution.world.mpi_world import Call, MPIWorld
 from tensoropt.parallel.resharding import StepTraffic
 from tensoropt.planner.prices.step_parts import StepTime
 
-__all__ = ["TimedStep", "median_step", "timed_step"]
+__all__ = ["TimedStep", "in_common_order", "median_step", "timed_step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +59,7 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
     finally:
         world.timeline = None
     seconds = perf_counter() - started
+    timeline = in_common_order(timeline)
     times = np.array([call[:2] for call in timeline], np.float64).reshape(1, -1, 2)
     everyone = group.allgather(times)
     if len(set(group.hosts)) == 1:  # one clock
@@ -71,6 +72,16 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
         calls = np.where(np.isnan(spent), calls, spent)
     slowest = group.allreduce(np.array([seconds]), "max")[0]
     return TimedStep(float(slowest), np.maximum(calls, 0), tuple(call.moves for call in timeline))
+
+
+def in_common_order(timeline: Sequence[Call]) -> list[Call]:
+    """Return a rank's calls by record, in an order that all ranks share.
+
+    Calls of one record stay in the order in which they ran. The order of a timeline differs between
+    ranks where the same collective runs within a machine on some ranks and across machines on
+    others.
+    """
+    return sorted(timeline, key=lambda call: call.record)
 
 
 def median_step(

@@ -1,0 +1,27 @@
+"""The calls of a step on several ranks."""
+
+from __future__ import annotations
+
+from tensoropt.execution.world.mpi_world import Call
+from tensoropt.frontend.measuring.step_timing import in_common_order
+from tensoropt.parallel.resharding import StepTraffic
+
+# Along axis 1, ranks 0 and 1 are on one machine and ranks 2 and 3 on two. A rank's timeline has
+# collectives within machines first, then those across machines.
+_GATHER = "inputs: float32[2] allgather 1"
+_SUM = "gradient sum: float32[4] allreduce 0"
+
+
+def test_calls_of_ranks_on_uneven_machines_match_by_record() -> None:
+    on_one_machine = [_call(_GATHER, 3.0), _call(_GATHER, 8.0), _call(_SUM, 1.0)]
+    on_two_machines = [_call(_SUM, 1.5), _call(_GATHER, 3.5), _call(_GATHER, 8.5)]
+    pairs = list(
+        zip(in_common_order(on_one_machine), in_common_order(on_two_machines), strict=True)
+    )
+    assert all(one.record == other.record for one, other in pairs)
+    assert [other.started - one.started for one, other in pairs] == [0.5, 0.5, 0.5]
+    assert [one.started for one, _ in pairs] == [1.0, 3.0, 8.0]
+
+
+def _call(record: str, started: float) -> Call:
+    return Call(started, started + 1, (StepTraffic("allreduce", (0,), 4, ""),), None, record)
