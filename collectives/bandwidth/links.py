@@ -44,7 +44,7 @@ class LinkTiming:
     Attributes:
         kind: one of `LINK_KINDS`.
         bytes: bytes that a rank held before.
-        seconds: time from the arrival of the last rank.
+        seconds: the least time of some runs, from the arrival of the last rank.
         processor_seconds: processor time of a rank's process, all its threads together.
         is_beside: whether the process can compute during the collective.
     """
@@ -215,8 +215,9 @@ class _Measurement:
         # Between machines a carried collective never waits in TensorFlow's threads.
         overlaps = self._transport is not None and self._transport.overlaps
         beside = self._carried[kind] and (overlaps or crosses)
+        # Other load only makes a collective longer, and a delay is in the least time of each run.
         return LinkTiming(
-            kind, array.nbytes, float(np.median(spans)), float(np.median(processor)), beside
+            kind, array.nbytes, float(np.min(spans)), float(np.median(processor)), beside
         )
 
     def _of_group(self, spans: Array, crosses: bool) -> Array:
@@ -224,7 +225,8 @@ class _Measurement:
 
         Within a machine the rank that arrives last waits for no other. Across machines the data of
         other ranks may be there when it arrives, as if there were no delay; then another rank waits
-        for twice the delay. Ranks that start one run after another wait for one delay on average.
+        for twice the delay. In each run the mean over the ranks is one delay, or more where one
+        rank comes late.
         """
         if crosses and len(spans) > 1:
             return np.asarray(self._group.allreduce(spans, "sum") / self._group.size)

@@ -92,7 +92,7 @@ class LinkTime:
     Attributes:
         kind: the collective.
         bytes: bytes that a rank held before.
-        nanoseconds: time from the arrival of the last rank.
+        nanoseconds: the least time of some runs, from the arrival of the last rank.
         processor_nanoseconds: processor time of one rank.
     """
 

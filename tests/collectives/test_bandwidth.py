@@ -9,6 +9,8 @@ import pytest
 import collectives
 from collectives import bandwidth
 from collectives.bandwidth import caches as cache_sizes
+from collectives.bandwidth import links
+from collectives.transport.in_process import InProcessTransport
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -75,3 +77,14 @@ def test_links_are_measured_by_ascending_sizes_while_there_is_time() -> None:
     assert sizes == sorted(sizes)
     assert len(sizes) > 1
     assert all(each.seconds > 0 and not each.is_beside for each in found)
+
+
+def test_other_load_does_not_count_in_the_time_of_a_link() -> None:
+    alone = collectives.Group(InProcessTransport())
+    measurement = links._Measurement(alone, ((0,),), None)
+    measurement._carried["allreduce"] = False
+    waits = iter([9.0, 5.0, 0.3, 8.0, 0.2, 0.4, 7.0])  # the first run is not counted
+    timing = measurement._timed(
+        "allreduce", lambda _: measurement.after(0.0, next(waits)), 4096, 0.0
+    )
+    assert timing.seconds == 0.2
