@@ -109,7 +109,7 @@ def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
     left_collectives: list[WantedCollective] = []
     if group.size > 1:
         wanted = measurer.wanted(request.largest_bytes)
-        if request.network_seconds < inf:
+        if wanted and request.network_seconds < inf:  # ordering takes seconds, in which others wait
             planned = None if step is None else replace(step[1], cluster_at=lambda _: cluster)
             wanted = _by_importance(group, wanted, planned)
         share = 1.0 if step is None else _COLLECTIVES_SHARE
