@@ -13,7 +13,7 @@ from collectives.operations.calls import Watch
 __all__ = ["NotedCall", "noted", "noted_call"]
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NotedCall:
     """An operator of a collective.
 
@@ -22,6 +22,8 @@ class NotedCall:
         record: describes it, in the same words on all ranks.
         ranks: its members.
     """
+
+    __slots__ = ("__weakref__", "ranks", "record", "watch")  # slots=True omits weak references
 
     watch: Watch
     record: str
