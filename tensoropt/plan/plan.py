@@ -284,20 +284,17 @@ class Plan:
         )
 
     @property
-    def known_peaks(self) -> dict[int, int]:
-        """Predicted peaks of points of the frontier, and the plan's, by the search's memory."""
-        peaks = dict(self.frontier_peaks)
+    def known_peaks(self) -> dict[int, tuple[int, bool]]:
+        """Predicted peaks of points, by the search's memory, and whether each is estimated."""
+        # Other points than the plan have dry runs only if the step's memory cannot be followed.
+        is_estimated = self.details is None or self.details.memory is not None
+        peaks = {memory: (peak, is_estimated) for memory, peak in self.frontier_peaks}
         if self.peak_bytes is not None:
-            peaks[self.memory_bytes] = self.peak_bytes
+            peaks[self.memory_bytes] = self.peak_bytes, self.peak_is_estimated
         return peaks
 
     def fits(self, memory_bytes: int, peak_bytes: int | None) -> bool:
-        """Whether a point of memory and time fits: its sum the limit, its peak the device.
-
-        Args:
-            memory_bytes: the search's sum.
-            peak_bytes: the predicted peak; None if it is unknown.
-        """
+        """Whether a point fits: its sum the limit, its peak, if that is known, the device."""
         limit = self.memory_limit_bytes
         return limit is None or (
             memory_bytes <= limit and (peak_bytes or 0) <= limit * self.cluster.safety_factor

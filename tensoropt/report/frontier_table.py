@@ -19,7 +19,7 @@ def frontier_table(plan: Plan) -> Report:
     point fits if its sum times the safety factor is within the memory limit, and its peak, too. A
     long frontier is shortened to its ends, the plan, and points at even distances. A point's number
     is its position in ``plan.frontier``, for `find_strategy(point=...)`. If points run the step in
-    different ways, each line has its own. The header says if the plan's peak is estimated.
+    different ways, each line has its own. The header says which peaks are estimated.
     """
     chosen = plan.memory_bytes, plan.time_nanoseconds
     points = sorted({*plan.frontier, chosen})
@@ -29,24 +29,27 @@ def frontier_table(plan: Plan) -> Report:
     ways.setdefault(chosen, plan.way)
     differ = bool(plan.frontier_ways) and len(set(ways.values())) > 1
     peaks = plan.known_peaks
+    estimated = {is_estimated for _, is_estimated in peaks.values()}
+    mark = "~" if len(estimated) == 2 else ""
     unit, size = ("MiB", 2**20) if points[-1][0] >= 2**20 else ("KiB", 2**10)
     rows = []
     for place in _shown(len(points), plan_place):
         memory, time = points[place]
-        its_peak = peaks.get(memory)
+        its_peak, is_estimated = peaks.get(memory, (None, False))
         rows.append(
             [
                 "*" if place == plan_place else "",
                 str(number_of.get(points[place], "")),
                 f"{memory / size:,.2f}",
-                "" if its_peak is None else f"{its_peak / size:,.2f}",
+                "" if its_peak is None else f"{mark * is_estimated}{its_peak / size:,.2f}",
                 f"{time / 1e6:,.3f}",
                 "yes" if plan.fits(memory, its_peak) else "no",
                 *([ways[points[place]]] if differ else []),
             ]
         )
     left_out = len(points) - len(rows)
-    peak = f"peak ({unit}, estimated)" if plan.peak_is_estimated else f"peak ({unit})"
+    which = f", {mark} estimated".replace("  ", " ") if True in estimated else ""
+    peak = f"peak ({unit}{which})"
     header = ["plan", "point", f"memory ({unit})", peak, "search's sum (ms)", "fits"]
     right = [False, True, True, True, True, False]
     if differ:

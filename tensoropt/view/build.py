@@ -36,6 +36,7 @@ def view_of(plan: Plan) -> PlanView:
 
 def _summary(plan: Plan) -> Summary:
     computing = [operator for operator in plan.operators if operator.type not in NAMES_ONLY]
+    limit = plan.memory_limit_bytes
     return Summary(
         sentence=str(plan),
         option=plan.option,
@@ -52,7 +53,8 @@ def _summary(plan: Plan) -> Summary:
         memory_bytes=plan.memory_bytes,
         peak_bytes=plan.peak_bytes,
         peak_is_estimated=plan.peak_is_estimated,
-        memory_limit_bytes=plan.memory_limit_bytes,
+        memory_limit_bytes=limit,
+        device_limit_bytes=None if limit is None else round(limit * plan.cluster.safety_factor),
         microbatches=plan.microbatches,
         schedule=plan.schedule,
         copies=plan.copies,

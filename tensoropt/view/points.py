@@ -16,19 +16,20 @@ def points_of(plan: Plan) -> tuple[PointView, ...]:
     ways = plan.frontier_ways or ("",) * len(plan.frontier)
     chosen = plan.memory_bytes, plan.time_nanoseconds
 
-    def fits(memory: int) -> bool:
-        return plan.fits(memory, peaks.get(memory))
+    def predicted(memory: int) -> tuple[int | None, bool, bool]:
+        """The last fields of a point: its peak, whether it is estimated, and whether it fits."""
+        peak, is_estimated = peaks.get(memory, (None, False))
+        return peak, is_estimated, plan.fits(memory, peak)
 
     points = [
-        PointView("frontier", way, number, *point, peaks.get(point[0]), fits(point[0]))
+        PointView("frontier", way, number, *point, *predicted(point[0]))
         for number, (point, way) in enumerate(zip(plan.frontier, ways, strict=True))
         if point != chosen
     ]
     number = plan.frontier.index(chosen) if chosen in plan.frontier else None
-    points.append(
-        PointView("plan", plan.way, number, *chosen, peaks.get(chosen[0]), fits(chosen[0]))
-    )
+    points.append(PointView("plan", plan.way, number, *chosen, *predicted(chosen[0])))
     for name, memory, time in plan.details.others if plan.details else ():
         kind: PointKind = "data parallelism" if name == _DATA_PARALLELISM else "other algorithm"
-        points.append(PointView(kind, name, None, memory, time, None, fits(memory)))
+        fits = plan.fits(memory, None)
+        points.append(PointView(kind, name, None, memory, time, None, False, fits))
     return tuple(sorted(points, key=lambda point: (point.memory_bytes, point.nanoseconds)))

@@ -126,6 +126,9 @@ def test_a_peak_says_that_it_is_estimated() -> None:
     some = replace(plan(points=2, chosen=0), peak_bytes=3 * 2**20)
     assert "peak (MiB) " in str(frontier_table(some))
     assert "peak (MiB, estimated) " in str(frontier_table(replace(some, peak_is_estimated=True)))
+    both = str(frontier_table(replace(some, frontier_peaks=((2 * 2**20, 4 * 2**20),))))
+    assert "peak (MiB, ~ estimated) " in both
+    assert [line.split()[-3] for line in both.splitlines()[2:]] == ["3.00", "~4.00"]
 
 
 @pytest.mark.parametrize("chosen", [0, 17, 199])

@@ -19,6 +19,7 @@ class FrontierPoint:
         number: its number, for ``--point``.
         memory_bytes: predicted memory per device, the search's sum.
         peak_bytes: predicted peak per device; null if it is unknown.
+        peak_is_estimated: whether a known peak is estimated; else it comes from a dry run.
         time_nanoseconds: the search's sum of a step's times.
         fits: whether it fits the memory limit, as far as its memory and peak are known.
         way: the way to run the step, in a few words; empty if it is unknown.
@@ -28,6 +29,7 @@ class FrontierPoint:
     number: int
     memory_bytes: int
     peak_bytes: int | None
+    peak_is_estimated: bool
     time_nanoseconds: int
     fits: bool
     way: str
@@ -74,18 +76,12 @@ def frontier_answer(plan: Plan) -> FrontierAnswer:
     """The frontier of a plan."""
     peaks, ways = plan.known_peaks, plan.frontier_ways
     chosen = plan.memory_bytes, plan.time_nanoseconds
-    points = tuple(
-        FrontierPoint(
-            number,
-            memory,
-            peaks.get(memory),
-            time,
-            plan.fits(memory, peaks.get(memory)),
-            ways[number] if ways else "",
-            (memory, time) == chosen,
-        )
-        for number, (memory, time) in enumerate(plan.frontier)
-    )
+    points = []
+    for number, (memory, time) in enumerate(plan.frontier):
+        peak, is_estimated = peaks.get(memory, (None, False))
+        fits, way = plan.fits(memory, peak), ways[number] if ways else ""
+        is_plan = (memory, time) == chosen
+        points.append(FrontierPoint(number, memory, peak, is_estimated, time, fits, way, is_plan))
     turning = turning_number(plan.frontier)
     return FrontierAnswer(
         plan.cluster.name,
@@ -94,5 +90,5 @@ def frontier_answer(plan: Plan) -> FrontierAnswer:
         plan.exact,
         plan.within,
         turning,
-        points,
+        tuple(points),
     )

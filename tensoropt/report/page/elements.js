@@ -36,6 +36,10 @@ function inUnit(units, value) {
 const time = (nanoseconds) => (nanoseconds ? inUnit(TIMES, nanoseconds) : "0");
 const size = (bytes) => (bytes ? inUnit(SIZES, bytes) : "0");
 
+// A peak of memory, and how it was predicted.
+const peakOf = ({ peak_bytes: peak, peak_is_estimated: isEstimated }) =>
+  peak === null ? "not predicted" : `${size(peak)}, ${isEstimated ? "estimated" : "by a dry run"}`;
+
 // How a number differs from the plan's: "12 % more".
 function change(value, reference) {
   if (!reference || value === reference) return "as the plan";

@@ -137,7 +137,7 @@ function frontierLines(point) {
     `memory ${size(point.memory_bytes)}`,
     `time ${time(point.nanoseconds)} (the search's sum)`,
   ];
-  if (point.peak_bytes !== null) lines.push(`peak ${size(point.peak_bytes)}`);
+  if (point.peak_bytes !== null) lines.push(`peak ${peakOf(point)}`);
   lines.push(point.name, point.fits ? "fits the memory" : "does not fit the memory");
   return lines;
 }

@@ -7,8 +7,11 @@ function showMemory() {
     return;
   }
   const at = memory.at ? `, reached at ${memory.at}` : "";
+  const { summary } = view;
+  const byDryRun = memory.step.length && summary.peak_bytes !== null && !summary.peak_is_estimated
+    ? ` A dry run, which follows the kernels of a rank's program, finds ${size(summary.peak_bytes)}.` : "";
   byId("memory-lede").textContent = memory.step.length
-    ? `What holds the memory over one step. The peak is ${size(memory.peak_bytes)}${at}.`
+    ? `What holds the memory over one step, estimated operator by operator. The peak is ${size(memory.peak_bytes)}${at}.${byDryRun}`
     : `What holds the memory: ${size(memory.peak_bytes)}${at}.`;
   draw("memory-chart", memory.step.length ? memoryOverStep : memoryAtPeak);
   byId("memory-chart").setAttribute("aria-label",

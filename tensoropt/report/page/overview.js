@@ -12,11 +12,11 @@ function showOverview() {
   const levels = summary.levels.map((level) => counted(level.count, level.name));
   const peak = summary.peak_bytes ?? summary.memory_bytes;
   const how = summary.peak_bytes === null ? "the search's sum" : summary.peak_is_estimated ? "estimated" : "by a dry run";
+  const limit = summary.peak_bytes === null ? summary.memory_limit_bytes : summary.device_limit_bytes;
   byId("tiles").replaceChildren(
     tile("One step, predicted", time(summary.step_nanoseconds),
       `${time(summary.network_nanoseconds)} of it communicating (${percent(share)})`),
-    tile("Peak memory of a device", size(peak), how,
-      summary.memory_limit_bytes && `limit of the search: ${size(summary.memory_limit_bytes)}`),
+    tile("Peak memory of a device", size(peak), how, limit && `of ${size(limit)} that a plan may use`),
     tile("Devices", count(summary.devices), levels.length > 1 && levels.join(" of "), summary.cluster),
     tile("Way to run the step", summary.way,
       summary.copies > 1 && `${count(summary.copies)} copies of the pipeline`,

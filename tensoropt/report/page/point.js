@@ -8,7 +8,7 @@ function showPoint(point) {
   const facts = [
     ["memory", size(point.memory_bytes), against(point.memory_bytes, plan.memory_bytes)],
     ["time", time(point.nanoseconds), against(point.nanoseconds, plan.nanoseconds)],
-    ["peak", point.peak_bytes === null ? "not predicted" : size(point.peak_bytes), ""],
+    ["peak", peakOf(point), ""],
     ["way", point.name, ""],
     ["fits", point.fits ? "yes" : "no, it needs more memory than a device may use", ""],
   ];

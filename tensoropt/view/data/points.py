@@ -24,6 +24,7 @@ class PointView:
         memory_bytes: the search's sum.
         nanoseconds: the search's sum of times.
         peak_bytes: the predicted peak; None if it is unknown.
+        peak_is_estimated: whether a known peak is estimated; else it comes from a dry run.
         fits: whether it fits the limit of memory.
     """
 
@@ -33,4 +34,5 @@ class PointView:
     memory_bytes: Natural
     nanoseconds: Natural
     peak_bytes: Natural | None
+    peak_is_estimated: bool
     fits: bool

@@ -72,6 +72,7 @@ class Summary:
         peak_bytes: the predicted peak; None if it is unknown.
         peak_is_estimated: whether no dry run gave the peak.
         memory_limit_bytes: the most memory that the search's sum may take; None for no limit.
+        device_limit_bytes: the most that the peak may take; None for no limit.
         microbatches: parts of the batch.
         schedule: order of a pipeline's passes; None without stages.
         copies: copies of a pipeline.
@@ -94,6 +95,7 @@ class Summary:
     peak_bytes: Natural | None
     peak_is_estimated: bool
     memory_limit_bytes: Natural | None
+    device_limit_bytes: Natural | None
     microbatches: Positive
     schedule: str | None
     copies: Positive
