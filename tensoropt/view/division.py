@@ -97,14 +97,14 @@ def replicated_of(operators: Sequence[OperatorPlan], devices: Devices) -> tuple[
             size = operator.memory_bytes
             found.append(Replicated("weights", name, copies, _HELD, 0, size))
         elif operator.time_nanoseconds and not operator.variable:
-            time, why = operator.time_nanoseconds, operator.unsplittable or _too_small(operator)
-            found.append(Replicated("work", name, copies, why, time, 0))
+            time = operator.time_nanoseconds
+            found.append(Replicated("work", name, copies, _why_repeated(operator), time, 0))
     return merged(found)
 
 
-def _too_small(operator: OperatorPlan) -> str:
+def _why_repeated(operator: OperatorPlan) -> str:
     largest = max((each.extent for each in operator.dimensions), default=0)
-    return "it has one element" if largest == 1 else _NOT_WORTH
+    return "it has one element" if largest == 1 else operator.unsplittable or _NOT_WORTH
 
 
 def merged(found: Iterable[Replicated]) -> tuple[Replicated, ...]:

@@ -11,7 +11,7 @@ from math import prod
 from tensoropt.graph.operator import VARIABLE_TYPES
 from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.plan import Plan
-from tensoropt.planner.names.layer_names import NO_WORK, layer_names
+from tensoropt.planner.names.layer_names import NO_WORK, OPTIMIZER, layer_names
 from tensoropt.view.data.layers import Communication, LayerView, Split
 from tensoropt.view.devices import Devices, devices_by_stage
 from tensoropt.view.division import in_words, replicated_of, splits_of
@@ -53,7 +53,7 @@ class Row:
 
 
 def rows_of(plan: Plan) -> list[Row]:
-    """The rows of a plan, in the order of the step."""
+    """The rows of a plan, in the order of the step; the optimizer's own are the last."""
     stage_of, names = plan.stage_of, layer_names(plan.operators)
     devices_of = devices_by_stage(plan)
     layers: dict[tuple[str, int | None], list[OperatorPlan]] = {}
@@ -77,7 +77,7 @@ def rows_of(plan: Plan) -> list[Row]:
         if taken[row.name] > 1:  # like layers that are divided in another way, or in another stage
             own = taken[row.name] if row.stage is None else f"stage {row.stage}"
             row.name += f" ({own})"
-    return list(rows.values())
+    return sorted(rows.values(), key=lambda row: row.pattern == OPTIMIZER)
 
 
 def row_names(rows: Iterable[Row]) -> dict[str, str]:

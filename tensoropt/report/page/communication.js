@@ -77,10 +77,10 @@ function fillCommunication(most) {
 }
 
 function communicationRow(each) {
-  const ends = [each.source, ...each.targets].filter(Boolean);
-  const links = [...new Set(ends)].flatMap((name, number) => [...(number ? [" → "] : []), layerLink(name)]);
+  const readers = [...new Set(each.targets)].filter((name) => name && name !== each.source);
+  const links = [layerLink(each.source), ...readers.flatMap((name, number) => [number ? ", " : " → ", layerLink(name)])];
   return element("tr", {},
-    element("td", { class: "name" }, each.what),
+    element("td", {}, ...breakable(each.what)),
     element("td", { title: PURPOSES[each.purpose] }, each.purpose),
     element("td", {}, ...links),
     element("td", {}, each.collectives.join(", then "), element("div", { class: "count" }, `over ${each.over}`)),

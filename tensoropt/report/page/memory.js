@@ -8,17 +8,18 @@ function showMemory() {
   }
   const at = memory.at ? `, reached at ${memory.at}` : "";
   const { summary } = view;
-  const byDryRun = memory.step.length && summary.peak_bytes !== null && !summary.peak_is_estimated
-    ? ` A dry run, which follows the kernels of a rank's program, finds ${size(summary.peak_bytes)}.` : "";
+  const byDryRun = summary.peak_bytes !== null && !summary.peak_is_estimated
+    ? ` A dry run, which follows the kernels of a rank's program, finds a peak of ${size(summary.peak_bytes)}.` : "";
   byId("memory-lede").textContent = memory.step.length
     ? `What holds the memory over one step, estimated operator by operator. The peak is ${size(memory.peak_bytes)}${at}.${byDryRun}`
-    : `What holds the memory: ${size(memory.peak_bytes)}${at}.`;
+    : `What holds the memory ${view.stages.length ? "of the stage with the most" : "of a device"}, as the search adds it up: `
+      + `${size(memory.peak_bytes)}${at}.${byDryRun}`;
   draw("memory-chart", memory.step.length ? memoryOverStep : memoryAtPeak);
   byId("memory-chart").setAttribute("aria-label",
     `At the peak: ${memory.peak.map((share) => `${share.holder} ${size(share.bytes)}`).join(", ")}`);
   const names = memory.step.length ? memory.holders : memory.peak.map((share) => share.holder);
   const atPeak = new Map(memory.peak.map((share) => [share.holder, share.bytes]));
-  fillLegend("memory-legend", names.map((name, number) => [`${name} (${size(atPeak.get(name) ?? 0)} at the peak)`, `c${number % 7}`]));
+  fillLegend("memory-legend", names.map((name, number) => [`${name} (${size(atPeak.get(name) ?? 0)}${memory.step.length ? " at the peak" : ""})`, `c${number % 7}`]));
   byId("alive").hidden = !memory.alive.length;
   fillTable("alive-table", ["Largest tensors at the peak", "Layer", "Holds", ["Bytes", "number"]],
     memory.alive.map((tensor) => [tensor.name, tensor.layer ? layerLink(tensor.layer) : "–", tensor.holder, [size(tensor.bytes), "number"]]));

@@ -20,7 +20,7 @@ function showOverview() {
     tile("Devices", count(summary.devices), levels.length > 1 && levels.join(" of "), summary.cluster),
     tile("Way to run the step", summary.way,
       summary.copies > 1 && `${count(summary.copies)} copies of the pipeline`,
-      `${count(summary.split_operators)} of ${counted(summary.operators, "operator")} split`),
+      `${count(summary.split_operators)} of ${counted(summary.operators, "operator")} that compute are split`),
   );
   showParts();
   byId("notes").hidden = !view.notes.length;

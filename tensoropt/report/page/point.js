@@ -6,8 +6,8 @@ function showPoint(point) {
   byId("point-name").textContent = titleOf(point);
   const against = (value, reference) => (isPlan ? "" : element("span", { class: "change" }, ` ${change(value, reference)}`));
   const facts = [
-    ["memory", size(point.memory_bytes), against(point.memory_bytes, plan.memory_bytes)],
-    ["time", time(point.nanoseconds), against(point.nanoseconds, plan.nanoseconds)],
+    ["memory, sum", size(point.memory_bytes), against(point.memory_bytes, plan.memory_bytes)],
+    ["time, sum", time(point.nanoseconds), against(point.nanoseconds, plan.nanoseconds)],
     ["peak", peakOf(point), ""],
     ["way", point.name, ""],
     ["fits", point.fits ? "yes" : "no, it needs more memory than a device may use", ""],
@@ -60,6 +60,10 @@ function wordsByScope(layers) {
 // What to do for the strategy of a point that the page lacks.
 function commandFor(point) {
   if (point.number === null) return [element("p", { class: "same" }, "Shown for comparison; it is no point of the frontier.")];
+  if (!point.fits) {
+    return [element("p", { class: "same" },
+      "This point needs more memory than the plan may use, so it is not planned. A larger --memory-limit may allow it.")];
+  }
   return [
     element("p", { class: "same" }, "This page has no strategy for this point. This command plans it, with the options of the plan:"),
     element("pre", {}, element("code", {}, `tensoropt plan SCRIPT --devices ${view.summary.devices} --point ${point.number}`)),

@@ -56,7 +56,7 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
     log_if_wide(axes, taken, [point.nanoseconds / _MILLI for point in shown])
     if limit is not None:
         _draw_limit(axes, limit, is_far)
-    axes.set_xlabel("memory of a device (MiB)")
+    axes.set_xlabel("memory of a device (MiB, the search's sum)")
     axes.set_ylabel("time of a step (ms, the search's sum)")
     axes.set_title(f"{len(on_frontier):,} strategies, none beaten in both memory and time")
     axes.grid(alpha=0.3, which="both")
@@ -68,7 +68,7 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
 def _draw_limit(axes: Axes, limit_bytes: int, is_far: bool) -> None:
     """Draw the limit of memory; one that is far to the right does not widen the axis."""
     seen = axes.get_xlim()
-    label = f"limit: {memory(limit_bytes)}{', far to the right' if is_far else ''}"
+    label = f"limit of the sum: {memory(limit_bytes)}{', far to the right' if is_far else ''}"
     axes.axvline(limit_bytes / _MEBI, color="black", linestyle="--", linewidth=1, label=label)
     if is_far:
         axes.set_xlim(seen)

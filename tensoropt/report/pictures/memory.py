@@ -75,5 +75,5 @@ def _draw_step(axes: Axes, view: PlanView) -> None:
     )
     axes.set_ylim(0, _HEADROOM * top)
     axes.set_xlim(0, held.events)
-    axes.set_xlabel("events of the step: forward pass, backward pass, updates")
+    axes.set_xlabel("operators of the step in their order: forward pass, backward pass, updates")
     axes.set_title("memory of a device over a step, estimated")

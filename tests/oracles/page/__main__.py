@@ -1,10 +1,11 @@
 """Click through pages of plans in headless Chromium.
 
-    python -m tests.oracles.page                      plans two small models and tests their pages
+    python -m tests.oracles.page                      plans four models and tests their pages
     python -m tests.oracles.page PAGE.html ...        tests pages that are there
 
 A line for each click says what the page showed. Screenshots are taken in light and dark colours,
-and of the head after a click. The last line is JSON.
+and of the head after a click. A page of 3 MB or more, or one that takes 2 seconds or more to open,
+fails. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -23,10 +24,16 @@ from tests.oracles.page.clicks import CLICKS
 EXAMPLES = {
     "transformer": ["examples/train_transformer.py", "--devices", "4"],
     "pipeline": ["examples/train_transformer.py", "--devices", "4", "--pipeline", "2"],
+    "wide_resnet": [
+        *("examples/train_wide_resnet.py", "--devices", "8", "--cluster", "8-v100"),
+        *("--", "--depth", "152", "--base-channels", "64", "--batch", "256"),
+    ],
+    "keras": ["tests/frontend/keras_example_program.py", "--devices", "4", "--cluster", "8-v100"],
 }
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _READY_SECONDS = 30
 _WAIT_SECONDS = 10  # for what a click shows
+_MOST_BYTES, _MOST_MILLISECONDS = 3 * 10**6, 2000  # of a page
 
 
 def main() -> int:
@@ -49,8 +56,8 @@ def main() -> int:
 def planned_page(name: str, folder: Path) -> Path:
     """Plan an example, and return its page."""
     page = folder / f"{name}.html"
-    command = [sys.executable, "-m", "tensoropt", "plan", *EXAMPLES[name], "--html", str(page)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=600)
+    command = [sys.executable, "-m", "tensoropt", "plan", "--html", str(page), *EXAMPLES[name]]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=1800)
     return page
 
 
@@ -86,9 +93,12 @@ def tested(browser: str, file: Path, screenshots: Path | None) -> dict[str, Any]
             page.screenshot(path=screenshots / f"{file.stem}-dark.png", full_page=True)
         chromium.close()
     outside = [each for each in troubles if not each.startswith((file.as_uri(), "data:"))]
+    size = file.stat().st_size
+    if size >= _MOST_BYTES or opened >= _MOST_MILLISECONDS:
+        outside.append(f"a page of {size:,} bytes that opens in {opened:,} ms")
     return {
         "page": file.name,
-        "bytes": file.stat().st_size,
+        "bytes": size,
         "operators": len(data["operators"]["name"]),
         "points": len(data["points"]),
         "open_milliseconds": opened,
