@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -87,13 +88,21 @@ def test_a_script_s_operators_are_measured_once(
 
 
 def test_a_damaged_profile_is_measured_again_only_by_force(
-    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    measured: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     measured.write_text(measured.read_text()[:-50])
     arguments = ["profile", str(tmp_path / "train.py"), "--output", str(measured)]
     assert run(*arguments) == 1
     assert "PlanError: a profile is a whole, readable JSON file" in capsys.readouterr().err
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (17.3, 1.0, 1.0))
     assert run(*arguments, "--force") == 0
+    warning = capsys.readouterr().err
+    assert "its numbers are noisy. Got a load average of 17.3 on 2 cores of " in warning
+    assert "; end other programs, and measure with --force." in warning
     assert Profile.load(measured).complete
 
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from steps_program import keras, np, random_frontier, tensoropt, tf
 
+from tensoropt.cost.cluster import Kind, load_cluster
 from tensoropt.errors import TensorOptError
 from tensoropt.frontend.planning import forward_plans
+from tensoropt.json_files import write_json
 from tensoropt.planner.offers import strategies
 
 layers = keras.layers
@@ -327,6 +331,40 @@ def guide() -> None:
     assert len(names["history"].history["val_loss"]) == 3
 
 
+def fixed() -> None:
+    """A model whose layer is divided by hand on devices of two speeds trains as Keras's own."""
+    keras.utils.set_random_seed(1)
+    own = keras.Sequential(
+        [keras.Input((16,)), layers.Dense(10, "tanh", name="wide"), layers.Dense(1)]
+    )
+    model = keras.models.clone_model(own)
+    model.set_weights(own.get_weights())
+    known = load_cluster("8-v100")
+    cluster = replace(known, kinds=(Kind("old", (1,), 0.5),))
+    with tempfile.TemporaryDirectory() as folder:
+        write_json(Path(folder) / "cluster.json", cluster.to_json())
+        tensoropt.shutdown()
+        tensoropt.init(devices=3, cluster=f"{folder}/cluster.json")
+    pins = {"*wide": {"columns": "device"}}
+    model = tensoropt.parallelize(model, fixed=pins, pipeline=False)
+    x = np.random.default_rng(0).random((30, 16), np.float32)
+    for each in (own, model):
+        each.compile("sgd", "mse")
+        each.fit(x, x[:, :1], batch_size=10, epochs=2, verbose=0)
+    plan = model.train_function.plan
+    assert list(map(str, plan.fixed)) == ["*wide:columns=device"], plan.fixed
+    columns = {
+        len(axes)
+        for each in plan.operators
+        if each.type == "MatMul" and "wide" in each.name and each.gradient is None
+        for dimension, axes in zip(each.dimensions, each.splits, strict=True)
+        if dimension.name == "columns"
+    }
+    assert columns == {1}, columns  # 10 columns on three devices: 4, 3 and 3
+    for found, truth in zip(model.get_weights(), own.get_weights(), strict=True):
+        np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-6)
+
+
 def mistakes() -> dict[str, str]:
     """Return the error of each mistake, by a description of the mistake."""
 
@@ -378,6 +416,7 @@ if __name__ == "__main__":
     name, folder = sys.argv[1], Path(sys.argv[2])
     if name == "guide":
         guide()
+        fixed()
     elif name == "mistakes":
         print(json.dumps(mistakes()))
     else:

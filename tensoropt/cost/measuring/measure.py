@@ -194,6 +194,8 @@ class Measurer:
     ) -> int:
         """Measure operators at local shapes, in order, until the time is over.
 
+        An operator is left if one that takes as long as the longest so far would exceed the time.
+
         Args:
             script: the graph with the operators.
             operators: the operators, the same on all ranks in the same order.
@@ -211,9 +213,12 @@ class Measurer:
             if work_key(each.work) not in known and _digest(each.work) not in self.profile.skipped
         ]
         done = len(operators) - len(missing)
-        until = monotonic() + seconds
+        begun = last = monotonic()
+        longest = 0.0
         for number, local in enumerate(missing):
-            if self._everyone.broadcast(np.array([monotonic() > until]))[0]:
+            now = monotonic()
+            longest, last = max(longest, now - last), now
+            if self._everyone.broadcast(np.array([now + longest > begun + seconds]))[0]:
                 return len(missing) - number
             self._progress(local.work.operator, done + number, len(operators))
             forward = OperatorWork(

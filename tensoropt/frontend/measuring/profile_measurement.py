@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
@@ -101,6 +103,8 @@ def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
         cluster = on_links(cluster, links_of(group, hardware, "mpi"))
     mesh = cluster.mesh(group.size)
     stored = _stored_profile(group, path, setting, mesh, request.force)
+    if not stored.complete:
+        _warn_of_load(group)
     config = rank_config(hardware)
     config.graph_options.rewrite_options.disable_meta_optimizer = True  # as the executor's
     measurer = Measurer(group, stored, path, config, progress, emitted_alone)
@@ -129,6 +133,19 @@ def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
     return Profiled(
         measurer.profile, path, measurer.measured, left, tuple(left_collectives), not_run, took
     )
+
+
+def _warn_of_load(group: Group) -> None:
+    """Write a line if more programs want to run on a machine than it has cores."""
+    of_ranks = group.allgather_object((os.getloadavg()[0], os.cpu_count() or 1))
+    machines = dict(zip(group.hosts, of_ranks, strict=True))
+    busy = [f"{load:.1f} on {n} cores of {host}" for host, (load, n) in machines.items() if load > n]
+    if busy and group.rank == 0:
+        sys.stderr.write(
+            "tensoropt: a machine that is measured does nothing else, or its numbers are noisy. "
+            f"Got a load average of {', '.join(busy)}; end other programs, and measure with "
+            "--force.\n"
+        )
 
 
 def _by_importance(

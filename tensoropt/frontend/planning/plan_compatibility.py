@@ -136,10 +136,10 @@ def _check_configurations(graph: Graph, plan: Plan) -> None:
         graph = with_batch_norm(graph, plan.batch_norm)
         graph = graph_of_one(cut_along_batch(graph, batch, plan.microbatches))
     derivations = derivations_under(graph, planned)
-    # Dimensions that are divided by hand may have uneven pieces that no search offers.
+    # Uneven pieces that no search offers are as exact as others, where an operator computes them.
     uneven = frozenset(
         index.extent
-        for name in (planned.keys() & derivations.keys() if plan.fixed else ())
+        for name in planned.keys() & derivations.keys()
         for index, axes in zip(derivations[name].indices, planned[name].splits, strict=False)
         if axes
     )

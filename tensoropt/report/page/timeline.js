@@ -77,7 +77,7 @@ function timeByLayerChart(shown) {
   return {
     type: "bar",
     data: {
-      labels: shown.map((layer) => shortened(layer.name, 26)),
+      labels: shown.map((layer) => (layer.name.length > 26 ? `…${layer.name.slice(-25)}` : layer.name)), // ends tell layers apart
       datasets: [bars("operators_nanoseconds", "compute"), bars("network_nanoseconds", "network")],
     },
     options: settings({

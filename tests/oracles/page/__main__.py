@@ -32,6 +32,7 @@ EXAMPLES = {
 }
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _READY_SECONDS = 30
+_OPENED = 3  # times, of which the least counts: other load makes one longer
 _WAIT_SECONDS = 10  # for what a click shows
 _MOST_BYTES, _MOST_MILLISECONDS = 3 * 10**6, 2000  # of a page
 
@@ -61,6 +62,14 @@ def planned_page(name: str, folder: Path) -> Path:
     return page
 
 
+def milliseconds_to_open(page: Any, file: Path) -> int:
+    """Open a page, and return the time that it took."""
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready=yes]", timeout=1000 * _READY_SECONDS)
+    took = page.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart")
+    return int(took)
+
+
 def tested(browser: str, file: Path, screenshots: Path | None) -> dict[str, Any]:
     """Click through a page, and return what it cost and which clicks failed."""
     from playwright.sync_api import sync_playwright
@@ -73,9 +82,7 @@ def tested(browser: str, file: Path, screenshots: Path | None) -> dict[str, Any]
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("console", lambda line: troubles.append(line.text))
         page.on("request", lambda request: troubles.append(request.url))
-        page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready=yes]", timeout=1000 * _READY_SECONDS)
-        opened = page.evaluate("performance.timing.loadEventEnd-performance.timing.navigationStart")
+        opened = min(milliseconds_to_open(page, file) for _ in range(_OPENED))
         page.set_default_timeout(1000 * _WAIT_SECONDS)
         data = page.evaluate("data")
         for click in CLICKS:
