@@ -36,6 +36,8 @@ def read_json(path: str | os.PathLike[str], rule: str, remedy: str) -> Any:
     Raises:
         PlanError: if the file cannot be read, or `parse_json` refuses its content.
     """
+    if not isinstance(path, str | os.PathLike):  # a number would be an open file's
+        raise PlanError(f"{rule}. Got {path!r}, which is no path. {remedy}")
     try:
         with open(path, "rb") as file:
             content = file.read(_MOST_BYTES + 1)

@@ -166,12 +166,18 @@ class Command(click.Command):
         """Parse the command line; see `click.Command`.
 
         Raises:
-            UsageError: an option that does not exist, with the nearest name; an argument too many.
+            UsageError: an option that does not exist, with the nearest name; an argument too many,
+                or one that lacks; an option without its value.
         """
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             raise _unknown(error, ctx, self.remedy) from error
+        except click.MissingParameter as error:
+            name = error.param.human_readable_name if error.param else "more arguments"
+            ctx.fail(f"`{ctx.command_path}` takes {name}. Got none; give it.")
+        except click.BadOptionUsage as error:
+            ctx.fail(f"`{error.option_name}` takes a value. Got none; give it, see --help.")
         if ctx.args and not ctx.resilient_parsing:
             got = " ".join(ctx.args)
             ctx.fail(f"`{ctx.command_path}` takes no further arguments. Got {got!r}; drop them.")

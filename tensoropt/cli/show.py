@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tensoropt.cli.answers.answer import Answer
-from tensoropt.cli.command import Command
+from tensoropt.cli.command import Command, check_folder
 from tensoropt.cli.view import check_page, write_page
 from tensoropt.plan import Plan
 from tensoropt.report.cluster_links import links_line
@@ -70,6 +70,7 @@ def show(file: Path, plot: Path | None, picture: str, page: Path | None, **wante
     plan = Plan.load(file)
     view = view_of(plan)
     if plot is not None:
+        check_folder("a picture", plot, "--plot")
         save(draw(view, picture), plot)
         return Answer(view, (f"drawn into {plot}",))
     if page is not None:

@@ -370,13 +370,13 @@ def load_cluster(name_or_path: str | os.PathLike[str]) -> Cluster:
     Raises:
         PlanError: if there is no such cluster, or its file does not follow the schema.
     """
-    text = os.fspath(name_or_path)
+    text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else name_or_path
     if text in _names():
         file = f"{text}.json"
         return Cluster.from_json(parse_json((_FOLDER / file).read_bytes()), file)
     names = ", ".join(cluster_names())
     rule = f"a cluster is one of {names}, or the path of a whole, readable JSON file"
-    return Cluster.from_json(read_json(text, rule, _REMEDY), text)
+    return Cluster.from_json(read_json(text, rule, _REMEDY), str(text))
 
 
 def _names() -> Iterator[str]:

@@ -22,6 +22,7 @@ from tensoropt.cost.cluster import Kind, load_cluster
 from tensoropt.errors import TensorOptError
 from tensoropt.frontend.planning import forward_plans
 from tensoropt.json_files import write_json
+from tensoropt.planner.names.layer_names import forward_work
 from tensoropt.planner.offers import strategies
 
 layers = keras.layers
@@ -353,10 +354,11 @@ def fixed() -> None:
         each.fit(x, x[:, :1], batch_size=10, epochs=2, verbose=0)
     plan = model.train_function.plan
     assert list(map(str, plan.fixed)) == ["*wide:columns=device"], plan.fixed
+    (layer,) = [names for name, names in forward_work(plan.operators).items() if "wide" in name]
     columns = {
         len(axes)
         for each in plan.operators
-        if each.type == "MatMul" and "wide" in each.name and each.gradient is None
+        if each.type == "MatMul" and each.name in layer
         for dimension, axes in zip(each.dimensions, each.splits, strict=True)
         if dimension.name == "columns"
     }

@@ -139,7 +139,9 @@ def _warn_of_load(group: Group) -> None:
     """Write a line if more programs want to run on a machine than it has cores."""
     of_ranks = group.allgather_object((os.getloadavg()[0], os.cpu_count() or 1))
     machines = dict(zip(group.hosts, of_ranks, strict=True))
-    busy = [f"{load:.1f} on {n} cores of {host}" for host, (load, n) in machines.items() if load > n]
+    busy = [
+        f"{load:.1f} on {n} cores of {host}" for host, (load, n) in machines.items() if load > n
+    ]
     if busy and group.rank == 0:
         sys.stderr.write(
             "tensoropt: a machine that is measured does nothing else, or its numbers are noisy. "

@@ -10,6 +10,7 @@ from tensoropt.errors import OptionError
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.planner.options.planning_options import PlanningOptions
+from tensoropt.planner.options.values import count
 from tensoropt.planner.split_check import Check, check
 from tensoropt.report.split_check_table import check_table
 from tensoropt.report.text_table import write
@@ -39,11 +40,12 @@ def preflight(
         An entry per operator that computes; rank 0 prints those that cannot be split.
 
     Raises:
-        OptionError: for one device; a shape that contradicts its placeholder.
+        OptionError: for one device or none; a shape that contradicts its placeholder.
         GraphError: a placeholder's shape stays unknown.
         LayoutError: if the cluster cannot give a job this number of devices.
     """
     OptionError.refuse(unknown, preflight)
+    count("devices", 2 if devices is None else devices)
     job = current()
     options = PlanningOptions(batch_size=batch_size, shapes=shapes, fetches=fetches)
     request = step_request(job, options if job.dry_run is None else job.dry_run.replaced(options))

@@ -20,6 +20,7 @@ from tensoropt.planner.options.values import (
     is_count,
     is_number,
     memory,
+    memory_amount,
     name_of,
     point_of_frontier,
     positive,
@@ -239,7 +240,7 @@ class PlanningOptions:
         None, _shapes, '"NAME=N,N,... ..."', shapes_by_name
     )
     fetches: Sequence[Any] | None = _declared(None, _fetches, "NAME,NAME,...", several(str))
-    memory_limit_bytes: int | None = _declared(None, amount, "AMOUNT", memory)
+    memory_limit_bytes: int | None = _declared(None, memory_amount, "AMOUNT", memory)
     parallelism: Iterable[int] | None = _declared(None, ascending, "N,N,...", several(int))
     memory_limits_bytes: Iterable[int] | None = _declared(
         None, ascending, "AMOUNT,AMOUNT,...", several(memory)

@@ -20,6 +20,7 @@ __all__ = [
     "is_count",
     "is_number",
     "memory",
+    "memory_amount",
     "name_of",
     "point_of_frontier",
     "positive",
@@ -80,6 +81,13 @@ count = rule("takes whole numbers from 1", is_count)
 
 amount = rule("takes whole numbers from 1", lambda value: is_number(value) and value >= 1)
 """The check of bytes or steps, which a script may have computed as a float."""
+
+memory_amount = rule(
+    "takes whole numbers from 1",
+    lambda value: is_number(value) and value >= 1,
+    "give bytes, such as 8 * 2**30 for 8 GiB, or leave it out",
+)
+"""The check of a limit of memory, in bytes."""
 
 positive = rule("is a number above 0", lambda value: is_number(value) and 0 < value < inf)
 """The check of a finite number above 0."""

@@ -65,8 +65,7 @@ def test_operators_end_in_their_time(
     clock = Clock({f"operator {n}": seconds for n, seconds in enumerate(takes)})
     measures = measurer(clock, tmp_path, monkeypatch)
     works = [
-        OperatorWork("elementwise", "float32", 4, 32, 1, f"operator {n}")
-        for n in range(len(takes))
+        OperatorWork("elementwise", "float32", 4, 32, 1, f"operator {n}") for n in range(len(takes))
     ]
     operators: Any = [SimpleNamespace(work=work) for work in works]
     device = load_cluster("8-v100").device
