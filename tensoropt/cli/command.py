@@ -174,7 +174,9 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             raise _unknown(error, ctx, self.remedy) from error
         except click.MissingParameter as error:
-            name = error.param.human_readable_name if error.param else "more arguments"
+            lacks = error.param
+            is_option = isinstance(lacks, click.Option)
+            name = lacks.opts[0] if is_option else lacks.human_readable_name if lacks else "more"
             ctx.fail(f"`{ctx.command_path}` takes {name}. Got none; give it.")
         except click.BadOptionUsage as error:
             ctx.fail(f"`{error.option_name}` takes a value. Got none; give it, see --help.")

@@ -16,18 +16,20 @@ def points_of(plan: Plan) -> tuple[PointView, ...]:
     ways = plan.frontier_ways or ("",) * len(plan.frontier)
     chosen = plan.memory_bytes, plan.time_nanoseconds
 
-    def predicted(memory: int) -> tuple[int | None, bool, bool]:
-        """The last fields of a point: its peak, whether it is estimated, and whether it fits."""
+    def point_of(
+        kind: PointKind, way: str, number: int | None, memory: int, time: int
+    ) -> PointView:
         peak, is_estimated = peaks.get(memory, (None, False))
-        return peak, is_estimated, plan.fits(memory, peak)
+        fits = plan.fits(memory, peak)
+        return PointView(kind, way, number, memory, time, peak, is_estimated, fits)
 
     points = [
-        PointView("frontier", way, number, *point, *predicted(point[0]))
+        point_of("frontier", way, number, *point)
         for number, (point, way) in enumerate(zip(plan.frontier, ways, strict=True))
         if point != chosen
     ]
     number = plan.frontier.index(chosen) if chosen in plan.frontier else None
-    points.append(PointView("plan", plan.way, number, *chosen, *predicted(chosen[0])))
+    points.append(point_of("plan", plan.way, number, *chosen))
     for name, memory, time in plan.details.others if plan.details else ():
         kind: PointKind = "data parallelism" if name == _DATA_PARALLELISM else "other algorithm"
         fits = plan.fits(memory, None)

@@ -43,6 +43,7 @@ MISTAKES = [
     ),
     (["show", "none.json"], "a plan is a whole, readable", "Got 'none.json'", "Give the path"),
     (["show"], "`tensoropt show` takes PLAN.json", "Got none", "give it"),
+    (["plan", "a.py"], "`tensoropt plan` takes --devices", "Got none", "give it"),
     (["plan", "a.py", "--devices"], "`--devices` takes a value", "Got none", "see --help"),
     (["diff", "a.json", "b.json"], "a plan is a whole, readable", "Got 'a.json'", "Give the path"),
     (
