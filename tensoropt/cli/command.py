@@ -175,8 +175,8 @@ class Command(click.Command):
             raise _unknown(error, ctx, self.remedy) from error
         except click.MissingParameter as error:
             lacks = error.param
-            is_option = isinstance(lacks, click.Option)
-            name = lacks.opts[0] if is_option else lacks.human_readable_name if lacks else "more"
+            name = lacks.human_readable_name if lacks else "more"
+            name = lacks.opts[0] if isinstance(lacks, click.Option) else name
             ctx.fail(f"`{ctx.command_path}` takes {name}. Got none; give it.")
         except click.BadOptionUsage as error:
             ctx.fail(f"`{error.option_name}` takes a value. Got none; give it, see --help.")
