@@ -43,7 +43,9 @@ def test_the_frontier_has_all_points_the_plan_and_the_limit(plan: Plan, view: Pl
     ((memory,), (time,)) = lines["this plan"].get_data()
     assert (memory * 2**20, time * 1e6) == pytest.approx((plan.memory_bytes, plan.time_nanoseconds))
     assert plan.memory_limit_bytes is not None
-    assert lines["limit of the sum"].get_xdata()[0] * 2**20 == pytest.approx(plan.memory_limit_bytes)
+    assert lines["limit of the sum"].get_xdata()[0] * 2**20 == pytest.approx(
+        plan.memory_limit_bytes
+    )
     assert plan.details is not None
     for name, of_other, nanoseconds in plan.details.others:
         ((memory,), (time,)) = lines[name].get_data()
