@@ -33,8 +33,9 @@ class SharedChain:
     """Times collectives as `measure_collective` does, with less care, if ranks share cores.
 
     Everything takes longer when ranks share cores. One graph therefore serves all collectives, and
-    runs are few and short. Times are `shared_seconds`. The collectives in C++ are timed if ranks
-    have them. Every rank of ``everyone`` makes the same calls.
+    runs are few and short. Times are `shared_seconds`, except across machines (`Chain.crosses`).
+    The collectives in C++ are timed if ranks have them. Every rank of ``everyone`` makes the same
+    calls.
     """
 
     def __init__(self, everyone: Group, config: tf.compat.v1.ConfigProto | None = None) -> None:
@@ -62,6 +63,7 @@ class SharedChain:
             self._values[...] = 0
         array = self._values[: rows * columns].reshape(rows, columns)
         collectives = [make(group.size, array.shape, dim) for dim in measured_dims(kind, runs)]
+        self._chain.crosses = self._native is not None and self._native.starts(group)
         self._calls = [self._prepared(each, group, array) for each in collectives]
         calls = min(max(_CHAIN_BYTES // array.nbytes, 1), _LONGEST_CHAIN)
         means = [self._mean(1)]
@@ -73,12 +75,14 @@ class SharedChain:
         return float(self._chain.run(self._everyone, self._session, calls).mean())
 
     def _prepared(self, collective: Collective, group: Group, array: Array) -> Callable[[], float]:
-        """Return a function that runs a collective as a step does and gives its processor time."""
+        """Return a function that runs a collective as a step does and gives its processor time, or
+        its time if the network's thread runs it."""
         if self._native is None or not self._native.carries(collective, group, tf.float32):
             return lambda: clocked(lambda: group.run(collective, array), time.thread_time)[1]
         if self._results.size < group.size * array.size:
             self._results = fresh((group.size * array.size,), np.dtype(np.float32))
-        return self._native.prepared(collective, group, array, self._results)
+        run = self._native.prepared(collective, group, array, self._results)
+        return (lambda: clocked(run, time.perf_counter)[1]) if self._chain.crosses else run
 
     def close(self) -> None:
         """Free the session."""

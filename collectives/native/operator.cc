@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "tensorflow/core/framework/op.h"
@@ -531,11 +532,14 @@ void collectives_observe(bool notes, int (*before)(int64_t, char*, int)) {
   collectives::NetworkCommunication::Get().Observe(notes, before);
 }
 
-// Moves at most `room` notes to `notes`, and returns their number.
+// Moves at most `room` notes to `notes`, and returns their number. In those of the network `worked` is
+// no number, because the rank's own threads compute meanwhile.
 int64_t collectives_take_notes(collectives::Note* notes, int64_t room) {
   const int64_t count = collectives::Communication::Get().TakeNotes(notes, room);
   auto& network = collectives::NetworkCommunication::Get();
-  return count + network.TakeNotes(notes + count, room - count);
+  const int64_t all = count + network.TakeNotes(notes + count, room - count);
+  for (int64_t i = count; i < all; ++i) notes[i].worked = std::nan("");
+  return all;
 }
 
 // Returns the seconds of all collectives that noted nothing.

@@ -201,7 +201,7 @@ class NativeTransport:
             for number, started, ended, worked in self._notes[:count].tolist():
                 call = noted_call(number)  # of any transport: they note in one place
                 if call is not None:
-                    call.watch.after(started, ended, worked)
+                    call.watch.after(started, ended, None if worked != worked else worked)
 
     def prepared(
         self,

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _REMEDY = "Remove the file: the links are then measured again."
-_FILES = FileKind(2, "measured links", _REMEDY)
+_FILES = FileKind(3, "measured links", _REMEDY)
 _SMALLER = 4
 """The largest collective is compared with the largest one of at most its bytes over this number."""
 _LEAST_SHARE = 0.05

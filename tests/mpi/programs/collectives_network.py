@@ -21,7 +21,7 @@ import collectives
 from collectives.native import transport as transport_module
 from collectives.native.mail import mail_of
 from collectives.native.network import INTERFACE_VARIABLE
-from collectives.native.transport import native_transport
+from collectives.native.transport import NativeTransport, native_transport
 from collectives.operations.calls import Unwatched
 from collectives.operations.kinds.allreduce import Allreduce
 from collectives.transport.mpi import HOST_VARIABLE
@@ -56,6 +56,27 @@ def check_messages(world: collectives.Group) -> None:
     collectives_native.check_order_of_messages(world, mail, (9000, 0, 300001), 5)
 
 
+class _Times(Unwatched):
+    """Keeps the processor seconds of the collectives that it watches."""
+
+    def __init__(self) -> None:
+        self.worked: list[float | None] = []
+
+    def after(self, started: float, ended: float, worked: float | None = None) -> None:
+        assert started <= ended
+        self.worked.append(worked)
+
+
+def check_that_no_thread_of_a_rank_works(
+    world: collectives.Group, transport: NativeTransport
+) -> None:
+    times = _Times()
+    transport.watch(True)
+    transport.move(Allreduce(), world, tf.ones([5]), "watched", times)
+    transport.watch(False)
+    assert times.worked == [None]
+
+
 def check_that_all_use_mpi_without_connections(world: collectives.Group) -> None:
     transport_module._transports.clear()
     if world.rank == 1:
@@ -87,6 +108,7 @@ def main() -> None:
         collectives_native.check_not_a_number(member)
         collectives_native.check_errors(member)
     check_messages(world)
+    check_that_no_thread_of_a_rank_works(world, transport)
     check_that_all_use_mpi_without_connections(world)
     print(f"passed on rank {world.rank}", flush=True)
 
