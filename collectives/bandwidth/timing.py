@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from collectives.buffers import Array
 from collectives.group import Group, job_facts
 
 __all__ = ["Timing", "clocked", "shared_seconds", "timing"]
 
+_Result = TypeVar("_Result")
 _FAR = 1.5
 """A value is an outlier if it lies more than this many interquartile ranges outside the quartiles
 (Tukey)."""
@@ -66,7 +67,7 @@ def shared_seconds(worked: npt.ArrayLike, everyone: Group) -> npt.NDArray[np.flo
     return mean
 
 
-def clocked(run: Callable[[], Array], clock: Callable[[], float]) -> tuple[Array, float]:
+def clocked(run: Callable[[], _Result], clock: Callable[[], float]) -> tuple[_Result, float]:
     """Return the result of a call, and its duration by a clock."""
     started = clock()
     result = run()
