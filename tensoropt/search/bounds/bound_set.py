@@ -21,7 +21,6 @@ from tensoropt.arrays import BoolArray, Float64Array, Int64Array, offsets_of
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table
-from tensoropt.search.tolerances import ROUNDING
 
 __all__ = ["BoundSet"]
 
@@ -53,7 +52,7 @@ class BoundSet:
             float64[nodes of the tree, W], leaves first, and int64[levels + 1], where each level
                 begins.
         """
-        levels = [self.region.limits(self.weights) * (1.0 + ROUNDING)]
+        levels = [self.region.limits(self.weights)]
         while len(levels[-1]) > 1:
             starts = np.arange(0, len(levels[-1]), _BRANCHES)
             levels.append(np.maximum.reduceat(levels[-1], starts))

@@ -17,58 +17,25 @@ import numpy as np
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.search.bounds.message_passing import Bounds
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.pareto.region import Weights
-from tensoropt.search.tolerances import ROUNDING, WIDEST_GAP
+from tensoropt.search.pareto.region import SearchRegion, Weights
+from tensoropt.search.tolerances import WIDEST_GAP
 
-__all__ = [
-    "Corners",
-    "by_nodes",
-    "corners_of",
-    "gaps_of_lines",
-    "limits_of",
-    "proven_gap",
-]
+__all__ = ["by_nodes", "gaps_of_lines", "proven_gap"]
 
 
-Corners = tuple[Float64Array, Float64Array]
-"""Memory and time of local upper bounds, infinite where they do not limit."""
-
-
-def corners_of(memory: Int64Array, time: Int64Array) -> Corners:
-    """Return the corners of the region that the points of a frontier leave open.
-
-    Args:
-        memory, time: int64[points], along the frontier.
-
-    Returns:
-        float64[points + 1] each; see `tensoropt.search.pareto.region`.
-    """
-    return (
-        np.append(memory.astype(np.float64), np.inf),
-        np.insert(time.astype(np.float64), 0, np.inf),
-    )
-
-
-def limits_of(corners: Corners, weights: Sequence[Weights]) -> Float64Array:
-    """float64[corners, weights], the highest weighted cost of strategies below each corner."""
-    memory, time = corners
-    pairs = np.array(weights, dtype=np.float64).reshape(-1, 2)
-    with np.errstate(invalid="ignore"):  # 0 times infinity
-        of_time = np.where(pairs[:, 0] > 0, np.multiply.outer(time, pairs[:, 0]), 0.0)
-        of_memory = np.where(pairs[:, 1] > 0, np.multiply.outer(memory, pairs[:, 1]), 0.0)
-    limits: Float64Array = (of_time + of_memory) * (1.0 + ROUNDING)
-    return limits
-
-
-def _by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
+def gaps_of_lines(
+    weights: Sequence[Weights], least: Sequence[float], region: SearchRegion
+) -> Float64Array:
     """Return float64[corners], the shares by which a strategy can be better than each corner.
 
     Args:
-        limits: float64[corners, W].
-        least: float64[W], bounds on the weighted costs of all strategies.
+        weights: some pairs.
+        least: for each pair a bound on the weighted cost of every strategy.
+        region: that the known strategies leave open.
     """
+    limits, bounds = region.limits(weights), np.asarray(least, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        factors = np.where(least > 0, limits / least, np.where(limits <= least, 1.0, np.inf))
+        factors = np.where(bounds > 0, limits / bounds, np.where(limits <= bounds, 1.0, np.inf))
     shares: Float64Array = factors.min(axis=1) - 1.0
     return shares
 
@@ -105,28 +72,13 @@ def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array)
     """
     weights = [each.weights for each in bounds]
     least = [each.least for each in bounds]
-    corners, shares = gaps_of_lines(weights, least, incumbent.memory, incumbent.time)
+    region = SearchRegion.beside(incumbent.memory, incumbent.time)
+    shares = gaps_of_lines(weights, least, region)
     wide = shares > 0
-    limits = limits_of((corners[0][wide], corners[1][wide]), weights)
+    limits = region.take(wide).limits(weights)
     lines = np.ascontiguousarray(np.array([each.min_marginals for each in bounds]).T)
     share = float(by_nodes(limits, lines, start, shares[wide]).max(initial=0.0))
     return share if share <= WIDEST_GAP else None
-
-
-def gaps_of_lines(
-    weights: Sequence[Weights], least: Sequence[float], memory: Int64Array, time: Int64Array
-) -> tuple[Corners, Float64Array]:
-    """Return the corners of a region, and float64[corners], the gaps that least weighted costs
-    prove there.
-
-    Args:
-        weights: some pairs.
-        least: for each pair a bound on the weighted cost of every strategy.
-        memory, time: int64[points] of the known strategies, along their frontier.
-    """
-    corners = corners_of(memory, time)
-    limits = limits_of(corners, weights)
-    return corners, _by_lines(limits, np.asarray(least, dtype=np.float64))
 
 
 @numba.njit(cache=True, nogil=True)

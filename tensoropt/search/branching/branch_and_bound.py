@@ -24,11 +24,11 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
-from tensoropt.search.bounds.corner_gaps import Corners, by_nodes, limits_of
+from tensoropt.search.bounds.corner_gaps import by_nodes
 from tensoropt.search.branching.divide import Halves, at_hub, by_costs, sides
-from tensoropt.search.branching.first_phase import FirstPhase, region_below
+from tensoropt.search.branching.first_phase import FirstPhase
 from tensoropt.search.branching.known_points import Points
-from tensoropt.search.branching.subproblem import NO_CORNERS, Subproblem
+from tensoropt.search.branching.subproblem import NOWHERE, Subproblem
 from tensoropt.search.effort import BOUNDS_AGAIN, CORNER_PRICE
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
@@ -84,16 +84,16 @@ def branch_and_bound(
 
 
 class _Gaps(NamedTuple):
-    """The gaps at a subproblem's open corners, at one time.
+    """The gaps at the corners of a subproblem's open region, at one time.
 
     Attributes:
         known: the number of strategies known at that time.
-        corners: memory and time of each.
+        region: the open region.
         share: float64[corners], the share by which a strategy may be better.
     """
 
     known: int
-    corners: Corners
+    region: SearchRegion
     share: Float64Array
 
 
@@ -148,7 +148,7 @@ class _Search(FirstPhase):
         begun = self.spent
         self.epsilon, self.closed = epsilon, 0.0
         self.forget_mixtures()
-        self.whole.closed, self.whole.failed = NO_CORNERS, np.inf
+        self.whole.closed, self.whole.failed = NOWHERE, np.inf
         self._explore(self.whole)
         enough, wide = divided
         if not enough < self.within <= wide:
@@ -191,14 +191,14 @@ class _Search(FirstPhase):
             self.closed = max(self.closed, gap)
 
     def _gaps(self, part: Subproblem) -> _Gaps | None:
-        """Return a subproblem's open corners and their gaps, if it has any."""
-        corners, share = self.open_corners(part)
+        """Return a subproblem's open region and its gaps, if it has any."""
+        region, share = self.open_region(part)
         if share.size == 0:
             return None
-        limits = self._limits(part, corners)
+        limits = self._limits(part, region)
         share = by_nodes(limits, part.min_marginals(), part.start, share)
         self.spent += share.size * CORNER_PRICE * part.configurations
-        return _Gaps(self.known.count, corners, share)
+        return _Gaps(self.known.count, region, share)
 
     def _narrow(self, part: Subproblem, earlier: _Gaps) -> None:
         """Reduce the gap of a subproblem at its widest edge of the hull.
@@ -209,7 +209,7 @@ class _Search(FirstPhase):
         gaps = earlier if earlier.known == self.known.count else self._gaps(part)
         if gaps is None:
             return
-        corners, share = gaps.corners, gaps.share
+        share = gaps.share
         worst = int(share.argmax())
         gap = float(share[worst])
         if gap <= self.epsilon:
@@ -219,16 +219,16 @@ class _Search(FirstPhase):
             self._push(part, gap, gaps)
             return
         hull = part.hull()
-        edges = hull.edges_below(corners[0])
+        edges = hull.edges_below(gaps.region.memory)
         wide = share > self.epsilon
         here = wide & (edges == edges[worst])
-        window = corners[0][here], corners[1][here]
+        window = gaps.region.take(here)
         self.closed = max(self.closed, self.epsilon)  # what is left out may be better by so much
-        region = region_below(window, self.epsilon)
+        region = window.shrunk(self.epsilon)
         lines = BoundSet([each.weights for each in part.bounds], region)
         alive = lines.possible(part.min_marginals())
         worth = hull.slope(int(edges[worst])) if hull.memory.size > 1 else self.problem.byte_worth
-        limits = self._limits(part, corners)
+        limits = self._limits(part, gaps.region)
         near = self._near_corners(part, limits[here])
         if self._searched(part, alive, region, worth):
             part.close(window)
@@ -253,11 +253,11 @@ class _Search(FirstPhase):
         return by_costs(part, weights)
 
     def _explore_some(
-        self, part: Subproblem, alive: BoolArray, near: Sequence[int], window: Corners | None
+        self, part: Subproblem, alive: BoolArray, near: Sequence[int], window: SearchRegion | None
     ) -> None:
-        """Explore some of a subproblem's configurations, below the corners of a window.
+        """Explore some of a subproblem's configurations, in a window.
 
-        The bounds near these corners are inherited.
+        The bounds near its corners are inherited.
         """
         some = part.only(alive, near)
         some.window = window
@@ -289,8 +289,8 @@ class _Search(FirstPhase):
         self._pushed += 1
         heapq.heappush(self._heap, (-gap, self._pushed, part, gaps))
 
-    def _limits(self, part: Subproblem, corners: Corners) -> Float64Array:
-        return limits_of(corners, [each.weights for each in part.bounds])
+    def _limits(self, part: Subproblem, region: SearchRegion) -> Float64Array:
+        return region.limits([each.weights for each in part.bounds])
 
     def _near_corners(self, part: Subproblem, limits: Float64Array) -> list[int]:
         """Return the bounds that rule out most at open corners, those that do so most often

@@ -14,7 +14,7 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.corner_gaps import Corners, gaps_of_lines
+from tensoropt.search.bounds.corner_gaps import gaps_of_lines
 from tensoropt.search.branching.exact_search import search_exactly
 from tensoropt.search.branching.known_points import KnownPoints
 from tensoropt.search.branching.subproblem import Hull, Subproblem
@@ -32,7 +32,7 @@ from tensoropt.search.tolerances import (
 )
 from tensoropt.search.watch import keep, tell
 
-__all__ = ["FirstPhase", "region_below"]
+__all__ = ["FirstPhase"]
 
 # Factor from the mean worth of a byte to weights of least time, or least memory.
 _FAR = 1e6
@@ -87,7 +87,8 @@ class FirstPhase:
 
     def _keep_known(self) -> None:
         """Keep the known strategies, with the gap that bounds of the whole problem prove."""
-        self.proven = min(self.proven, float(self._gaps_of_lines(self.whole)[1].max()))
+        gaps = self._gaps_of_lines(self.whole, self.known.region())
+        self.proven = min(self.proven, float(gaps.max()))
         keep(partial(self.frontier, self.proven), gap=self.proven)
 
     def explore(self, part: Subproblem) -> None:
@@ -97,9 +98,9 @@ class FirstPhase:
 
     def _mix(self, part: Subproblem, hull: Hull) -> None:
         """Find mixtures of neighbours on a subproblem's hull, below open corners."""
-        corners, _ = self.open_corners(part)
-        if hull.memory.size > 1 and corners[0].size:
-            edges = np.unique(hull.edges_below(corners[0]))
+        region, _ = self.open_region(part)
+        if hull.memory.size > 1 and region.memory.size:
+            edges = np.unique(hull.edges_below(region.memory))
             for some in np.array_split(edges, -(-edges.size // MIXED_EDGES)):
                 self._mix_edges(part, hull, some)
 
@@ -114,7 +115,7 @@ class FirstPhase:
             return
         self._mixed.add(key)
         better = BETTER_MIXTURE * self.epsilon
-        region = region_below(self.known.corners(), better)
+        region = self.known.region().shrunk(better)
         grain = int(MIXTURE_GRAIN * better * hull.time[ends[-1]])
         worth = hull.slope(int(edges[edges.size // 2]))
         if not self.solved(part.mixtures(hull, ends), region, better, worth, grain):
@@ -131,20 +132,20 @@ class FirstPhase:
         """
         while True:
             hull = part.hull()
-            corners, share = self.open_corners(part)
+            region, share = self.open_region(part)
             if share.size == 0 or self.spent > self.limits.branching_additions:
                 return hull
             if part is self.whole:
                 tell("supported points", int(self.spent), int(self.limits.branching_additions))
                 self._keep_known()
-            beyond = self._ends(part, hull, corners)
+            beyond = self._ends(part, hull, region)
             if beyond:
                 self.bound(part, beyond)
                 continue
             if hull.memory.size < 2:
                 return hull
             gaps: dict[int, float] = {}
-            for edge, gap in zip(hull.edges_below(corners[0]).tolist(), share, strict=True):
+            for edge, gap in zip(hull.edges_below(region.memory).tolist(), share, strict=True):
                 gaps[edge] = max(gaps.get(edge, 0.0), float(gap))
             known = np.array([each.weights[1] for each in part.bounds if each.weights[0] == 1])
             wanted = [
@@ -158,31 +159,33 @@ class FirstPhase:
             best = sorted(wanted, reverse=True)[:_AT_ONCE]
             self.bound(part, sorted((1.0, slope) for _, slope in best))
 
-    def _ends(self, part: Subproblem, hull: Hull, corners: Corners) -> list[Weights]:
+    def _ends(self, part: Subproblem, hull: Hull, region: SearchRegion) -> list[Weights]:
         """Return weights for the ends of a hull that does not reach to an open corner."""
         worth = self.problem.byte_worth
         ends = []
-        if corners[0].min() <= hull.memory[0]:
+        if region.memory.min() <= hull.memory[0]:
             ends.append((1.0, worth * _FAR))
-        if corners[1].min() <= hull.time[-1]:
+        if region.time.min() <= hull.time[-1]:
             ends.append((1.0, worth / _FAR))
         known = {each.weights for each in part.own}
         return [pair for pair in ends if pair not in known]
 
-    def open_corners(self, part: Subproblem) -> tuple[Corners, Float64Array]:
-        """Return the corners at which lines leave a gap of more than epsilon, and their gaps.
+    def open_region(self, part: Subproblem) -> tuple[SearchRegion, Float64Array]:
+        """Return the region in which lines leave a gap of more than epsilon, and the gap at each of
+        its corners.
 
         Narrower gaps count as closed.
         """
-        corners, share = self._gaps_of_lines(part)
+        region = self.known.region()
+        share = self._gaps_of_lines(part, region)
         wide = share > self.epsilon
         self.closed = max(self.closed, float(share.max(initial=0.0, where=~wide)))
-        wide[wide] = part.is_open((corners[0][wide], corners[1][wide]))
-        return (corners[0][wide], corners[1][wide]), share[wide]
+        wide[wide] = part.is_open(region.take(wide))
+        return region.take(wide), share[wide]
 
-    def _gaps_of_lines(self, part: Subproblem) -> tuple[Corners, Float64Array]:
+    def _gaps_of_lines(self, part: Subproblem, region: SearchRegion) -> Float64Array:
         weights, least = zip(*part.lines(), strict=True)
-        return gaps_of_lines(weights, least, self.known.memory, self.known.time)
+        return gaps_of_lines(weights, least, region)
 
     def bound(self, part: Subproblem, weights: Sequence[Weights]) -> None:
         points, additions, swept = part.bound(
@@ -205,8 +208,3 @@ class FirstPhase:
         if result.points is not None:
             self.known.add(result.points)
         return result.is_whole
-
-
-def region_below(corners: Corners, epsilon: float) -> SearchRegion:
-    """The region of strategies better than a corner by more than a factor of 1 + epsilon."""
-    return SearchRegion.at(corners[0] / (1 + epsilon), corners[1] / (1 + epsilon))

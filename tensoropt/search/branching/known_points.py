@@ -14,9 +14,9 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.corner_gaps import Corners, corners_of
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.pareto.reduce import reduce_points
+from tensoropt.search.pareto.region import SearchRegion
 
 __all__ = ["KnownPoints", "Points"]
 
@@ -73,9 +73,9 @@ class KnownPoints:
             strategies[here] = self._blocks[number][wanted[here] - first[number]]
         return strategies
 
-    def corners(self) -> Corners:
-        """The corners of the region of strategies better than all known ones."""
-        return corners_of(self.memory, self.time)
+    def region(self) -> SearchRegion:
+        """The region of strategies better than all known ones."""
+        return SearchRegion.beside(self.memory, self.time)
 
     def frontier(self, within: float | None) -> Frontier:
         """Return all points with a proven gap; their costs are computed anew."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.errors import SearchSizeError
-from tensoropt.search.bounds.corner_gaps import Corners
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.branching.known_points import Points
@@ -23,14 +22,14 @@ from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.pareto.reduce import reduce_points
-from tensoropt.search.pareto.region import Weights
+from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 from tensoropt.search.tolerances import FEW_CELLS
 
-__all__ = ["NO_CORNERS", "Hull", "Subproblem"]
+__all__ = ["NOWHERE", "Hull", "Subproblem"]
 
-NO_CORNERS = np.zeros(0), np.zeros(0)
-"""An empty set of corners."""
+NOWHERE = SearchRegion(np.zeros(0), np.zeros(0))
+"""A region without corners."""
 
 
 class Hull(NamedTuple):
@@ -66,8 +65,8 @@ class Subproblem:
         table: for its bounds.
         bounds: for some weights, of the subproblem or, without messages, of a larger one.
         given: other weights, with the least costs of a larger subproblem's strategies.
-        window: memory and time of the corners below which it is searched; None for all.
-        closed: corners below which it needs no search: it, a larger or another subproblem was
+        window: the region in which it is searched; None for everywhere.
+        closed: the region in which it needs no search: it, a larger or another subproblem was
             searched there.
         failed: the number of states for which an exact search took too much; infinite if none did.
         is_simple: whether nodes that make few points have been eliminated.
@@ -84,8 +83,8 @@ class Subproblem:
     ) -> None:
         self.graph, self.bounds, self.given = graph, list(bounds), list(given)
         self.table = WeightedBounds(graph) if table is None else table
-        self.window: Corners | None = None
-        self.closed: Corners = NO_CORNERS
+        self.window: SearchRegion | None = None
+        self.closed = NOWHERE
         self.failed = np.inf
         self.is_simple = is_simple
         self._near: Neighbourhoods | None = None
@@ -187,15 +186,16 @@ class Subproblem:
         """float64[configurations of all nodes, bounds]."""
         return np.ascontiguousarray(np.array([each.min_marginals for each in self.bounds]).T)
 
-    def close(self, corners: Corners) -> None:
-        """Exclude some corners from the search."""
-        (memory, time), (more_memory, more_time) = self.closed, corners
-        self.closed = np.append(memory, more_memory), np.append(time, more_time)
+    def close(self, region: SearchRegion) -> None:
+        """Exclude a region from the search."""
+        self.closed = SearchRegion(
+            np.append(self.closed.memory, region.memory), np.append(self.closed.time, region.time)
+        )
 
-    def is_open(self, corners: Corners) -> BoolArray:
+    def is_open(self, region: SearchRegion) -> BoolArray:
         """bool[corners], whether the subproblem is searched below each corner."""
-        is_open = ~_below(corners, self.closed)
-        return is_open if self.window is None else is_open & _below(corners, self.window)
+        is_open = ~self.closed.has(region)
+        return is_open if self.window is None else is_open & self.window.has(region)
 
     def bound(
         self, weights: Sequence[Weights], sweeps: int, enough: float, slack: float
@@ -317,11 +317,3 @@ class Subproblem:
         costs = np.array([near.cost(bounds.weights, each) for each in strategies])
         best = int(costs.argmin())
         return strategies[best], float(costs[best])
-
-
-def _below(corners: Corners, others: Corners) -> BoolArray:
-    """bool[corners], whether each is at most one of the others in memory and in time."""
-    is_below = np.zeros(corners[0].size, dtype=np.bool_)
-    for memory, time in zip(*others, strict=True):
-        is_below |= (corners[0] <= memory) & (corners[1] <= time)
-    return is_below

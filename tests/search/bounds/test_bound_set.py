@@ -72,7 +72,7 @@ def test_what_may_be_is_below_one_corner_on_all_lines() -> None:
         memory = np.sort(random.choice(1_000, size, replace=False))
         time = np.sort(random.choice(1_000, size, replace=False))[::-1]
         region = SearchRegion.below(memory, time)
-        corners = np.stack([region.time, region.memory], axis=1)
+        corners = np.stack([region.time, region.memory], axis=1).clip(max=1e19)
         points = random.integers(0, 2_000, (200, 2))
         bounds = points @ weights.T - random.integers(0, 300, (200, weights.shape[0]))
         below = (bounds[:, None] <= corners @ weights.T).all(axis=2).any(axis=1)

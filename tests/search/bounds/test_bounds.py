@@ -126,7 +126,7 @@ def test_within_is_where_all_nodes_are_possible_below_some_corner(
             region = SearchRegion.below(known.memory, known.time, share)
             corners = zip(region.memory, region.time, strict=True)
             alive = [
-                possible(found, SearchRegion.at(np.array([memory]), np.array([time])))
+                possible(found, SearchRegion(np.array([memory]), np.array([time])))
                 for memory, time in corners
                 if memory and time  # nothing costs less than 0
             ]

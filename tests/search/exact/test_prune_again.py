@@ -38,7 +38,7 @@ def test_what_is_in_the_region_is_found(
         truth = brute_force(problem)
         memory = np.quantile(truth.memory, rng.uniform(0.2, 0.9))
         time = np.quantile(truth.time, rng.uniform(0.2, 0.9))
-        region = SearchRegion.at(np.array([memory]), np.array([time]))
+        region = SearchRegion(np.array([memory]), np.array([time]))
         wanted = {(one, other) for one, other, _ in truth if one < memory and other < time}
         graph = _left(problem, region, problem.byte_worth)
         found: set[tuple[int, int]] = set()
@@ -53,7 +53,7 @@ def test_what_is_in_the_region_is_found(
 def test_it_is_paid_for(positive_problem: Maker) -> None:
     graph = SearchGraph(positive_problem(1))
     assert not graph.prune_again()  # it was never pruned
-    region = SearchRegion.at(np.array([np.inf]), np.array([np.inf]))
+    region = SearchRegion(np.array([np.inf]), np.array([np.inf]))
     graph.prune([(1.0, 1.0)], region, 8)
     assert not graph.prune_again()  # nothing was eliminated since
     graph.pointers.spend(1e9)
