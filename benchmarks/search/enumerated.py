@@ -32,29 +32,26 @@ Pairs = list[tuple[int, int]]
 
 SMALL = SearchLimits(
     table_points=4_000,
-    simplify_additions=1 << 12,
+    simple_additions=1 << 12,
     bounded_cells=0,
-    simplified_cells=40,
-    simplified_left=40,
+    few_cells=40,
     plain_states=0,
-    exact_cells=60,
     exact_points=60,
     branching_additions=2e5,
     line_additions=1e3,
-    leaf_configurations=4,
-    leaf_points=100,
+    exact_states=4,
 )
 """Limits that relate to problems of ten nodes as the default limits relate to problems of a
 thousand."""
 LIMITS = {
     "default": DEFAULT_LIMITS,
     "eliminations": SearchLimits(bounded_cells=0),
-    "bounds": SearchLimits(bounded_cells=0, simplified_cells=0),
+    "bounds": SearchLimits(bounded_cells=0, few_cells=0),
     "branches": SearchLimits(
         bounded_cells=0,
         plain_states=0,
         exact_points=4,
-        leaf_configurations=8,
+        exact_states=8,
         branching_additions=3e8,
     ),
     "small": SMALL,

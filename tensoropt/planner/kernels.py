@@ -50,7 +50,7 @@ def _pipeline_of_stages() -> None:
 
 def _bounded_search() -> None:
     """Search with bounds, and with branch and bound, as for a problem too large to simplify."""
-    frontier_tracking(_problem(), limits=replace(DEFAULT_LIMITS, simplified_cells=0))
+    frontier_tracking(_problem(), limits=replace(DEFAULT_LIMITS, few_cells=0))
 
 
 _PARTS = (_pipeline_of_stages, _bounded_search)

@@ -23,7 +23,7 @@ __all__ = ["DEFAULT_LIMITS", "SearchLimits"]
 
 
 # Limits that must not be 0: they divide, or count objects that a solver always has.
-_NOT_ZERO = frozenset({"branch_states", "simplified_nodes", "table_points"})
+_NOT_ZERO = frozenset({"branch_states", "table_points"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class SearchLimits:
             as much.
         table_additions: additions of all tables of one exact search.
         simple_additions: additions. A node with one or two neighbours is eliminated before there
-            are bounds if it takes at most this many.
-        simplify_additions: additions of all these eliminations.
+            are bounds if it takes at most this many. With 128 times as many, a recurrent encoder
+            and decoder on 4 devices ends at 0.1 % and is not exact.
         simple_points: points for each state of such a node, and for each cell of its edges. A node
             with more is eliminated after bounds, which drop some points.
         branch_states: states. Branch elimination makes no node with more; where no exact
@@ -44,26 +44,22 @@ class SearchLimits:
             slower. With 512, BERT's mask on 4 devices needs one heuristic elimination without
             bounds, and none with them.
         bounded_cells: cells. Below, bounds cost more than they save.
-        simplified_cells: cells. Above, eliminations before bounds take longer than bounds. With
-            eliminations first, the RNN takes a third of the time. The RNN and VGG16 are below the
-            limit, WideResNet and the Transformer above.
-        simplified_left: states of a simplified graph of up to ``simplified_nodes`` nodes, and in
-            proportion of larger graphs, up to which it is searched exactly. The proportion keeps 48
-            layers exact.
-        simplified_nodes: nodes, see ``simplified_left``.
+        few_cells: cells up to which a problem, or a subproblem, is simplified and searched exactly,
+            and a search without an epsilon goes on to ``closing_gap``. Above, eliminations before
+            bounds take longer than bounds. With eliminations first, the RNN takes a third of the
+            time. The RNN and VGG16 are below the limit, WideResNet and the Transformer above. Not
+            scaled: the gap asked for does not depend on the work allowed.
         plain_states: states of a simplified graph up to which eliminations without bounds are
             tried: they take as long or less, and a first search compiles half the code.
-        plain_points: points of all frontiers of one table, above which these eliminations end.
-        exact_cells: cells of a subproblem that is simplified, or searched exactly.
+        exact_states: states of a subproblem that is searched exactly, unless its nodes alone are
+            more.
         approximate_gap: share. The gap at which a search without an epsilon ends if it has many
             cells; it goes on to ``closing_gap`` if that is near.
-        bucket_cells: cells of one table of a bucket elimination among promising configurations: 32
-            MiB. With it OptCNN's strategy for the Transformer is proven on 4 to 16 devices.
         closing_gap: share. The gap at which a search without an epsilon ends if it has few cells.
-        closing_gap_cells: cells up to which it does. Not scaled: the gap asked for does not depend
-            on the work allowed.
         coarse_gap: share. The gap on a mesh that is not the last; its strategies only begin the
             next mesh's search.
+        bucket_cells: cells of one table of a bucket elimination among promising configurations: 32
+            MiB. With it OptCNN's strategy for the Transformer is proven on 4 to 16 devices.
         exact_points: points of all tables of an exact search: some seconds. With twice as many,
             searches of some hundred operators on 4 devices take minutes.
         exact_additions: additions of all tables of an exact search of few cells: about a second.
@@ -72,24 +68,16 @@ class SearchLimits:
         longer_additions: additions for each node of the simplified graph. If the first exact search
             took more before its tables were too large, no longer one is begun. In the zoo on 4 and
             8 devices the first took up to 8e5 where the longer one ended, else 2e6 or more.
-        short_additions: additions of each stage of a short branch and bound: some seconds. If a
-            stage does not end within them, an exact search may take more.
+        trial_share: share of the additions of an exact search that are spent to see
+            whether it would end: without bounds, or among promising states. A search of all states
+            takes about 40 times as many.
         branching_additions: additions of a branch and bound.
-        stage_additions: additions of each of its stages; each stage has a narrower gap.
+        short_additions: additions of a short one: some seconds. If it does not end within them, an
+            exact search may take more.
         stalled_additions: additions of a stage in which its gap hardly narrows and more subproblems
-            wait.
-        line_additions: the price of a pair of weights besides sweeps, in additions; exact searches
-            of subproblems pay in proportion.
-        leaf_configurations: configurations of a subproblem that is searched exactly.
-        leaf_points: points of all tables of such a search.
-        plain_share: share of ``table_additions`` for eliminations without bounds.
-        promising_share: share of ``table_additions`` for the search of promising states; a search
-            of all states takes about 40 times as many.
-        first_gap: share. The gap of a branch and bound's first stage.
-        next_stage_share: share of ``branching_additions`` after which no narrower stage begins: it
-            takes at least four times as much.
-        closing_share: share of ``branching_additions`` within which a search goes on to a gap that
-            nobody asked for.
+            wait; a short branch and bound has a quarter of its own.
+        line_additions: the price of a pair of weights, or of an exact search of a subproblem,
+            besides sweeps, in additions.
 
     Raises:
         OptionError: if a limit is too small.
@@ -98,37 +86,25 @@ class SearchLimits:
     table_points: int = 40_000_000
     table_additions: float = 1e12
     simple_additions: int = 1 << 20
-    simplify_additions: int = 1 << 27
     simple_points: int = 4
     branch_states: int = 512
     bounded_cells: int = 3_000
-    simplified_cells: int = 2_000_000
-    simplified_left: int = 8_000
-    simplified_nodes: int = 250
+    few_cells: int = 2_000_000
     plain_states: int = 1_000
-    plain_points: int = 50_000
-    exact_cells: int = 500_000
+    exact_states: int = 8_000
     approximate_gap: float = 0.01
-    bucket_cells: int = 1 << 22
     closing_gap: float = 0.001
-    closing_gap_cells: int = 2_000_000
     coarse_gap: float = 0.05
+    bucket_cells: int = 1 << 22
     exact_points: int = 300_000
     exact_additions: float = 3e8
     unlike_additions: float = 4e7
     longer_additions: float = 1.3e6
-    short_additions: float = 8e9
+    trial_share: float = 0.025
     branching_additions: float = 6e10
-    stage_additions: float = 6e10
+    short_additions: float = 8e9
     stalled_additions: float = 6e10
     line_additions: float = 1e7
-    leaf_configurations: int = 8_000
-    leaf_points: int = 300_000
-    plain_share: float = 0.125
-    promising_share: float = 0.025
-    first_gap: float = 0.01
-    next_stage_share: float = 0.25
-    closing_share: float = 0.65
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -141,11 +117,14 @@ class SearchLimits:
                 )
 
     def scaled(self, factor: float) -> SearchLimits:
-        """All counts ``factor`` times as large, but not below the least allowed; shares stay."""
+        """All counts ``factor`` times as large, but not below the least allowed.
+
+        Shares stay, and ``few_cells``.
+        """
         counts: dict[str, Any] = {
             field.name: _scaled(getattr(self, field.name), factor, int(field.name in _NOT_ZERO))
             for field in fields(self)
-            if not field.name.endswith(("_gap", "_gap_cells", "_share"))
+            if field.name != "few_cells" and not field.name.endswith(("_gap", "_share"))
         }
         return replace(self, **counts)
 
@@ -156,15 +135,6 @@ class SearchLimits:
         With it BERT needs no heuristic elimination on 8 devices.
         """
         return 40 * self.branch_states
-
-    @property
-    def promising_points(self) -> int:
-        """Points of a frontier of promising states above which the search of all states would not
-        end.
-
-        Tables on the way to it have some fifty to a hundred times as many.
-        """
-        return self.table_points // 60
 
     @property
     def exact(self) -> SearchLimits:
@@ -182,16 +152,15 @@ class SearchLimits:
         return replace(self, table_additions=additions, unlike_additions=additions)
 
     @property
-    def leaf(self) -> SearchLimits:
-        """The limits of an exact search of a subproblem: a thousand additions for each point."""
-        points = self.leaf_points
-        return replace(self, table_points=points, table_additions=1_000 * points)
+    def trial(self) -> SearchLimits:
+        """The limits of an attempt that says whether a search with these limits would end."""
+        return replace(self, table_additions=self.trial_share * self.table_additions)
 
     @property
     def short_branching(self) -> SearchLimits:
-        """The limits of a branch and bound that ends if one of its stages stalls."""
+        """The limits of a branch and bound that ends if it stalls."""
         stalled = self.short_additions / 4
-        return replace(self, stage_additions=self.short_additions, stalled_additions=stalled)
+        return replace(self, branching_additions=self.short_additions, stalled_additions=stalled)
 
     def can_bound(self, problem: Problem) -> bool:
         """Whether bounds hold, since no cost is negative, and are worth their time."""
@@ -201,11 +170,7 @@ class SearchLimits:
     def gap(self, problem: Problem) -> float:
         """The gap of an approximate frontier if no epsilon is given."""
         cells = sum(edge.time.size for edge in problem.edges)
-        return self.closing_gap if cells <= self.closing_gap_cells else self.approximate_gap
-
-    def simplified_states(self, nodes: int) -> float:
-        """`simplified_left` of a graph with a number of nodes."""
-        return self.simplified_left * max(1.0, nodes / self.simplified_nodes)
+        return self.closing_gap if cells <= self.few_cells else self.approximate_gap
 
 
 def _scaled(count: float, factor: float, least: int) -> float:

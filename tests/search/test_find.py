@@ -200,7 +200,7 @@ def test_an_exact_search_goes_on_where_a_short_branch_and_bound_is_not_near(
         plain_states=0,
         exact_points=120,
         exact_additions=1e6,
-        leaf_configurations=0,
+        exact_states=0,
         short_additions=0,
         branching_additions=0,
     )
@@ -229,9 +229,7 @@ def test_a_longer_exact_search_follows_if_the_first_one_took_few_additions(
         return Outcome(None, is_too_large=True, additions=additions)
 
     monkeypatch.setattr("tensoropt.search.find.simplify_first", too_large)
-    limits = SearchLimits(
-        bounded_cells=0, leaf_configurations=0, short_additions=0, branching_additions=0
-    )
+    limits = SearchLimits(bounded_cells=0, exact_states=0, short_additions=0, branching_additions=0)
     found = frontier_tracking(positive_problem(5), limits=limits)
     assert not found.is_within(DEFAULT_LIMITS.closing_gap)
     assert begun == [limits.exact, limits.longer_exact][:searches]

@@ -30,7 +30,7 @@ def test_no_limit_is_below_its_least(name: str) -> None:
     assert SearchLimits(**{name: default}) == DEFAULT_LIMITS
 
 
-@pytest.mark.parametrize("name", ["simplified_nodes", "branch_states"])
+@pytest.mark.parametrize("name", ["table_points", "branch_states"])
 def test_what_is_divided_by_is_not_zero(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is at least 1. Got 0"):
         SearchLimits(**{name: 0})
@@ -38,12 +38,13 @@ def test_what_is_divided_by_is_not_zero(name: str) -> None:
 
 def test_all_counts_are_scaled_and_no_share() -> None:
     more = DEFAULT_LIMITS.scaled(2)
-    assert more.exact_cells == 2 * DEFAULT_LIMITS.exact_cells
+    assert more.exact_states == 2 * DEFAULT_LIMITS.exact_states
+    assert more.few_cells == DEFAULT_LIMITS.few_cells
     assert more.branching_additions == 2 * DEFAULT_LIMITS.branching_additions
     assert more.approximate_gap == DEFAULT_LIMITS.approximate_gap
     assert DEFAULT_LIMITS.scaled(1) == DEFAULT_LIMITS
     least = DEFAULT_LIMITS.scaled(0)
-    assert (least.simplified_nodes, least.bounded_cells) == (1, 0)
+    assert (least.branch_states, least.bounded_cells) == (1, 0)
 
 
 def test_a_longer_exact_search_has_all_its_additions_whatever_is_alike() -> None:
@@ -57,8 +58,8 @@ def test_the_gap_that_is_asked_for_hangs_on_cells_alone(positive_problem: Maker)
     problem = positive_problem(0)
     cells = sum(edge.time.size for edge in problem.edges)
     for factor in (0.5, 1.0, 2.0):
-        few = replace(DEFAULT_LIMITS, closing_gap_cells=cells).scaled(factor)
-        many = replace(DEFAULT_LIMITS, closing_gap_cells=cells - 1).scaled(factor)
+        few = replace(DEFAULT_LIMITS, few_cells=cells).scaled(factor)
+        many = replace(DEFAULT_LIMITS, few_cells=cells - 1).scaled(factor)
         assert few.gap(problem) == DEFAULT_LIMITS.closing_gap
         assert many.gap(problem) == DEFAULT_LIMITS.approximate_gap
 

@@ -41,8 +41,8 @@ Search = Callable[[Problem], Frontier]
 LOOKS = 60
 LIMITS = SearchLimits(bounded_cells=0, plain_states=0)
 # Nothing is small enough to be solved whole: all rounds take place, and parts are divided.
-ROUNDS = replace(LIMITS, leaf_configurations=0)
-MANY_CELLS = replace(ROUNDS, simplified_cells=0)
+ROUNDS = replace(LIMITS, exact_states=0)
+MANY_CELLS = replace(ROUNDS, few_cells=0)
 SEARCHES: dict[str, Search] = {
     "exact": partial(frontier_tracking, limits=LIMITS),
     "too many points": partial(frontier_tracking, limits=replace(ROUNDS, exact_points=40)),

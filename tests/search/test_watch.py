@@ -22,7 +22,7 @@ Covers = Callable[[Frontier, Frontier, float], bool]
 Interrupting = Callable[..., Watch]
 
 # Nothing is small enough to be solved whole: all rounds take place.
-LARGE = SearchLimits(bounded_cells=0, simplified_cells=0)
+LARGE = SearchLimits(bounded_cells=0, few_cells=0)
 
 
 @pytest.fixture

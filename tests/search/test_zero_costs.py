@@ -120,7 +120,7 @@ def test_frontiers_within_a_share_are(
     covers: Covers,
     check: Check,
 ) -> None:
-    limits = SearchLimits(bounded_cells=0, simplified_cells=0)
+    limits = SearchLimits(bounded_cells=0, few_cells=0)
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
         truth = brute_force(problem)

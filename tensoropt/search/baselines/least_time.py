@@ -13,7 +13,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.branching.least_cost import least_cost
-from tensoropt.search.effort import LEAST_TIME_SWEEPS
+from tensoropt.search.effort import SWEEPS
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.bucket_elimination import fastest
@@ -58,7 +58,7 @@ def least_time(
     chosen, exact, gap = fastest(part, limits.bucket_cells), True, None
     if chosen is None:
         table = WeightedBounds(part)
-        bounds, near = table.bounds(1.0, 0.0, LEAST_TIME_SWEEPS), Neighbourhoods(table)
+        bounds, near = table.bounds(1.0, 0.0, 4 * SWEEPS), Neighbourhoods(table)
         fast = near.near_bounds(bounds)
         chosen = _fastest_left(part, table, bounds, fast, limits)
         if chosen is None:

@@ -18,7 +18,7 @@ from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.search.bounds.message_passing import Bounds
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
-from tensoropt.search.tolerances import WIDEST_GAP
+from tensoropt.search.tolerances import NEGLIGIBLE
 
 __all__ = ["by_nodes", "gaps_of_lines", "proven_gap"]
 
@@ -78,7 +78,7 @@ def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array)
     limits = region.take(wide).limits(weights)
     lines = np.ascontiguousarray(np.array([each.min_marginals for each in bounds]).T)
     share = float(by_nodes(limits, lines, start, shares[wide]).max(initial=0.0))
-    return share if share <= WIDEST_GAP else None
+    return share if share <= 1 / NEGLIGIBLE else None
 
 
 @numba.njit(cache=True, nogil=True)

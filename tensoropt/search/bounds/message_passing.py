@@ -47,12 +47,12 @@ from tensoropt.search.bounds.pendant_trees import (
     residual_costs,
     spanning_tree,
 )
-from tensoropt.search.effort import CELL_ROUNDING_PRICE, WEIGHTS_AT_ONCE
+from tensoropt.search.effort import MERGED, WEIGHTS
 from tensoropt.search.flat.fewer_ends import fewer_ends
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.threads import in_threads, threads_for
-from tensoropt.search.tolerances import LARGEST_MESSAGE, ZERO_WEIGHT
+from tensoropt.search.tolerances import LARGEST_MESSAGE
 from tensoropt.search.watch import look_at_clock
 
 __all__ = ["Bounds", "WeightedBounds", "nearest", "warm_bounds"]
@@ -195,7 +195,7 @@ class WeightedBounds:
             to_units(costs, scale, flat[starts[place] : starts[place + 1]])
 
         places = range(parts.size * len(weights))
-        in_threads(fill, places, CELL_ROUNDING_PRICE * flat.size)
+        in_threads(fill, places, MERGED * flat.size)
         return flat, firsts, scales
 
     def prepare(self) -> None:
@@ -330,7 +330,7 @@ def warm_bounds(
     }
     alike = [pair for pair in weights if pair[0] == 1]
     additions = sweep_additions(sweeps, table.cells, len(weights))
-    count = max(1, min(WEIGHTS_AT_ONCE, -(-len(alike) // threads_for(additions))))
+    count = max(1, min(WEIGHTS, -(-len(alike) // threads_for(additions))))
     groups = [[pair] for pair in weights if pair[0] != 1]
     groups += [alike[first : first + count] for first in range(0, len(alike), count)]
 
@@ -351,8 +351,9 @@ def nearest(pair: Weights, pairs: Sequence[Weights]) -> int:
 
     Pairs with the same weight of a nanosecond come first, if there are any.
     """
+    tiny = np.finfo(np.float64).tiny
     ratios = [
-        abs(np.log((per_byte + ZERO_WEIGHT) / (pair[1] + ZERO_WEIGHT)))
+        abs(np.log(per_byte + tiny) - np.log(pair[1] + tiny))
         if per_nanosecond == pair[0]
         else np.inf
         for per_nanosecond, per_byte in pairs

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -29,20 +28,13 @@ from tensoropt.search.branching.divide import Halves, at_hub, by_costs, sides
 from tensoropt.search.branching.first_phase import FirstPhase
 from tensoropt.search.branching.known_points import Points
 from tensoropt.search.branching.subproblem import NOWHERE, Subproblem
-from tensoropt.search.effort import BOUNDS_AGAIN, CORNER_PRICE
+from tensoropt.search.effort import LINES_AT_ONCE
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
-from tensoropt.search.tolerances import (
-    APART,
-    DIVIDED_GAP,
-    REBUILT_PART,
-    REPEATED_SEARCH,
-    STAGE_REACHED,
-    STALLED_GAP,
-)
+from tensoropt.search.tolerances import NEAR_GAP, NEARLY
 from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["branch_and_bound"]
@@ -77,7 +69,7 @@ def branch_and_bound(
     """
     if whole is None:
         whole = Subproblem(FlatGraph.of(problem))
-        if whole.cells <= limits.simplified_cells:
+        if whole.cells <= limits.few_cells:
             whole = whole.simplified(limits)
     search = _Search(problem, whole, epsilon, limits, incumbent)
     return Outcome(search.run(closes, divides))
@@ -112,7 +104,7 @@ class _Search(FirstPhase):
         limits: SearchLimits,
         incumbent: Frontier | None,
     ) -> None:
-        super().__init__(problem, whole, epsilon, limits.leaf)
+        super().__init__(problem, whole, epsilon, limits.exact)
         self.target = epsilon
         if incumbent is not None:
             self.known.add(Points(incumbent.memory, incumbent.time, incumbent.strategies))
@@ -127,16 +119,14 @@ class _Search(FirstPhase):
         """
         self.look()
         limits = self.limits
-        most = limits.next_stage_share * limits.branching_additions  # before a narrower stage
-        for epsilon in _stages(self.target, self.proven, limits.first_gap):
-            enough = epsilon if epsilon == self.target else STAGE_REACHED * epsilon
+        for epsilon in _stages(self.target, self.proven, limits.approximate_gap):
+            enough = epsilon if epsilon == self.target else NEAR_GAP * epsilon
             self._stage(epsilon, (enough, np.inf if divides else 0.0))
-            if self.proven > enough or self.spent > most:
+            if self.proven > enough or self.spent > limits.branching_additions:
                 break
-        additions, gap = limits.closing_share * limits.branching_additions, limits.closing_gap
-        if closes and gap < self.proven <= self.target and self.spent <= additions:
-            self.limits = replace(limits, branching_additions=additions)
-            self._stage(gap, (gap, DIVIDED_GAP * gap))
+        gap = limits.closing_gap
+        if closes and gap < self.proven <= self.target:
+            self._stage(gap, (gap, NEAR_GAP * gap))
         return self.frontier(self.proven)
 
     def _stage(self, epsilon: float, divided: tuple[float, float]) -> None:
@@ -145,7 +135,6 @@ class _Search(FirstPhase):
         Subproblems are divided if the whole problem's gap is above the first of ``divided``, and
         not above the second.
         """
-        begun = self.spent
         self.epsilon, self.closed = epsilon, 0.0
         self.forget_mixtures()
         self.whole.closed, self.whole.failed = NOWHERE, np.inf
@@ -154,11 +143,10 @@ class _Search(FirstPhase):
         if not enough < self.within <= wide:
             self.closed = self.within
             self._heap.clear()
-        most = min(self.limits.branching_additions, begun + self.limits.stage_additions)
         narrowest, fewest, at = np.inf, 0, self.spent
-        while self._heap and self.spent < most:
+        while self._heap and self.spent < self.limits.branching_additions:
             self.proven = self.within
-            if self.proven < STALLED_GAP * narrowest or len(self._heap) <= fewest:
+            if self.proven < NEARLY * narrowest or len(self._heap) <= fewest:
                 narrowest, fewest, at = self.proven, len(self._heap), self.spent
             elif self.spent - at > self.limits.stalled_additions:
                 break
@@ -197,7 +185,7 @@ class _Search(FirstPhase):
             return None
         limits = self._limits(part, region)
         share = by_nodes(limits, part.min_marginals(), part.start, share)
-        self.spent += share.size * CORNER_PRICE * part.configurations
+        self.spent += share.size * part.configurations
         return _Gaps(self.known.count, region, share)
 
     def _narrow(self, part: Subproblem, earlier: _Gaps) -> None:
@@ -233,7 +221,7 @@ class _Search(FirstPhase):
         if self._searched(part, alive, region, worth):
             part.close(window)
             self._queue(part)
-        elif (wide & ~here).any() or alive.sum() < REBUILT_PART * part.configurations:
+        elif (wide & ~here).any() or alive.sum() < NEARLY * part.configurations:
             self._explore_some(part, alive, near, window)
             part.close(window)
             self._queue(part)
@@ -261,9 +249,9 @@ class _Search(FirstPhase):
         """
         some = part.only(alive, near)
         some.window = window
-        if not some.is_simple and some.cells <= self.limits.exact_cells:
+        if not some.is_simple and some.cells <= self.limits.few_cells:
             some = some.simplified(self.limits)
-        self.bound(some, _apart([part.bounds[line].weights for line in near])[:BOUNDS_AGAIN])
+        self.bound(some, _apart([part.bounds[line].weights for line in near])[:LINES_AT_ONCE])
         self._explore(some)
 
     def _searched(
@@ -274,11 +262,11 @@ class _Search(FirstPhase):
         if not np.logical_or.reduceat(alive, part.start[:-1]).all():
             return True
         left = int(alive.sum())
-        most = max(self.limits.leaf_configurations, part.nodes)
-        if left > min(most, REPEATED_SEARCH * part.failed):
+        most = max(self.limits.exact_states, part.nodes)
+        if left > min(most, NEARLY * part.failed):
             return False
         smaller = part.only(alive)
-        if smaller.cells <= self.limits.exact_cells and self.solved(
+        if smaller.cells <= self.limits.few_cells and self.solved(
             smaller, region, self.epsilon, worth
         ):
             return True
@@ -300,7 +288,7 @@ class _Search(FirstPhase):
             near = np.where(np.isfinite(limits), least / limits, 0.0)
         order = np.argsort(-near, axis=1, kind="stable")
         _, first = np.unique(order.T, return_index=True)
-        lines: list[int] = order.T.ravel()[np.sort(first)][: 4 * BOUNDS_AGAIN].tolist()
+        lines: list[int] = order.T.ravel()[np.sort(first)][: 4 * LINES_AT_ONCE].tolist()
         return lines
 
 
@@ -309,7 +297,7 @@ def _apart(weights: Sequence[Weights]) -> list[Weights]:
     apart: list[Weights] = []
     for pair in weights:
         alike = (other for other in apart if other[0] == pair[0])
-        if all(max(pair[1], other[1]) >= APART * min(pair[1], other[1]) for other in alike):
+        if all(NEARLY * max(pair[1], other[1]) >= min(pair[1], other[1]) for other in alike):
             apart.append(pair)
     return apart
 

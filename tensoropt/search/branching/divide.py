@@ -10,7 +10,7 @@ from tensoropt.arrays import BoolArray, Float64Array
 from tensoropt.search.bounds.message_passing import nearest
 from tensoropt.search.branching.subproblem import Subproblem
 from tensoropt.search.pareto.region import Weights
-from tensoropt.search.tolerances import AS_COSTLY, LEAST_SHARE
+from tensoropt.search.tolerances import NEARLY, NEGLIGIBLE
 
 __all__ = ["Halves", "at_hub", "by_costs", "sides"]
 
@@ -77,7 +77,7 @@ def by_costs(part: Subproblem, weights: Sequence[Weights]) -> Halves:
         sizes = np.diff(part.start)
         node = int(sizes.argmax())
         return _halves(part, node, np.arange(sizes[node]) < sizes[node] // 2)
-    costliest = np.flatnonzero(costs >= AS_COSTLY * most)
+    costliest = np.flatnonzero(costs >= NEARLY * most)
     node = int(costliest[costliest.size // 2])
     return _halves(part, node, takes_low[part.start[node] : part.start[node + 1]])
 
@@ -113,5 +113,5 @@ def _costs(part: Subproblem, weights: Sequence[Weights]) -> tuple[Float64Array, 
         for own, others in ((low, takes_low), (fast, ~takes_low))
     ]
     has_halves = np.isfinite(costs).all(axis=0)
-    products[has_halves] = np.maximum(costs, LEAST_SHARE).prod(axis=0)[has_halves]
+    products[has_halves] = np.maximum(costs, NEGLIGIBLE).prod(axis=0)[has_halves]
     return products, takes_low

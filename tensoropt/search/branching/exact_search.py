@@ -12,9 +12,10 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import SearchSizeError
+from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.branching.known_points import Points
 from tensoropt.search.branching.subproblem import Subproblem
-from tensoropt.search.effort import EXACT_SLOPES, EXACT_SWEEPS, MERGED, NODES_PER_WEIGHT
+from tensoropt.search.effort import EXACT_SLOPES, MERGED, SWEEPS
 from tensoropt.search.exact.ft_ldp import eliminate_all
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
@@ -53,19 +54,18 @@ def search_exactly(
         region: of strategies better than known ones.
         epsilon: share of its time by which a returned strategy may be slower than one left out.
         worth: nanoseconds that a byte is worth in the region, approximately.
-        limits: of points and additions, `SearchLimits.leaf`.
+        limits: of points and additions, `SearchLimits.exact`.
         grain: nanoseconds by which points of one table are apart, if not all are wanted.
     """
     weights = [(1.0, worth * factor) for factor in EXACT_SLOPES]
-    spent = limits.line_additions * part.nodes / NODES_PER_WEIGHT
-    spent += 2 * EXACT_SWEEPS * len(weights) * part.cells
+    spent = limits.line_additions + sweep_additions(2 * SWEEPS, part.cells, len(weights))
     try:
         graph = SearchGraph(part.graph, limits)
     except SearchSizeError:
         return ExactSearch(None, spent, False)
     graph.grain = grain
     try:
-        graph.prune(weights, region, EXACT_SWEEPS)
+        graph.prune(weights, region, 2 * SWEEPS)
         if not graph.is_pruned_out:
             simplify(graph)
             eliminate_all(graph, limits.context_branch_states)

@@ -18,26 +18,14 @@ from tensoropt.search.bounds.corner_gaps import gaps_of_lines
 from tensoropt.search.branching.exact_search import search_exactly
 from tensoropt.search.branching.known_points import KnownPoints
 from tensoropt.search.branching.subproblem import Hull, Subproblem
-from tensoropt.search.effort import CONFIGURATIONS_PER_WEIGHT, MIXED_EDGES, WEIGHT_SWEEPS
+from tensoropt.search.effort import LINES_AT_ONCE, SWEEPS
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
-from tensoropt.search.tolerances import (
-    BETTER_MIXTURE,
-    EXACT_EDGE,
-    MIXTURE_GRAIN,
-    NEAR_BOUND,
-    SAME_SLOPE,
-    WIDEST_GAP,
-)
+from tensoropt.search.tolerances import BETTER_MIXTURE, FINE, NEGLIGIBLE
 from tensoropt.search.watch import keep, tell
 
 __all__ = ["FirstPhase"]
-
-# Factor from the mean worth of a byte to weights of least time, or least memory.
-_FAR = 1e6
-# Slopes of a hull that are bounded at once.
-_AT_ONCE = 4
 
 
 class FirstPhase:
@@ -68,19 +56,25 @@ class FirstPhase:
         self.closed = 0.0
         self._mixed: set[bytes] = set()
 
+    @property
+    def _far(self) -> tuple[Weights, Weights]:
+        """Weights of nearly least time and of nearly least memory."""
+        worth = self.problem.byte_worth
+        return (1.0, worth * NEGLIGIBLE), (1.0, worth / NEGLIGIBLE)
+
     def forget_mixtures(self) -> None:
         """Let mixtures that were searched in an earlier stage be searched again."""
         self._mixed.clear()
 
     def frontier(self, within: float) -> Frontier:
         """Return the frontier of the known strategies; a very wide gap is no proven one."""
-        return self.known.frontier(within if within <= WIDEST_GAP else None)
+        return self.known.frontier(within if within <= 1 / NEGLIGIBLE else None)
 
     def look(self) -> None:
         """Bound the whole problem for both costs and for weights between, unless it is bounded."""
         tell("supported points", 0, 1)
-        worth = self.problem.byte_worth
-        ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
+        low, high = self._far
+        ends = [(1.0, 0.0), low, (1.0, self.problem.byte_worth), high, (0.0, 1.0)]
         if not self.whole.bounds:
             self.bound(self.whole, ends)
         self._keep_known()
@@ -93,7 +87,7 @@ class FirstPhase:
 
     def explore(self, part: Subproblem) -> None:
         """Find a subproblem's supported points near open corners, and mixtures of them."""
-        self._mix(part, self._supported(part, EXACT_EDGE * self.epsilon))
+        self._mix(part, self._supported(part, FINE * self.epsilon))
         self._supported(part, 0.0)
 
     def _mix(self, part: Subproblem, hull: Hull) -> None:
@@ -101,7 +95,7 @@ class FirstPhase:
         region, _ = self.open_region(part)
         if hull.memory.size > 1 and region.memory.size:
             edges = np.unique(hull.edges_below(region.memory))
-            for some in np.array_split(edges, -(-edges.size // MIXED_EDGES)):
+            for some in np.array_split(edges, -(-edges.size // LINES_AT_ONCE)):
                 self._mix_edges(part, hull, some)
 
     def _mix_edges(self, part: Subproblem, hull: Hull, edges: Int64Array) -> None:
@@ -116,7 +110,7 @@ class FirstPhase:
         self._mixed.add(key)
         better = BETTER_MIXTURE * self.epsilon
         region = self.known.region().shrunk(better)
-        grain = int(MIXTURE_GRAIN * better * hull.time[ends[-1]])
+        grain = int(FINE * better * hull.time[ends[-1]])
         worth = hull.slope(int(edges[edges.size // 2]))
         if not self.solved(part.mixtures(hull, ends), region, better, worth, grain):
             for half in np.array_split(edges, 2) if edges.size > 1 else ():
@@ -151,22 +145,22 @@ class FirstPhase:
             wanted = [
                 (gap, slope)
                 for edge, gap in gaps.items()
-                if not (np.abs(known - (slope := hull.slope(edge))) <= SAME_SLOPE * slope).any()
+                if not (np.abs(known - (slope := hull.slope(edge))) <= NEGLIGIBLE * slope).any()
                 and (nearly == 0 or part.is_loose(hull, edge, nearly))
             ]
             if not wanted:
                 return hull
-            best = sorted(wanted, reverse=True)[:_AT_ONCE]
+            best = sorted(wanted, reverse=True)[:LINES_AT_ONCE]
             self.bound(part, sorted((1.0, slope) for _, slope in best))
 
     def _ends(self, part: Subproblem, hull: Hull, region: SearchRegion) -> list[Weights]:
         """Return weights for the ends of a hull that does not reach to an open corner."""
-        worth = self.problem.byte_worth
+        low, high = self._far
         ends = []
         if region.memory.min() <= hull.memory[0]:
-            ends.append((1.0, worth * _FAR))
+            ends.append(high)
         if region.time.min() <= hull.time[-1]:
-            ends.append((1.0, worth / _FAR))
+            ends.append(low)
         known = {each.weights for each in part.own}
         return [pair for pair in ends if pair not in known]
 
@@ -188,11 +182,8 @@ class FirstPhase:
         return gaps_of_lines(weights, least, region)
 
     def bound(self, part: Subproblem, weights: Sequence[Weights]) -> None:
-        points, additions, swept = part.bound(
-            weights, WEIGHT_SWEEPS, NEAR_BOUND * self.epsilon, self.epsilon
-        )
-        each = self.limits.line_additions * (1 + part.configurations / CONFIGURATIONS_PER_WEIGHT)
-        self.spent += additions + swept * each
+        points, additions, swept = part.bound(weights, SWEEPS, FINE * self.epsilon, self.epsilon)
+        self.spent += additions + swept * self.limits.line_additions
         self.known.add(points)
 
     def solved(

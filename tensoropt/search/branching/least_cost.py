@@ -14,9 +14,9 @@ import numpy as np
 from tensoropt.arrays import Int32Array
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.bounds.passes import sweep_additions
-from tensoropt.search.effort import LEAST_COST_SWEEPS
+from tensoropt.search.effort import SWEEPS
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
-from tensoropt.search.tolerances import ROUNDING, SAME_COST
+from tensoropt.search.tolerances import NEGLIGIBLE, ROUNDING
 
 __all__ = ["least_cost"]
 
@@ -43,7 +43,7 @@ def least_cost(
         enough: share. Bounds are not raised once the strategy costs at most this share more.
         slack: share. Configurations within this share of the least cost are swept at least once.
     """
-    met = max(SAME_COST, enough)
+    met = max(NEGLIGIBLE, enough)
     if cost > bounds.least * (1 + met):
         chosen = near.near_bounds(bounds)
         now = near.cost(bounds.weights, chosen)
@@ -56,7 +56,7 @@ def least_cost(
     first = table.start[:-1]
     places = np.arange(min_marginals.size)
     limit = cost * (1 + max(slack, ROUNDING))
-    for sweeps in LEAST_COST_SWEEPS:
+    for sweeps in (SWEEPS, 2 * SWEEPS, 4 * SWEEPS):
         alive = closer.min_marginals <= limit
         if not np.logical_or.reduceat(alive, table.start[:-1]).all():
             break  # every strategy costs as much

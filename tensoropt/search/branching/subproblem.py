@@ -14,7 +14,7 @@ from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm
 from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.branching.known_points import Points
 from tensoropt.search.branching.least_cost import least_cost
-from tensoropt.search.effort import INHERITED_MESSAGES
+from tensoropt.search.effort import LINES_AT_ONCE
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.flat.fewer_states import NEW, fewer_states
@@ -146,7 +146,7 @@ class Subproblem:
         part = Subproblem(fewer.graph, bounds, given, is_simple=self.is_simple)
         part._begin = [
             replace(each, messages=each.messages[fewer.messages])
-            for each in (self.bounds[number] for number in inherited[:INHERITED_MESSAGES])
+            for each in (self.bounds[number] for number in inherited[:LINES_AT_ONCE])
             if each.messages.size
         ]
         part.window, part.closed, part.failed = self.window, self.closed, self.failed

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
-from tensoropt.search.effort import PAIR_PRICE
+from tensoropt.search.effort import LISTED_PRICE
 from tensoropt.search.flat.flat_graph import Cells, FlatEdge
 from tensoropt.search.flat.joint_slots import joint_keys, numbered
 from tensoropt.search.like_subgraphs import Compute
@@ -179,7 +179,7 @@ def merge_parallel(first: EdgeTable, second: EdgeTable, made: Made) -> EdgeTable
     count = near_states.size * far_states.size
 
     def compute(tables: list[Table], names: BackPointers) -> Table:
-        names.spend(PAIR_PRICE * count)  # before they are listed
+        names.spend(LISTED_PRICE * count)  # before they are listed
         one, other = tables
         rows = [
             np.add.outer(near * edge.far_count, far).ravel()

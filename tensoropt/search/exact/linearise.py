@@ -196,21 +196,14 @@ def simplify(graph: SearchGraph) -> None:
 
     They have a single state, or one or two neighbours (`SearchLimits.simple_additions`).
     """
-    spent = 0
-    limits = graph.limits
     waiting = sorted(graph.nodes)
     graph.memo = Memo()
     while waiting:
         again: set[int] = set()
         for node in waiting:
             look_at_clock()
-            additions = _additions(graph, node)
-            is_simple = additions <= limits.simple_additions
-            if not is_simple or spent + additions > limits.simplify_additions:
+            if len(graph.nodes) == 1 or _additions(graph, node) > graph.limits.simple_additions:
                 continue
-            if len(graph.nodes) == 1:
-                continue
-            spent += int(additions)
             again.update(graph.neighbours(node))
             _eliminate_simple(graph, node)
             again.discard(node)

@@ -24,7 +24,7 @@ from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.frontier import ELIMINATIONS
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table, multiply
-from tensoropt.search.tolerances import ALIKE_EDGES
+from tensoropt.search.tolerances import MOST
 
 __all__ = ["SearchGraph", "joint_near_slots"]
 
@@ -306,7 +306,7 @@ class SearchGraph:
     def is_alike(self) -> bool:
         """Whether many edges share a table, which edges of like subgraphs do (`Memo`)."""
         tables = {id(edge.table) for edge in self._edges.values()}
-        return len(tables) <= ALIKE_EDGES * len(self._edges)
+        return len(tables) <= MOST * len(self._edges)
 
     @property
     def points(self) -> int:

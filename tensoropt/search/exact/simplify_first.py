@@ -20,7 +20,7 @@ from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.corner_gaps import proven_gap
 from tensoropt.search.bounds.message_passing import Bounds
 from tensoropt.search.bounds.weights import first_weights
-from tensoropt.search.effort import FIRST_SWEEPS, FIRST_WEIGHTS, PRUNING_SWEEPS, PRUNING_WEIGHTS
+from tensoropt.search.effort import SWEEPS, WEIGHTS
 from tensoropt.search.exact.ft_ldp import (
     eliminate_all,
     frontier_of,
@@ -34,7 +34,7 @@ from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
-from tensoropt.search.tolerances import LIKE_SUBGRAPHS
+from tensoropt.search.tolerances import MOST
 from tensoropt.search.watch import interruptible, keep
 
 __all__ = ["simplified", "simplify_first"]
@@ -46,7 +46,7 @@ def simplified(problem: Problem, limits: SearchLimits) -> SearchGraph | None:
     Returns:
         None where the problem has too many cells, or its tables become too large.
     """
-    if sum(edge.time.size for edge in problem.edges) > limits.simplified_cells:
+    if sum(edge.time.size for edge in problem.edges) > limits.few_cells:
         return None
     try:
         graph = SearchGraph(problem, limits)
@@ -83,13 +83,8 @@ def simplify_first(
     graph = simple or simplified(problem, limits)
     if graph is None:
         return Outcome(None, is_too_large=True)
-    left = sum(graph.states(node) for node in graph.nodes)
-    if left > limits.simplified_states(len(graph.nodes)):
-        return Outcome(None, is_too_large=True)
-    if left <= limits.plain_states:
-        additions = limits.plain_share * limits.table_additions
-        within = replace(limits, table_points=limits.plain_points, table_additions=additions)
-        plain = graph.copy(within)
+    if sum(graph.states(node) for node in graph.nodes) <= limits.plain_states:
+        plain = graph.copy(limits.trial)
         outcome = or_too_large(lambda: solve_graph(plain, None, 0.0, limits.branch_states))
         if not outcome.is_too_large and outcome.found.exact:
             return outcome
@@ -97,14 +92,11 @@ def simplify_first(
 
 
 def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: SearchLimits) -> Outcome:
-    weights = first_weights(problem, None, FIRST_WEIGHTS)
-    bounds = graph.copy().bound(weights, FIRST_SWEEPS)
-    few = replace(limits, table_additions=limits.promising_share * limits.table_additions)
-    promising = graph.copy(few)
+    weights = first_weights(problem, None, WEIGHTS - 1)  # an odd number: one is a byte's worth
+    bounds = graph.copy().bound(weights, SWEEPS)
+    promising = graph.copy(limits.trial)
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
     eliminate_all(promising, limits.branch_states)
-    if promising.constant.memory.size > limits.promising_points:
-        return Outcome(None, is_too_large=True)
     known = replace(frontier_of(promising), exact=False, within=None)
     known_with_gap = partial(_with_gap, known, weights, bounds)
     keep(known_with_gap)
@@ -114,8 +106,8 @@ def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: Search
     # Bounds for other weights are cheaper once the first ones have dropped states.
     rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
     if not rest.is_pruned_out:
-        rest.prune(first_weights(problem, known, PRUNING_WEIGHTS), region, PRUNING_SWEEPS)
-    if not rest.is_pruned_out and rest.points > LIKE_SUBGRAPHS * graph.points:
+        rest.prune(first_weights(problem, known, 2 * WEIGHTS), region, 2 * SWEEPS)
+    if not rest.is_pruned_out and rest.points > MOST * graph.points:
         if graph.is_alike:
             rest = graph.copy()
             rest.memo = Memo()

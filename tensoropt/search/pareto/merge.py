@@ -16,7 +16,7 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import SearchSizeError
-from tensoropt.search.effort import BLOCK_PRICE, MERGED, RANGE_PRODUCTS, SURVIVOR_PRICE
+from tensoropt.search.effort import LISTED_PRICE, MERGED, RANGE_PRODUCTS
 from tensoropt.search.pareto.insertion import Points, insert, products
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.threads import in_threads, threads_for
@@ -46,12 +46,12 @@ def additions_of(left: Int64Array, right: Int64Array) -> float:
     All products of short ranges count; of long ranges only those near the frontier.
     """
     looked_at = np.minimum(left * right, RANGE_PRODUCTS * (left + right))
-    return float(looked_at.sum()) + BLOCK_PRICE * left.size
+    return float(looked_at.sum()) + LISTED_PRICE * left.size
 
 
 def writing_of(survivors: int) -> float:
     """Return the additions that take as long as writing the surviving points."""
-    return SURVIVOR_PRICE * survivors
+    return LISTED_PRICE * survivors
 
 
 def merged_products(left: Points, right: Points, blocks: Blocks, most_points: int) -> Survivors:

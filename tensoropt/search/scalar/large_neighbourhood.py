@@ -18,11 +18,11 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.bounds.passes import Tables, cells_of
-from tensoropt.search.effort import NEAREST, NEIGHBOURHOOD_ROUNDS, PROMISING, TYPICAL_CHOICES
+from tensoropt.search.effort import NEAREST, NEIGHBOURHOOD_ROUNDS, PROMISING
 from tensoropt.search.flat.incidence import Incidence
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.bucket_elimination import Elimination
-from tensoropt.search.tolerances import LEAST_GAIN
+from tensoropt.search.tolerances import NEGLIGIBLE
 
 __all__ = ["Neighbourhoods"]
 
@@ -42,7 +42,7 @@ class Neighbourhoods:
     def __init__(self, table: WeightedBounds) -> None:
         self._table = table
         # An order of elimination that suits many neighbourhoods.
-        self._order = self._order_for(np.minimum(np.diff(table.start), TYPICAL_CHOICES))
+        self._order = self._order_for(np.minimum(np.diff(table.start), 2 * PROMISING))
 
     def of(self, table: WeightedBounds) -> Neighbourhoods:
         """The neighbourhoods of the same problem with fewer configurations."""
@@ -86,7 +86,7 @@ class Neighbourhoods:
         for _ in range(NEIGHBOURHOOD_ROUNDS):
             better = self._best_near(costs, tables, known, promising)
             cost = _cost(table.ends, tables, costs, better)
-            enough = cost >= least * (1 - LEAST_GAIN)
+            enough = cost >= least * (1 - NEGLIGIBLE)
             if cost < least:
                 known, least = better, cost
             if enough:

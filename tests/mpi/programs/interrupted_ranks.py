@@ -101,7 +101,7 @@ def slow_search(interruption: Interruption, *, begun: bool = False) -> Iterator[
     bounds, or once it has begun."""
     real = first_phase.tell
     # Nothing is small enough to be searched whole, and no gap is narrow enough.
-    limits = SearchLimits(bounded_cells=0, simplified_cells=0, closing_gap=1e-9)
+    limits = SearchLimits(bounded_cells=0, few_cells=0, closing_gap=1e-9)
 
     def tell(what: str, done: int, all_: int) -> None:
         real(what, done, all_)

@@ -26,8 +26,8 @@ Interrupting = Callable[..., Watch]
 # Small parts are searched exactly; all are divided; nothing is looked at twice.
 SETTINGS = (
     DEFAULT_LIMITS,
-    replace(DEFAULT_LIMITS, leaf_configurations=0, branching_additions=1e13),
-    replace(DEFAULT_LIMITS, leaf_configurations=0, branching_additions=0.0),
+    replace(DEFAULT_LIMITS, exact_states=0, branching_additions=1e13),
+    replace(DEFAULT_LIMITS, exact_states=0, branching_additions=0.0),
 )
 
 
@@ -60,7 +60,7 @@ def test_what_is_stated_holds_against_enumeration(
 def test_a_stage_may_leave_its_gap_to_the_next(
     positive_problem: Maker, covers: Covers, monkeypatch: pytest.MonkeyPatch, almost: float
 ) -> None:
-    monkeypatch.setattr(branching, "STAGE_REACHED", almost)
+    monkeypatch.setattr(branching, "NEAR_GAP", almost)
     for seed in range(8):
         problem = positive_problem(seed)
         found = branch_and_bound(problem, 0.001, SETTINGS[0]).found
