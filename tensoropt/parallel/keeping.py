@@ -76,7 +76,7 @@ class Keeping:
             configuration.kept != "both" for configuration in strategy.configurations.values()
         )
         self.active = some and not differentiates_gradients(self._graph)
-        self._remade: dict[str, bool] = {}
+        self._is_recomputed: dict[str, bool] = {}
 
     def kept(self, name: str) -> str:
         """Return which copies of an operator's outputs are kept, one of `KEPT`."""
@@ -87,18 +87,18 @@ class Keeping:
             return "both"
         return kept
 
-    def remade(self, name: str) -> bool:
+    def is_recomputed(self, name: str) -> bool:
         """Whether the backward pass makes the outputs of an operator again where they are made.
 
         The outputs of a view are made again whenever the tensor behind the view is.
         """
-        if name not in self._remade:
+        if name not in self._is_recomputed:
             operator = self._graph[name]
-            remade = self.kept(name) == "recomputed"
+            again = self.kept(name) == "recomputed"
             if self.active and operator.type in VIEWS and not operator.is_constant:
-                remade = self.read_again(operator, 0)
-            self._remade[name] = remade
-        return self._remade[name]
+                again = self.read_again(operator, 0)
+            self._is_recomputed[name] = again
+        return self._is_recomputed[name]
 
     def moved(self, operator: Operator, number: int) -> bool:
         """Whether an input is resharded between its producer and the operator."""
@@ -116,7 +116,7 @@ class Keeping:
             return False
         if self.moved(operator, number):
             return self.kept(source) in ("before", "recomputed")
-        return self.remade(source)
+        return self.is_recomputed(source)
 
     def returned_from(self, tensor: TensorName) -> tuple[Operator, int] | None:
         """Return the reader whose resharded copy a tensor is restored from in the backward pass.

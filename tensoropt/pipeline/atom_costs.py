@@ -18,7 +18,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atomic import Atoms
 from tensoropt.pipeline.batch_growth import BatchGrowth
 from tensoropt.pipeline.blocks.dag import Dag
-from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
+from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_as_measured
 
 __all__ = ["AtomCosts"]
 
@@ -55,7 +55,7 @@ class AtomCosts:
         self.growth = growth = BatchGrowth(graph, batch_inputs)
         self.differentiated = differentiated_inputs(graph)
         self.kept = reads.kept(graph)
-        self._sums = gradient_sums(graph, self.differentiated)
+        self._sums = reader_gradient_sums(graph, self.differentiated)
         self._by_examples: dict[int, tuple[Int64Array, Int64Array, Int64Array]] = {}
         numbers: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
         # Components of one class cost the same; the first of a class stands for all.

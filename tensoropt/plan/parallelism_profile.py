@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tensoropt.converters import from_values, to_values
 from tensoropt.plan.amounts import devices_of, mebibytes_of, quantity_of
-from tensoropt.plan.details.for_people import for_people
+from tensoropt.plan.details.report_module import report_module
 
 __all__ = ["ParallelismProfile", "ProfilePoint", "ScalingEnd"]
 
@@ -204,7 +204,7 @@ class ParallelismProfile:
 
         Arguments, result and errors are those of `Plan.plot`.
         """
-        return for_people().plot_profile(self, file)
+        return report_module().plot_profile(self, file)
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""

@@ -31,10 +31,10 @@ from tensoropt.parallel.mesh import Mesh, Shares
 from tensoropt.plan.amounts import devices_of, mebibytes_of
 from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.details import Details
-from tensoropt.plan.details.for_people import explaining, for_people
+from tensoropt.plan.details.report_module import explaining_module, report_module
+from tensoropt.plan.dry_run_bounds import ESTIMATE, SUM
 from tensoropt.plan.older_schemas import SCHEMA, in_current_schema
 from tensoropt.plan.operator_plan import OperatorPlan
-from tensoropt.plan.peak_margin import ESTIMATE, SUM
 from tensoropt.plan.recorded_resharding import ReshardingInFile
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
@@ -316,7 +316,7 @@ class Plan:
             OptionError: if there is no picture of this name, the file has another ending, or
                 Matplotlib is not installed.
         """
-        return for_people().plot(self, picture, file)
+        return report_module().plot(self, picture, file)
 
     def plot_frontier(self, file: str | Path | None = None) -> Any:
         """Draw the frontier with the plan, data parallelism and the limit of memory; see `plot`."""
@@ -327,11 +327,11 @@ class Plan:
 
         A StateError says that this process has not searched the plan, or runs it already.
         """
-        return explaining().explained(self, layer, seconds)
+        return explaining_module().explained(self, layer, seconds)
 
     def _repr_html_(self) -> str:
         """The plan's summary and costliest layers, for a notebook."""
-        html: str = for_people().html_of(self)
+        html: str = report_module().html_of(self)
         return html
 
     def to_json(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.amounts import bytes_of, devices_of
-from tensoropt.plan.peak_margin import ESTIMATE
+from tensoropt.plan.dry_run_bounds import ESTIMATE
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Choice, Strategies
 from tensoropt.planner.prices.dry_runs import NO_TIME

@@ -14,9 +14,9 @@ from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under, derivations_of
-from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
 from tensoropt.problem.operators.joined_products import MATRIX, joined_product, sharing_products
 from tensoropt.problem.operators.local_work import operator_work
+from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_as_measured
 from tensoropt.tdl import Derivation
 
 __all__ = ["measurable"]
@@ -47,7 +47,7 @@ def measurable(
     """
     gradients = differentiated_inputs(graph) if differentiated is None else differentiated
     derivations = derivations_of(graph)
-    sums = gradient_sums(graph, gradients)
+    sums = reader_gradient_sums(graph, gradients)
     sharing = {
         name: len(names) for names in sharing_products(graph, gradients).values() for name in names
     }

@@ -23,7 +23,7 @@ from tensoropt.planner.prices.step_time import step_time
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import graph_problem
-from tensoropt.problem.operators.gradient_sums import gradient_sums
+from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums
 from tensoropt.search import frontier_tracking
 from tests.oracles.equality import (
     Script,
@@ -94,7 +94,7 @@ def test_a_step_has_the_collectives_that_are_counted(model: str) -> None:
         assert time.calls == counted(script, strategy, cost)
         parts = time.operators + time.sums + time.copies + time.network + time.coordination
         assert time.total == parts + time.start
-        assert (time.sums > 0) == bool(gradient_sums(graph, differentiated_inputs(graph)))
+        assert (time.sums > 0) == bool(reader_gradient_sums(graph, differentiated_inputs(graph)))
 
 
 @pytest.mark.parametrize("model", ["mlp", "wide_resnet", proof("transformer")])

@@ -46,17 +46,17 @@ def gradient(name: str, of: str, by: str, call: int) -> Operator:
 def test_everything_is_kept_unless_a_configuration_says_otherwise() -> None:
     kept = keeping(exp=Configuration(ROW_SPLIT), tanh=Configuration(COLUMN_SPLIT))
     assert not kept.active
-    assert not kept.remade("exp")
+    assert not kept.is_recomputed("exp")
     assert not kept.read_again(TANH, 0)
 
 
 def test_views_of_what_is_computed_again_come_again() -> None:
     kept = keeping(exp=Configuration(WHOLE, "recomputed"))
-    assert kept.remade("exp")
-    assert kept.remade("view")
+    assert kept.is_recomputed("exp")
+    assert kept.is_recomputed("view")
     assert kept.read_again(VIEW, 0)
     assert kept.read_again(TANH, 0)
-    assert not kept.remade("tanh")
+    assert not kept.is_recomputed("tanh")
 
 
 def test_a_copy_behind_a_view_is_kept_with_the_view() -> None:
@@ -90,7 +90,7 @@ def test_what_draws_or_holds_is_not_computed_again() -> None:
     assert not recomputable(VIEW)
     assert not recomputable(operator("drawn", "RandomStandardNormal"))
     assert not recomputable(operator("unknown", "NobodyDescribedThis", X))
-    assert not keeping(x=Configuration(WHOLE, "recomputed")).remade("x")
+    assert not keeping(x=Configuration(WHOLE, "recomputed")).is_recomputed("x")
 
 
 def test_gradients_of_gradients_keep_everything() -> None:
@@ -102,7 +102,7 @@ def test_gradients_of_gradients_keep_everything() -> None:
     twice = Graph({**once, "again": again})
     assert differentiates_gradients(twice)
     planned = {"exp": Configuration(WHOLE, "recomputed")}
-    assert not Keeping(Strategy(twice, Mesh(()), planned)).remade("exp")
+    assert not Keeping(Strategy(twice, Mesh(()), planned)).is_recomputed("exp")
 
 
 def test_configurations_say_what_is_kept() -> None:

@@ -229,7 +229,7 @@ class BackwardEvents:
     def _made_again(self, tensor: TensorName) -> Buffer:
         """Return a tensor at its producer, kept or computed again."""
         operator = self._graph[tensor.operator]
-        if not self._keeping.remade(operator.name):
+        if not self._keeping.is_recomputed(operator.name):
             return (tensor.operator, tensor.index)
         if operator.type in VIEWS:
             return self._input_in_backward(operator, 0)
@@ -252,7 +252,7 @@ class BackwardEvents:
     def _output_in_backward(self, tensor: TensorName) -> Buffer:
         """Return an output that its own gradient reads: kept, computed again, or restored from a
         copy in another layout."""
-        if self._keeping.remade(tensor.operator):
+        if self._keeping.is_recomputed(tensor.operator):
             return self._made_again(tensor)
         reader = self._keeping.returned_from(tensor)
         if reader is None:

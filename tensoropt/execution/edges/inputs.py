@@ -10,9 +10,9 @@ from math import prod
 import tensorflow as tf
 
 from tensoropt.execution.edges.edge import reshard_edge
+from tensoropt.execution.edges.gradient_reduction import GradientReducer
 from tensoropt.execution.edges.program_context import ProgramContext
 from tensoropt.execution.edges.statistic_sums import StatisticSums
-from tensoropt.execution.edges.weight_sums import WeightSums
 from tensoropt.execution.world.slices import Numbers
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Operator, TensorName
@@ -38,7 +38,7 @@ class Inputs:
         self,
         context: ProgramContext,
         is_now_sparse: Callable[[TensorName], bool],
-        sums: WeightSums,
+        sums: GradientReducer,
     ) -> None:
         self._graph = context.graph
         self._strategy = context.strategy

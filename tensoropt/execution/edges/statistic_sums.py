@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tensoropt.execution.edges.gradient_reduction import reduced_as_one
 from tensoropt.execution.edges.program_context import ProgramContext
-from tensoropt.execution.edges.weight_sums import reduced_as_one
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.buckets import Sums, elementwise_sums

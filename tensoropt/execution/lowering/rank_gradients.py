@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tensoropt.errors import GraphError
 from tensoropt.execution.edges.edge import moved_slices
+from tensoropt.execution.edges.gradient_reduction import GradientReducer
 from tensoropt.execution.edges.program_context import ProgramContext
-from tensoropt.execution.edges.weight_sums import WeightSums
 from tensoropt.execution.gradients.matrix_products import summed_as_one
 from tensoropt.execution.world.slices import SlicesEdge
 from tensoropt.graph.differentiation import sparse_tensors
@@ -34,7 +34,7 @@ class RankGradients:
     """
 
     def __init__(
-        self, context: ProgramContext, sums: WeightSums, before_call: Callable[[], None]
+        self, context: ProgramContext, sums: GradientReducer, before_call: Callable[[], None]
     ) -> None:
         self._graph = context.graph
         self._strategy = context.strategy

@@ -166,7 +166,7 @@ class Recomputation:
 
     def _recomputed_outputs(self, operator: Operator) -> list[int]:
         read = self._reads.outputs.get(operator.script_name, ())
-        if self._keeping.remade(operator.name):
+        if self._keeping.is_recomputed(operator.name):
             return list(read)
         return [
             number
@@ -176,7 +176,7 @@ class Recomputation:
 
     def _outputs(self, operator: Operator) -> dict[int, list[tf.Tensor]]:
         """The outputs that an operator's own gradient reads, recomputed or resharded back."""
-        if self._keeping.remade(operator.name):
+        if self._keeping.is_recomputed(operator.name):
             outputs = self._recomputed(operator)
             return {
                 n: [of_rank[n] for of_rank in outputs] for n in self._recomputed_outputs(operator)
@@ -200,7 +200,7 @@ class Recomputation:
 
     def _at_producer(self, tensor: TensorName) -> list[tf.Tensor]:
         """The shards of a tensor in its producer's layout, saved or recomputed."""
-        if not self._keeping.remade(tensor.operator):
+        if not self._keeping.is_recomputed(tensor.operator):
             return self._emitted.shards(tensor)
         outputs = self._recomputed(self._graph[tensor.operator])
         return [of_rank[tensor.index] for of_rank in outputs]

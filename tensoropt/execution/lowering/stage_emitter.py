@@ -12,9 +12,9 @@ from collectives.sequence import active_sequence
 from tensoropt.execution import rules
 from tensoropt.execution.edges.checks import Checks
 from tensoropt.execution.edges.edge import PlanSteps
+from tensoropt.execution.edges.gradient_reduction import GradientReducer
 from tensoropt.execution.edges.inputs import Inputs
 from tensoropt.execution.edges.program_context import ProgramContext
-from tensoropt.execution.edges.weight_sums import WeightSums
 from tensoropt.execution.edges.whole_variables import WholeVariables, may_write, read_shards
 from tensoropt.execution.gradients.matrix_products import GRADIENTS
 from tensoropt.execution.lowering.attributes import name_state, tensorflow_attributes
@@ -98,7 +98,7 @@ class StageEmitter:
         )
         options = emission.options
         buckets, rounds = options.bucket_sizes(world.overlaps), options.compression is not None
-        sums = WeightSums(world, buckets, differentiates_gradients(graph), rounds)
+        sums = GradientReducer(world, buckets, differentiates_gradients(graph), rounds)
         self._gradients = RankGradients(context, sums, lambda: self._recomputation.next_call())
         self._inputs = Inputs(context, self._gradients.is_now_sparse, sums)
         self._recomputation = Recomputation(context, self._inputs, emission.reads, self._computed)

@@ -18,7 +18,7 @@ from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.measuring.links import know_links
 from tensoropt.frontend.measuring.rank_paces import know_paces
-from tensoropt.frontend.planning.devices_and_deadline import budget_of
+from tensoropt.frontend.planning.budget import budget_of
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.plan_compatibility import demanded_plan
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt

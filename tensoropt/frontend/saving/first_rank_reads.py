@@ -124,9 +124,9 @@ class _Reads:
     def serve(self) -> None:
         """Send slices, on a rank other than the first, until the first rank has ended."""
         failed: Exception | None = None
-        while (asked := self._told(None)) is not None:
+        while (asked := self._from_first(None)) is not None:
             try:
-                self._answered(asked)
+                self._reply(asked)
             except RankMismatchError:
                 raise  # All ranks raise this error.
             except Exception as error:
@@ -136,9 +136,9 @@ class _Reads:
 
     def ask(self, question: Any) -> Any:
         """Let all ranks answer a question of the first rank."""
-        return self._answered(self._told(question))
+        return self._reply(self._from_first(question))
 
-    def _answered(self, asked: Any) -> Any:
+    def _reply(self, asked: Any) -> Any:
         if isinstance(asked, int):
             return self._get(asked)
         return None if self._answer is None else self._answer(asked, self.variables)
@@ -161,9 +161,9 @@ class _Reads:
         """Tell the other ranks that there are no more reads, and free the values."""
         self._discard()
         if not self.are_over:
-            self._told(None)
+            self._from_first(None)
 
-    def _told(self, question: Any) -> Any:
+    def _from_first(self, question: Any) -> Any:
         return current().agreement.gather(self._call, question)[0]
 
     def _get(self, number: int) -> dict[str, Any]:

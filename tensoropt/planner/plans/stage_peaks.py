@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tensoropt.errors import InfeasibleError
 from tensoropt.plan.amounts import bytes_of, devices_of
-from tensoropt.plan.peak_margin import SUM
+from tensoropt.plan.dry_run_bounds import SUM
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.optional_space import first_line
 from tensoropt.planner.plans.fallbacks import is_demanded, left_out

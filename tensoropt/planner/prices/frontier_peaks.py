@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tensoropt.plan.peak_margin import SUM
+from tensoropt.plan.dry_run_bounds import SUM
 from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
 from tensoropt.planner.prices.peak import PredictedPeak, evenly, predicted_peak
 from tensoropt.planner.prices.reshard_steps import ReshardSteps

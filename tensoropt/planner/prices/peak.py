@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tensoropt.plan.peak_margin import ESTIMATE, OVER, SUM
+from tensoropt.plan.dry_run_bounds import ESTIMATE, OVER, SUM
 from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
 from tensoropt.planner.prices.reshard_steps import ReshardSteps

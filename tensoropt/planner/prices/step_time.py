@@ -25,7 +25,7 @@ from tensoropt.parallel.buckets import (
     vector_steps,
 )
 from tensoropt.parallel.layout import Layout, Slot
-from tensoropt.parallel.remade import remade
+from tensoropt.parallel.recomputed import recomputed
 from tensoropt.parallel.resharding import ReshardStep, StepTraffic, step_traffic
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
@@ -33,10 +33,10 @@ from tensoropt.planner.prices.overlapped_sums import OverlappedSums
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_parts import Reason, StepTime
 from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
-from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
 from tensoropt.problem.operators.inner_steps import InnerStep, inner_steps
 from tensoropt.problem.operators.joined_products import MATRIX, joined_product, sharing_products
 from tensoropt.problem.operators.local_work import operator_work
+from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_as_measured
 from tensoropt.tensor_spec import TensorSpec
 
 __all__ = ["step_time"]
@@ -193,7 +193,7 @@ class _Step:
     def recompute(self, reads: BackwardReads) -> None:
         """Add the recomputation and resharding of tensors that are not kept."""
         strategy = self._strategy
-        again = remade(strategy, reads)
+        again = recomputed(strategy, reads)
         for name in again.computed:
             operator, derivation = self._graph[name], strategy.derivations[name]
             configuration = strategy.configurations[name]
@@ -335,7 +335,7 @@ class _Step:
 
     def add_gradients(self) -> None:
         """Add the sums of gradients of several readers, at resharded copies and at the tensor."""
-        for tensor in gradient_sums(self._graph, self._differentiated):
+        for tensor in reader_gradient_sums(self._graph, self._differentiated):
             if tensor in self._sparse:
                 continue
             spec = self._graph[tensor.operator].value_spec(tensor.index)

@@ -36,9 +36,9 @@ from tensoropt.problem.edges.edge_costs import EdgeCosts, TensorOnEdge
 from tensoropt.problem.edges.slots import LayoutCodes, TensorSlots
 from tensoropt.problem.edges.sparse_gradients import looked_up
 from tensoropt.problem.model import SlotMap
-from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_operator
 from tensoropt.problem.operators.local_work import attributes_that_matter
 from tensoropt.problem.operators.operator_costs import OperatorCosts
+from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_operator
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.registry import moves_rows
 from tensoropt.tensor_spec import TensorSpec
@@ -141,7 +141,7 @@ class StepEstimate:
                 shares[name] = share
             else:
                 total += float(share.times.min())
-        for tensor, count in gradient_sums(graph, differentiated).items():
+        for tensor, count in reader_gradient_sums(graph, differentiated).items():
             total += self._of_sum(graph.spec(tensor), count)
         return int(total)
 

@@ -11,8 +11,8 @@ from tensoropt.parallel.assignments import split_dims
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.slots import GraphSlots
-from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_operator
 from tensoropt.problem.operators.operator_costs import ConfigurationCosts, OperatorCosts
+from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_operator
 
 __all__ = ["NodeCosts"]
 
@@ -33,7 +33,7 @@ class NodeCosts:
         self._slots = slots
         self._saved = annotated.saved
         self._differentiated = annotated.differentiated
-        sums = gradient_sums(annotated.graph, annotated.differentiated)
+        sums = reader_gradient_sums(annotated.graph, annotated.differentiated)
         # Sparse gradients are concatenated, not added.
         self._counts = {tensor: n for tensor, n in sums.items() if tensor not in annotated.sparse}
         self._costs = OperatorCosts(annotated.mesh, annotated.cost)

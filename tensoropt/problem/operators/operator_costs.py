@@ -152,13 +152,13 @@ class OperatorCosts:
     ) -> _ConfigurationKinds:
         """Return the kinds of the first ``count`` configurations."""
         has_rule = tuple(index.spelled_out for index in derivation.indices)
-        shares = tuple(bool(index.partial_inputs) for index in derivation.indices)
-        key = assigned.tobytes(), count, has_rule, shares
+        of_sums = tuple(bool(index.partial_inputs) for index in derivation.indices)
+        key = assigned.tobytes(), count, has_rule, of_sums
         if key not in self._kinds_of:
             assigned = assigned[:count]
             is_split_by_rule = np.array([*has_rule, False])
             pieces = index_pieces(assigned, len(has_rule), self._mesh)[:, :-1]
-            pieces[:, list(shares)] = 1  # a split into shares of a sum divides no work
+            pieces[:, list(of_sums)] = 1  # a split into shares of a sum divides no work
             rows: Int8Array | Int64Array = pieces
             if self._mesh.shares is not None:  # a device's pieces depend on the axes
                 rows = assigned

@@ -19,7 +19,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.operators_to_measure import measurable
 from tensoropt.planner.prices.step_time import step_time
-from tensoropt.problem.operators.gradient_sums import sum_as_measured
+from tensoropt.problem.operators.reader_gradient_sums import sum_as_measured
 from tests.oracles.equality import (
     Script,
     choices_of,

@@ -18,11 +18,11 @@ from tensoropt.parallel.keeping import Keeping, has_plain_inputs
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
 
-__all__ = ["Remade", "remade"]
+__all__ = ["Recomputed", "recomputed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Remade:
+class Recomputed:
     """The work that is done again, in the order of the first gradient that needs it.
 
     Attributes:
@@ -35,7 +35,7 @@ class Remade:
     moved: tuple[tuple[TensorName, Layout, Layout], ...] = ()
 
 
-def remade(strategy: Strategy, reads: BackwardReads) -> Remade:
+def recomputed(strategy: Strategy, reads: BackwardReads) -> Recomputed:
     """Return the work that the backward pass does again under a strategy.
 
     Args:
@@ -44,12 +44,12 @@ def remade(strategy: Strategy, reads: BackwardReads) -> Remade:
     """
     collector = _Collector(strategy, reads)
     if not collector.active:
-        return Remade()
+        return Recomputed()
     carried = differentiated_inputs(strategy.graph)
     for operator in reversed(tuple(strategy.graph)):
         if operator.name in carried:
             collector.differentiate(operator)
-    return Remade(tuple(collector.computed), tuple(collector.moved))
+    return Recomputed(tuple(collector.computed), tuple(collector.moved))
 
 
 class _Collector:
@@ -83,7 +83,7 @@ class _Collector:
             tensor
             for number in self._reads.outputs.get(operator.name, ())
             for tensor in [TensorName(operator.name, number)]
-            if keeping.remade(operator.name) or keeping.returned_from(tensor) is not None
+            if keeping.is_recomputed(operator.name) or keeping.returned_from(tensor) is not None
         ]
         if not inputs and not outputs:
             return
@@ -114,7 +114,7 @@ class _Collector:
         if not keeping.read_again(operator, number):
             return
         tensor = operator.inputs[number]
-        if keeping.remade(tensor.operator):
+        if keeping.is_recomputed(tensor.operator):
             self._compute(self._graph[tensor.operator])
         if keeping.moved(operator, number):
             source = strategy.output_slot(tensor).forward
@@ -122,7 +122,7 @@ class _Collector:
 
     def _output(self, tensor: TensorName) -> None:
         """Make an output again that its own gradient reads: compute it, or reshard a copy back."""
-        if self._keeping.remade(tensor.operator):
+        if self._keeping.is_recomputed(tensor.operator):
             self._compute(self._graph[tensor.operator])
             return
         copy = self._keeping.returned_from(tensor)

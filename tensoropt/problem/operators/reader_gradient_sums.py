@@ -14,12 +14,12 @@ from tensoropt.parallel.strategy import derivation_of, redundant
 from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["gradient_sums", "sum_as_measured", "sum_operator"]
+__all__ = ["reader_gradient_sums", "sum_as_measured", "sum_operator"]
 _ADDED = ("float", "bfloat", "half", "complex")
 """TensorFlow adds gradients of dtypes with these prefixes."""
 
 
-def gradient_sums(
+def reader_gradient_sums(
     graph: Graph, differentiated: Mapping[str, tuple[int, ...]]
 ) -> dict[TensorName, int]:
     """Return the tensors with several dense gradients, and the number of gradients of each.

@@ -1,9 +1,9 @@
 """Sums over devices of gradients of weights, one bucket after the other.
 
 While `tf.gradients` computes the gradients of a call, an edge from a variable passes the gradient
-of its readers to `WeightSums`, and none to TensorFlow: every path ends at a variable. The backward
-pass computes the gradients of the last layers first. Their collectives have the same order, on
-every rank.
+of its readers to `GradientReducer`, and none to TensorFlow: every path ends at a variable. The
+backward pass computes the gradients of the last layers first. Their collectives have the same
+order, on every rank.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.buckets import Buckets, BucketSizes, Sums, elementwise_sums, vector_steps
 from tensoropt.parallel.resharding import ReshardStep, Step
 
-__all__ = ["WeightSums", "reduced_as_one"]
+__all__ = ["GradientReducer", "reduced_as_one"]
 
 
 _End = Callable[[], list[list[tf.Tensor]]]
@@ -46,7 +46,7 @@ class _Gradient:
     begin: Callable[[], Callable[[], list[tf.Tensor]]]
 
 
-class WeightSums:
+class GradientReducer:
     """Collects the gradients of one call at a time.
 
     The last part of a bucket's sums, within machines, waits until the bucket has crossed the
