@@ -9,13 +9,11 @@ import pytest
 
 from benchmarks.search.bert import bert
 from benchmarks.training_step import gradient_descent_step
-from reproduction.rannc.testbed import layers_of
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import atomic_components
 from tensoropt.pipeline.blocks.partition import partition
-from tensoropt.pipeline.like_stages import LikeStages, profile_like_stages
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.stages.points import StagePoints
@@ -147,28 +145,3 @@ def test_replicas_share_a_microbatch(case: Case) -> None:
     assert case.profile(0, 1, 8, 4, 1) is None  # an example each
     nine, sixteen = case.points(0, 1, 8, 9), case.points(0, 1, 8, 16)
     assert nine.column("forward")[0] == sixteen.column("forward")[0]  # two for one
-
-
-def test_stages_of_like_layers_are_asked_for_once() -> None:
-    case = Case(layers=6)
-    layer = layers_of(case.atoms)
-    like = LikeStages(case.costs, layer)
-    profile = ReplicatedProfile(case.costs, layer, case.cost, case.links)
-    assert like(1, 1) == like(2, 2) == like(4, 4)
-    assert like(1, 2) == like(3, 4)
-    assert len({like(0, 0), like(1, 1), like(5, 5), like(1, 2)}) == 4
-    asked = []
-
-    def noted(*arguments: int) -> StagePoints | None:
-        asked.append(arguments[:2])
-        return profile(*arguments)
-
-    once = profile_like_stages(noted, like)
-    for first in range(6):
-        for last in range(first, 6):
-            one, other = once(first, last, 2, 8, 1), profile(first, last, 2, 8, 1)
-            assert one is not None
-            assert other is not None
-            assert (one.values == other.values).all()
-    # Those that begin at the first layer, those that end at the last, and of the rest each length.
-    assert len(asked) == 6 + 5 + 4
