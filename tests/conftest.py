@@ -48,6 +48,9 @@ os.environ["TENSOROPT_RANK_SPEEDS"] = "equal"
 # Tests see every line of ranks, without a process that filters them; those of the filter unset it.
 os.environ["TENSOROPT_VERBOSE"] = "1"
 
+# MPICH's launcher leaves a file in /tmp when a job is aborted, unless this variable is set.
+os.environ.setdefault("HWLOC_XMLFILE", "")
+
 # Ranks share the machine's cores: a thread pool as wide as the machine in each would swamp it.
 RANK_ENV = dict.fromkeys(
     (

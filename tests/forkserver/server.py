@@ -24,6 +24,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,7 @@ MOST_DESCRIPTORS = 10
 LAUNCHER = "PMI_FD"  # the variable with the descriptor over which MPICH's launcher hears of a rank
 LIBC = ctypes.CDLL(None, use_errno=True)
 OWN_PATHS = len(os.environ["PYTHONPATH"].split(os.pathsep))
+ended: list[int] = []  # the status of the program, once it has ended other than by a signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def accepted(name: str, owner: int) -> socket.socket:
     if os.fork():
         os._exit(0)  # Clients can come, and wait during the imports.
     shared: set[str] = set()
-    atexit.register(leave_modules, shared)  # first, so that it is called last
+    atexit.register(leave, shared)  # first, so that it is called last
     before = set(sys.modules)
     for module in IMPORTED:
         importlib.import_module(module)
@@ -99,10 +101,21 @@ def accepted(name: str, owner: int) -> socket.socket:
         client.close()
 
 
-def leave_modules(names: set[str]) -> None:
-    """Keep Python from taking these apart as it ends: of what forks share it would copy much."""
+def leave(names: set[str]) -> None:
+    """Keep Python from taking apart as it ends what forks share, which it would copy.
+
+    It takes apart the rest in the first rank of each job, as an end of Python is to be seen, too.
+    """
     left = [sys.modules.pop(name, None) for name in names]
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))
+    if not ended or os.environ.get("PMI_RANK") == "0":
+        return
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    ctypes.pythonapi.exit(ended[0])  # The launcher hears of it from a function that this calls.
 
 
 def requested(client: socket.socket) -> Request:
@@ -150,6 +163,7 @@ def take_over(request: Request) -> None:
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(request.environment)
+    tempfile.tempdir = None  # The environment names it.
     if LAUNCHER in os.environ:
         os.environ[LAUNCHER] = str(request.descriptors[3])
     os.chdir(request.folder)
@@ -165,13 +179,21 @@ def take_over(request: Request) -> None:
 
 def run(first: str) -> None:
     """Run the program as ``__main__``; ``sys.argv`` has it and its arguments."""
-    if first == "-m":
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    elif first == "-c":
-        text, sys.argv[0] = sys.argv[0], first
-        exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
-    else:
-        runpy.run_path(first, run_name="__main__")
+    try:
+        if first == "-m":
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        elif first == "-c":
+            text, sys.argv[0] = sys.argv[0], first
+            exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_path(first, run_name="__main__")
+        ended.append(0)
+    except SystemExit as end:
+        ended.append(end.code & 255 if isinstance(end.code, int) else int(end.code is not None))
+        raise
+    except Exception:
+        ended.append(1)
+        raise
 
 
 def main() -> None:

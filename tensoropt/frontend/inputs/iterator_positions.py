@@ -15,7 +15,6 @@ import hashlib
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.graph.from_tensorflow import called_functions, function_closure, references
+from tensoropt.temporary_folder import temporary_folder
 
 __all__ = ["GETS_NEXT", "ITERATORS", "Positions", "digest_of"]
 
@@ -86,7 +86,7 @@ class Positions:
             self._saves[names] = prefix, save
         prefix, save = self._saves[names]
         digests = {name: self._drawn[name][1] for name in names}
-        with tempfile.TemporaryDirectory(prefix="tensoropt") as folder:
+        with temporary_folder() as folder:
             path = f"{folder}/state"
             try:
                 self._session.run(save, {prefix: path})
@@ -105,7 +105,7 @@ class Positions:
             self._waiting, self._state = json.loads(digests), tuple(state)
 
     def _restore_one(self, name: str, iterator: tf.Operation) -> None:
-        with tempfile.TemporaryDirectory(prefix="tensoropt") as folder:
+        with temporary_folder() as folder:
             path = f"{folder}/state"
             for end, content in zip(_ENDS, self._state, strict=True):
                 Path(path + end).write_bytes(content)

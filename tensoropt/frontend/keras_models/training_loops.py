@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from tensoropt.frontend.keras_models.backups import Backups
 from tensoropt.frontend.keras_models.keras_package import package_of
 from tensoropt.frontend.keras_models.model_input import ModelInput
 from tensoropt.frontend.measuring.run_summary import costs
+from tensoropt.temporary_folder import temporary_folder
 
 __all__ = ["loop_on_all_ranks"]
 
@@ -109,9 +109,9 @@ def _silent(keras: Any, arguments: dict[str, Any]) -> Iterator[None]:
         ]
     shows = keras.utils.is_interactive_logging_enabled()
     keras.utils.disable_interactive_logging()
-    with tempfile.TemporaryDirectory(prefix="tensoropt") as folder, ExitStack() as stack:
-        for number, callback in enumerate(callbacks):
-            stack.enter_context(_elsewhere(keras, callback, Path(folder, str(number))))
+    with ExitStack() as stack:
+        for callback in callbacks:
+            stack.enter_context(_elsewhere(keras, callback))
         try:
             yield
         finally:
@@ -120,8 +120,9 @@ def _silent(keras: Any, arguments: dict[str, Any]) -> Iterator[None]:
 
 
 @contextmanager
-def _elsewhere(keras: Any, callback: Any, folder: Path) -> Iterator[None]:
-    """A context in which a callback of Keras writes to a folder, with a copy of its backups."""
+def _elsewhere(keras: Any, callback: Any) -> Iterator[None]:
+    """A context in which a callback of Keras writes to a temporary folder, with a copy of its
+    backups."""
     paths = {
         keras.callbacks.ModelCheckpoint: "filepath",
         keras.callbacks.CSVLogger: "filename",
@@ -133,16 +134,16 @@ def _elsewhere(keras: Any, callback: Any, folder: Path) -> Iterator[None]:
         yield
         return
     before = str(getattr(callback, named[0]))
-    after = str(folder / Path(before).name)
-    if isinstance(callback, keras.callbacks.BackupAndRestore) and Path(before).is_dir():
-        shutil.copytree(before, after)
-    folder.mkdir(exist_ok=True)
     kept = {name: value for name, value in vars(callback).items() if isinstance(value, str)}
     kept = {name: value for name, value in kept.items() if value.startswith(before)}
-    for name, value in kept.items():
-        setattr(callback, name, after + value.removeprefix(before))
-    try:
-        yield
-    finally:
+    with temporary_folder() as folder:
+        after = str(folder / Path(before).name)
+        if isinstance(callback, keras.callbacks.BackupAndRestore) and Path(before).is_dir():
+            shutil.copytree(before, after)
         for name, value in kept.items():
-            setattr(callback, name, value)
+            setattr(callback, name, after + value.removeprefix(before))
+        try:
+            yield
+        finally:
+            for name, value in kept.items():
+                setattr(callback, name, value)

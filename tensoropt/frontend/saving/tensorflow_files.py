@@ -13,12 +13,10 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -46,6 +44,7 @@ from tensoropt.frontend.steps.variable_values import (
     shared_variables,
     steps_have_run,
 )
+from tensoropt.temporary_folder import temporary_folder
 
 __all__ = ["install", "on_first_rank", "remove"]
 
@@ -374,9 +373,9 @@ def _create_writer(original: Callable[..., Any]) -> Callable[..., Any]:
     def create_file_writer(logdir: Any, *args: Any, **kwargs: Any) -> Any:
         if not _is_shared() or current().group.rank == 0:
             return original(logdir, *args, **kwargs)
-        folder = tempfile.mkdtemp(prefix="tensoropt")
-        writer = original(folder, *args, **kwargs)
-        weakref.finalize(writer, shutil.rmtree, folder, ignore_errors=True)
+        with ExitStack() as stack:
+            writer = original(str(stack.enter_context(temporary_folder())), *args, **kwargs)
+            weakref.finalize(writer, stack.pop_all().close)
         return writer
 
     return create_file_writer
