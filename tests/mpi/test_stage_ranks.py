@@ -13,7 +13,7 @@ from tests.proofs import proof
 
 PROGRAMS = Path(__file__).parent / "programs"
 RANKS = 4
-PIPELINES = 5  # with these each script, and each way to share the ranks, comes
+PIPELINES = 4  # with these each script, and each way to share the ranks, comes
 
 
 def test_pipelines_equal_one_device_and_scripts_see_whole_values(

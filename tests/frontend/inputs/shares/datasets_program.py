@@ -7,8 +7,10 @@ examples, the reasons why some data sets are refused, and a number of calls.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -134,6 +136,7 @@ def reader(path: tf.Tensor) -> tf.data.Dataset:
 
 
 FOLDER = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, FOLDER)
 
 PIPELINES: dict[str, Callable[[], tf.data.Dataset]] = {
     "map above a shuffle": lambda: arrays().shuffle(16).map(doubled).batch(8),
