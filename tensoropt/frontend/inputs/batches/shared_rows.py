@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.execution.world.shares import RowsTable, Share, rows_in
-from tensoropt.frontend.inputs.shares.operators import kind
+from tensoropt.frontend.inputs.shares.operators import as_it_is, kind
 
 __all__ = ["arrays_of", "gathered_in_shares", "sample_element", "shares_of"]
 Array = np.ndarray[Any, Any]
@@ -53,19 +53,44 @@ def gathered_in_shares(dataset: Any, table: Callable[[int], RowsTable]) -> tf.da
     if size is None:
         return None
     (pairs,) = dataset._inputs()
+    numbers, arrays = pairs._inputs()
     rows = tf.constant(table(size))
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def gather(numbers: tf.Tensor, arrays: Any) -> Any:
-        count = tf.shape(numbers)[0]
-        here = tf.ragged.range(rows[count, :, 0], rows[count, :, 1]).flat_values
-        numbers = tf.gather(numbers, here)
-        return tf.nest.map_structure(lambda array: tf.gather(array, numbers), arrays), count
+    @as_it_is
+    def here(numbers: tf.Tensor) -> tf.Tensor:
+        starts, stops = tf.unstack(rows[tf.size(numbers)], axis=1)
+        each = tf.raw_ops.RaggedRange(starts=starts, limits=stops, deltas=[np.int64(1)])
+        return tf.gather(numbers, each.rt_dense_values)
 
-    shared = pairs.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+    pairs = tf.data.Dataset.zip((numbers.map(here), arrays))
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
-    return shared.with_options(options).prefetch(tf.data.AUTOTUNE)
+    count = int(tf.nest.flatten(arrays.element_spec)[0].shape[0])
+    sizes = [min(size, count - first) for first in range(0, count, size)]
+    gathered = _over(dataset, pairs)
+    shared = tf.data.Dataset.zip((gathered, tf.data.Dataset.from_tensor_slices(sizes).repeat()))
+    return shared.with_options(options)
+
+
+def _over(dataset: Any, pairs: tf.data.Dataset) -> tf.data.Dataset:
+    """Put Keras's map that gathers batches over other row numbers.
+
+    The map's function is not traced again: with many arrays that takes as long as many batches.
+    """
+    (function,) = dataset._functions()
+    spec = tf.nest.map_structure(
+        lambda leaf: tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), dataset.element_spec
+    )
+    flat = tf.nest.flatten(spec)
+    gathered = tf.raw_ops.ParallelMapDatasetV2(
+        input_dataset=tf.data.experimental.to_variant(pairs),
+        other_arguments=function.function.captured_inputs,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        f=function.function,
+        output_types=[leaf.dtype for leaf in flat],
+        output_shapes=[leaf.shape for leaf in flat],
+    )
+    return tf.data.experimental.from_variant(gathered, spec)
 
 
 def arrays_of(dataset: Any) -> dict[str, Array]:

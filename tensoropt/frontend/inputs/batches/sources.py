@@ -72,7 +72,7 @@ class SharedBatches:
         self._reason = ""
         self.tables: dict[Any, RowsTable] = {}
         self._shared: dict[Any, tf.data.Dataset] = {}
-        self._compared: FedValues | None = None
+        self._is_compared = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.dataset, name)
@@ -151,11 +151,14 @@ class SharedBatches:
         return all(current().agreement.gather(f"the rows of {self.input.label}", is_whole))
 
     def _compare_arrays(self) -> None:
-        """Check that all ranks gather batches from the same arrays."""
-        job, arrays = current(), arrays_of(self.dataset)
-        if arrays and job.check_feeds_every:
-            compared = self._compared or FedValues(frozenset(arrays), job.check_feeds_every)
-            self._compared = compared
+        """Check once that all ranks gather batches from the same arrays, which are copies."""
+        job = current()
+        if self._is_compared or not job.check_feeds_every:
+            return
+        self._is_compared = True
+        arrays = arrays_of(self.dataset)
+        if arrays:
+            compared = FedValues(frozenset(arrays), job.check_feeds_every)
             lines = compared.lines(arrays, "argument")
             job.agreement.check(self.input.step, lines, SAME_ARGUMENTS)
 
