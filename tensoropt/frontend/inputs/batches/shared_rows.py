@@ -45,8 +45,8 @@ def gathered_in_shares(dataset: Any, table: Callable[[int], RowsTable]) -> tf.da
         table: from the largest size of a batch to the rows of this process.
 
     Returns:
-        A data set of (element with these rows, size of the global batch); None for another data
-        set.
+        A data set of (element with these rows, size of the global batch), which calls the functions
+        of ``dataset`` as long as that lives; None for another data set.
     """
     dataset = _below_options(dataset)
     size = _gathered_size(dataset)
@@ -59,7 +59,7 @@ def gathered_in_shares(dataset: Any, table: Callable[[int], RowsTable]) -> tf.da
     @as_it_is
     def here(numbers: tf.Tensor) -> tf.Tensor:
         starts, stops = tf.unstack(rows[tf.size(numbers)], axis=1)
-        each = tf.raw_ops.RaggedRange(starts=starts, limits=stops, deltas=[np.int64(1)])
+        each = tf.raw_ops.RaggedRange(starts=starts, limits=stops, deltas=np.int64(1))
         return tf.gather(numbers, each.rt_dense_values)
 
     pairs = tf.data.Dataset.zip((numbers.map(here), arrays))

@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters import array_data_adapter
 
+from tensoropt.frontend.inputs.batches.shared_rows import gathered_in_shares
 from tensoropt.frontend.inputs.shares.datasets import NotShared, SharedDataset, in_shares
 from tensoropt.frontend.inputs.shares.elements import read_by_first_rank
 
@@ -333,6 +334,24 @@ def calls() -> int:
     return len(path.read_text().splitlines())
 
 
+def gathered() -> int:
+    """The number of batches of arrays, of which the rows of two processes are compared."""
+    whole = list(made("arrays in Keras"))
+    for layouts in ([contiguous(2, 0), contiguous(2, 1)], [in_halves(2, 0), in_halves(2, 1)]):
+        sources = [made("arrays in Keras") for _ in layouts]
+        parts = [gathered_in_shares(*pair) for pair in zip(sources, layouts, strict=True)]
+        assert all(part is not None for part in parts)
+        for batch, *shares in zip(whole, *map(list, parts), strict=True):
+            size = len(batch[0])
+            assert [int(share[1]) for share in shares] == [size, size]
+            for part, (share, _) in enumerate(shares):
+                rows = layouts[part](LARGEST)[size]
+                here = np.concatenate([np.arange(*ends) for ends in rows])
+                picked = tf.nest.map_structure(lambda x, n=here: tf.gather(x, n), batch)
+                assert bytes_of([share]) == bytes_of([picked])
+    return len(whole)
+
+
 def main(counts: Sequence[int], chains: int) -> None:
     """Check all pipelines, each for one of the numbers of processes, and random ones."""
     tf.random.set_seed(5)
@@ -348,7 +367,8 @@ def main(counts: Sequence[int], chains: int) -> None:
     for _ in range(chains):
         make, has_cache = random_chain(random)
         check(make, [contiguous(3, random.randrange(3))], read_before=not has_cache)
-    print(json.dumps({"pipelines": report, "refused": refused(), "calls": calls()}))
+    found = {"refused": refused(), "calls": calls(), "gathered": gathered()}
+    print(json.dumps({"pipelines": report, **found}))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ def test_rows_of_all_processes_are_the_batches_of_one_process(python: Callable[.
         "arrays in Keras": ["permutation", "slice_batch_indices"],
     }
     assert report["calls"] == 10  # of 37 examples, in batches of 8 and 5, for one of four processes
+    assert report["gathered"] == 5
     reasons = report["refused"]
     assert "Python function" in reasons["generator"]
     assert "Python function" in reasons["Python"]
