@@ -207,8 +207,8 @@ def check_messages_of(groups: Groups, dtype: Any) -> None:
             expect(received, data(source, shape, dtype))
 
 
-def check_all(groups: Groups, moved: Sequence[str] = MOVED) -> None:
-    """Every collective on every kind of element, or on these where elements are only moved."""
+def check_all(groups: Groups) -> None:
+    """Every collective on every kind of element."""
     check_empty(groups)
     for dtype, reducer in itertools.product(REDUCED, collectives.REDUCERS):
         check_reductions(groups, dtype, reducer)
@@ -218,9 +218,9 @@ def check_all(groups: Groups, moved: Sequence[str] = MOVED) -> None:
         check_reductions(groups, ml_dtypes.bfloat16, reducer)
     for half in (np.float16, ml_dtypes.bfloat16):
         check_half(groups, half)
-    for dtype in [*moved, ml_dtypes.bfloat16]:
-        check_movements(groups, dtype)
-        check_windows(groups, dtype)
+    for moved in [*MOVED, ml_dtypes.bfloat16]:
+        check_movements(groups, moved)
+        check_windows(groups, moved)
 
 
 def check_job(world: collectives.Group) -> None:
