@@ -139,7 +139,9 @@ def draw(lines: Sequence[Line], path: Path) -> None:
         costs.plot(devices, [point.million_samples_cost or 0 for point in fitting], **style)
         by_devices = sorted((_points([line])[0].devices, line["cpu_seconds"]) for line in of_name)
         seconds.plot(*zip(*by_devices, strict=True), **style)
-    _label(rates, "samples/s (dotted: perfect; circle: scaling ends; square: may end)")
+    for marker, meaning in ((":", "perfect"), ("o", "scaling ends"), ("s", "scaling may end")):
+        rates.plot([], [], marker, fillstyle="none", color="gray", label=meaning)
+    _label(rates, "samples a second")
     _label(costs, f"cost of 1M samples, at {_HOUR_COST} a device-hour")
     _label(seconds, "CPU seconds of planning")
     for panel in (costs, seconds):
