@@ -10,6 +10,7 @@ import fcntl
 import functools
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +18,8 @@ from pathlib import Path
 
 __all__ = ["temporary_folder"]
 
-_PREFIX = "tensoropt-folder-"
+# With the host: machines may share the folder above, and not see the locks of one another.
+_PREFIX = f"tensoropt-folder-{socket.gethostname()}-"
 
 
 @contextmanager
@@ -35,22 +37,23 @@ def _made(stack: ExitStack) -> Path:
     """A new folder, locked until the end of the stack."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        with suppress(FileNotFoundError):  # another process has removed it before the lock
+        with suppress(OSError):  # another process has removed it, or there are no locks
             _lock(folder, fcntl.LOCK_SH, stack)
-            if folder.exists():
-                return folder
+        if folder.exists():
+            return folder
 
 
 @functools.cache
 def _remove_abandoned(parent: str) -> None:
     for folder in Path(parent).glob(f"{_PREFIX}*"):
-        # It is another user's, its process lives, or a third one has just removed it.
-        with ExitStack() as stack, suppress(PermissionError, BlockingIOError, FileNotFoundError):
+        # It is another user's, its process lives, a third one has just removed it, or the file
+        # system has no locks.
+        with ExitStack() as stack, suppress(OSError):
             _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, stack)
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock(folder: Path, how: int, stack: ExitStack) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     stack.callback(os.close, descriptor)
     fcntl.flock(descriptor, how)

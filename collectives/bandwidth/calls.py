@@ -8,7 +8,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from collectives.bandwidth.chain import Chain
+from collectives.bandwidth.chain import Chain, crosses_machines
 from collectives.bandwidth.matrices import matrix_shape
 from collectives.bandwidth.timing import Timing, clocked, timing
 from collectives.buffers import Array
@@ -54,7 +54,8 @@ def measure_call(
         def host(array: Array, _: int) -> tuple[Array, float]:
             return clocked(lambda: everyone.allreduce(array), clock)
 
-        chain = Chain(host, shape, _BETWEEN_ELEMENTS, _CALLS, (0, 1), native, shared)
+        crosses = crosses_machines(transport, everyone, everyone)
+        chain = Chain(host, shape, _BETWEEN_ELEMENTS, _CALLS, (0, 1), native, shared, crosses)
         computing = chain.between(_CALLS)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())

@@ -15,7 +15,7 @@ from collectives.group import Group
 from collectives.native.transport import NativeTransport
 from collectives.operations.operation import Collective
 
-__all__ = ["Chain", "MakeCollective"]
+__all__ = ["Chain", "MakeCollective", "crosses_machines"]
 
 MakeCollective = Callable[[int], Collective]
 """Makes the collective along a dimension."""
@@ -34,10 +34,11 @@ class Chain:
             dimension, and the group. It tells this object their times while it is watched. If it is
             None, ``call`` is called from Python.
         shared: whether times are `shared_seconds`.
+        crosses: whether some group is on several machines; the same on all ranks.
 
     Attributes:
         longest: number of collectives.
-        crosses: whether the network's thread runs the collectives, between machines.
+        crosses: see above.
         ended: end of the last run, by `time.perf_counter`.
     """
 
@@ -50,15 +51,15 @@ class Chain:
         dims: tuple[int, int],
         native: tuple[NativeTransport, MakeCollective, Group] | None = None,
         shared: bool = False,
+        crosses: bool = False,
     ) -> None:
-        self._shared = shared
+        self._shared, self.crosses = shared, crosses
         self._native = None if native is None else native[0]
         self._value = _variable("value", shape).read_value()
         self._other = _variable("between", (between,)).read_value()
         self._spans: list[float] = []
         self._links: list[tf.Operation] = []
         self.longest = longest
-        self.crosses = native is not None and native[0].starts(native[2])
         self.ended = 0.0
         spans = self._spans
         last: list[tf.Operation] = [self._value.op]
@@ -83,7 +84,7 @@ class Chain:
 
     def after(self, started: float, ended: float, worked: float | None = None) -> None:
         """See `Watch`."""
-        worked = worked if self._shared else None
+        worked = worked if self._shared and not self.crosses else None
         self._spans.append(ended - started if worked is None else worked)
 
     def between(self, count: int) -> tf.Operation:
@@ -98,9 +99,9 @@ class Chain:
     ) -> npt.NDArray[np.float64]:
         """Run the first ``calls`` collectives, and return the network seconds of each.
 
-        They are those of the rank that arrives last, or `shared_seconds`. Across machines the data
-        of other ranks may be there when that rank arrives, as if there were no delay, and cores
-        compute meanwhile. So there they are the mean over the ranks.
+        They are those of the rank that arrives last, or `shared_seconds`. Where a group is on
+        several machines they are the mean over the ranks: the rank that arrives last finds the data
+        of the others there, and does not see the link's delay.
         """
         self._spans.clear()
         everyone.barrier()
@@ -127,3 +128,15 @@ def _variable(name: str, shape: tuple[int, ...]) -> tf.Variable:
     return tf.compat.v1.get_variable(
         name, shape, initializer=tf.zeros_initializer(), use_resource=True
     )
+
+
+def crosses_machines(transport: NativeTransport | None, group: Group, everyone: Group) -> bool:
+    """Whether the network's thread runs the collectives of some rank's group.
+
+    Args:
+        transport: the transport in C++, if ranks have one.
+        group: a rank's group.
+        everyone: all ranks, every one of which calls.
+    """
+    starts = transport is not None and transport.starts(group)
+    return bool(everyone.allreduce(np.array([float(starts)]), "max")[0])

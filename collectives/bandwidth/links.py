@@ -215,7 +215,7 @@ class _Measurement:
         # Between machines a carried collective never waits in TensorFlow's threads.
         overlaps = self._transport is not None and self._transport.overlaps
         beside = self._carried[kind] and (overlaps or crosses)
-        # Other load only makes a collective longer, and a delay is in the least time of each run.
+        # Other load only makes a collective longer, and each run's time has the link's delay.
         return LinkTiming(
             kind, array.nbytes, float(np.min(spans)), float(np.median(processor)), beside
         )

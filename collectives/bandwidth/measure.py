@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from collectives.bandwidth.caches import between_elements
-from collectives.bandwidth.chain import Chain
+from collectives.bandwidth.chain import Chain, crosses_machines
 from collectives.bandwidth.matrices import collective_maker, matrix_shape, measured_dims
 from collectives.bandwidth.timing import Timing, clocked, timing
 from collectives.buffers import Array
@@ -79,7 +79,9 @@ def measure_collective(
             transport.watch(True)
             native = transport, make, group
         between = between_elements(everyone)
-        chain = Chain(call, (rows, columns), between, longest, dims, native)
+        crosses = crosses_machines(native and native[0], group, everyone)
+        shape = rows, columns
+        chain = Chain(call, shape, between, longest, dims, native, crosses=crosses)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
             chain.run(everyone, session, 1)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from collectives.bandwidth.chain import Chain
+from collectives.bandwidth.chain import Chain, crosses_machines
 from collectives.bandwidth.matrices import collective_maker, matrix_shape, measured_dims
 from collectives.bandwidth.timing import Timing, clocked, timing
 from collectives.buffers import Array, fresh
@@ -63,7 +63,7 @@ class SharedChain:
             self._values[...] = 0
         array = self._values[: rows * columns].reshape(rows, columns)
         collectives = [make(group.size, array.shape, dim) for dim in measured_dims(kind, runs)]
-        self._chain.crosses = self._native is not None and self._native.starts(group)
+        self._chain.crosses = crosses_machines(self._native, group, self._everyone)
         self._calls = [self._prepared(each, group, array) for each in collectives]
         calls = min(max(_CHAIN_BYTES // array.nbytes, 1), _LONGEST_CHAIN)
         means = [self._mean(1)]

@@ -47,8 +47,8 @@ class CommunicationIn {
     return static_cast<int>(memories_.size()) - 1;
   }
 
-  // Sets whether each operator notes its times, unless `kMostNotes` wait, and a function that is called before each, or null.
-  // If `before` does not return 0, the operator fails with the text that it has written to `reason`.
+  // Sets whether each operator notes its times, and a function that is called before each, or null. No
+  // operator notes its times while `kMostNotes` wait. If `before` does not return 0, the operator fails with the text that it has written to `reason`.
   void Observe(bool notes, Before before) {
     std::lock_guard<std::mutex> lock(running_);
     notes_ = notes;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ class NotedCall:
 _ATTRIBUTE = "_calls_of_collectives"
 _calls: weakref.WeakValueDictionary[int, NotedCall] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
+_lock = threading.Lock()
 
 
 def noted(call: NotedCall) -> int:
@@ -47,9 +49,10 @@ def noted(call: NotedCall) -> int:
     number = next(_numbers)
     _calls[number] = call
     # A table by graph would keep the graphs that watches refer to; an attribute does not.
-    calls = getattr(graph, _ATTRIBUTE, None) or []
-    calls.append(call)
-    setattr(graph, _ATTRIBUTE, calls)
+    with _lock:
+        calls = getattr(graph, _ATTRIBUTE, None) or []
+        calls.append(call)
+        setattr(graph, _ATTRIBUTE, calls)
     return number
 
 

@@ -59,10 +59,14 @@ class StartedCalls {
     return calls_[{network, call}] = std::make_shared<StartedCall>();
   }
 
-  // Takes a call out, for the one operator that waits for it.
+  // Takes a call out, for the one operator that waits for it. A call that is not there has failed.
   std::shared_ptr<StartedCall> Take(int network, int64_t call) {
     std::lock_guard<std::mutex> lock(mutex_);
-    return std::move(calls_.extract({network, call}).mapped());
+    auto found = calls_.extract({network, call});
+    if (!found.empty()) return std::move(found.mapped());
+    auto missing = std::make_shared<StartedCall>();
+    missing->End("A collective is started before it is waited for, and waited for once. Got one that was not started.");
+    return missing;
   }
 
  private:

@@ -166,8 +166,8 @@ class Command(click.Command):
         """Parse the command line; see `click.Command`.
 
         Raises:
-            UsageError: an option that does not exist, with the nearest name; an argument too many,
-                or one that lacks; an option without its value.
+            UsageError: an option that does not exist, with the nearest name; an argument too many
+                or too few; an option without its value, or with one that it does not take.
         """
         try:
             rest = super().parse_args(ctx, args)
@@ -179,11 +179,19 @@ class Command(click.Command):
             name = lacks.opts[0] if isinstance(lacks, click.Option) else name
             ctx.fail(f"`{ctx.command_path}` takes {name}. Got none; give it.")
         except click.BadOptionUsage as error:
-            ctx.fail(f"`{error.option_name}` takes a value. Got none; give it, see --help.")
+            flags = {name for each in self.params if not _takes_value(each) for name in each.opts}
+            rule = "takes a value. Got none; give it, see --help."
+            if error.option_name in flags:
+                rule = "takes no value. Got one; drop it."
+            ctx.fail(f"`{error.option_name}` {rule}")
         if ctx.args and not ctx.resilient_parsing:
             got = " ".join(ctx.args)
             ctx.fail(f"`{ctx.command_path}` takes no further arguments. Got {got!r}; drop them.")
         return rest
+
+
+def _takes_value(parameter: click.Parameter) -> bool:
+    return not (isinstance(parameter, click.Option) and (parameter.is_flag or parameter.count))
 
 
 class ScriptCommand(Command):

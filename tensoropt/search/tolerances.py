@@ -31,18 +31,19 @@ NEGLIGIBLE = 1e-6
 """Share. Costs or slopes that differ by less are one; a weight this small hardly decides; a gap
 above its inverse is reported as unbounded."""
 NEARLY = 0.9
-"""Share. A number is nearly as large as another if it is at least this part of it: slopes and costs
-are alike then, a gap or a count of configurations has not fallen. For slopes 1/1.05 to 1/1.2 leave
-experts on 8 devices within 0.1 %; 1/1.5 leaves them at 0.5 %."""
+"""Share. A number is nearly as large as another if it is at least this part of it. Slopes and costs
+are alike then, and a gap or a count of configurations has not fallen. Experts on 8 devices end
+within 0.1 % if slopes are alike from 1/1.05 to 1/1.2, and at 0.5 % if they are from 1/1.5."""
 NEAR_GAP = 2.0
-"""Factor of a gap up to which another is near it: the next stage may begin, and a problem is
-divided to reach the closing gap."""
+"""Factor. A stage ends once its gap is at most this many times the one asked for, and so the next
+one begins. From as near to the closing gap, the whole problem is divided to reach it."""
 FINE = 0.1
 """Share of epsilon, or of another difference, that a single step may leave open."""
 BETTER_MIXTURE = 0.25
 """Share of epsilon by which a mixture has to better the known points."""
 MOST = 2 / 3
-"""Share from which most are meant: of points that bounds leave, and of edges with tables of their
-own. With half, experts of 70 to 90 % of the depth on 4 devices take 25 s in place of 2.2."""
+"""Share. Bounds that leave more than this share of a graph's points hardly help an exact search.
+Edges share tables if at most this share of them has tables of its own. With half, experts of 70 to
+90 % of the depth on 4 devices take 25 s in place of 2.2."""
 FEW_CELLS = 0.25
 """Share of the cells. Interpolated bounds that leave fewer are used in place of new ones."""

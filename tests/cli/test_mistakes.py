@@ -45,6 +45,7 @@ MISTAKES = [
     (["show"], "`tensoropt show` takes PLAN.json", "Got none", "give it"),
     (["plan", "a.py"], "`tensoropt plan` takes --devices", "Got none", "give it"),
     (["plan", "a.py", "--devices"], "`--devices` takes a value", "Got none", "see --help"),
+    (["show", "a.json", "--json=1"], "`--json` takes no value", "Got one", "drop it"),
     (["diff", "a.json", "b.json"], "a plan is a whole, readable", "Got 'a.json'", "Give the path"),
     (
         ["clusters", "make", "none/c.json", "--this-machine"],

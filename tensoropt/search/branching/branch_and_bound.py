@@ -125,7 +125,8 @@ class _Search(FirstPhase):
             if self.proven > enough or self.spent > limits.branching_additions:
                 break
         gap = limits.closing_gap
-        if closes and gap < self.proven <= self.target:
+        is_left = self.spent < limits.branching_additions
+        if closes and is_left and gap < self.proven <= self.target:
             self._stage(gap, (gap, NEAR_GAP * gap))
         return self.frontier(self.proven)
 

@@ -143,7 +143,8 @@ def _function(dataset: Any) -> Any:
 
 
 def _gathered_size(dataset: Any) -> int | None:
-    """The largest size of a batch that Keras gathers from arrays; None for another data set."""
+    """The largest size of a batch that Keras gathers from arrays; None for another data set, or if
+    the arrays have no rows."""
     if not getattr(_function(dataset), "__qualname__", "").endswith(_GATHERS):
         return None
     (pairs,) = dataset._inputs()
@@ -155,4 +156,4 @@ def _gathered_size(dataset: Any) -> int | None:
         (numbers,) = numbers._inputs()
     known = inspect.getclosurevars(_function(numbers)).nonlocals
     size = known.get("batch_size")
-    return None if size is None else min(int(size), int(specs[0].shape[0]))
+    return None if size is None else min(int(size), int(specs[0].shape[0])) or None
