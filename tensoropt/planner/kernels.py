@@ -49,8 +49,13 @@ def _pipeline_of_stages() -> None:
 
 
 def _bounded_search() -> None:
-    """Search with bounds, and with branch and bound, as for a problem too large to simplify."""
-    frontier_tracking(_problem(), limits=replace(DEFAULT_LIMITS, few_cells=0))
+    """Search with bounds, and with branch and bound, as for a problem too large to simplify.
+
+    Its subproblems are small enough to be searched exactly.
+    """
+    problem = _problem()
+    cells = sum(edge.time.size for edge in problem.edges)
+    frontier_tracking(problem, limits=replace(DEFAULT_LIMITS, few_cells=cells - 1))
 
 
 _PARTS = (_pipeline_of_stages, _bounded_search)
