@@ -32,14 +32,15 @@ __all__ = ["SPACES", "Market"]
 Space = Callable[[Request, Findings], Iterator[Offer]]
 SPACES: Mapping[str, Space] = {
     microbatches.NAME: microbatches.offers,
-    keeping_less.NAME: keeping_less.offers,
-    branches.NAME: branches.offers,
     stages.NAME: stages.offers,
+    branches.NAME: branches.offers,
+    keeping_less.NAME: keeping_less.offers,
 }
-"""The spaces besides the batch at once, in the order in which they are asked. A new space is a
-module of `tensoropt.planner.spaces` and a line here."""
+"""The spaces besides the batch at once, in the order in which they are asked. Keeping less is last,
+because no bound of a step's time ends its searches early. A new space is a module of
+`tensoropt.planner.spaces` and a line here."""
 
-_UNDERCUTTING = (keeping_less.NAME, branches.NAME, stages.NAME)
+_UNDERCUTTING = (stages.NAME, branches.NAME, keeping_less.NAME)
 """Spaces that search only for steps faster than the fastest one that is known to fit."""
 _LONGEST_REASON = 90
 """The most characters of the reason for which a space was not searched."""

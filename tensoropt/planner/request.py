@@ -135,6 +135,8 @@ class Request:
         results: the results of searches that do not depend on the memory limit, for requests that
             differ in their memory limit alone; None if each request searches anew.
         shares: the speeds to which pieces are in proportion on ``devices``; None if they are even.
+        problems: the problems of this request that are built, by their numbers of devices. A
+            request that is made from this one starts without them.
     """
 
     graph: Graph
@@ -170,6 +172,7 @@ class Request:
     budget: Budget = Budget()
     results: dict[Hashable, Any] | None = field(default=None, repr=False)
     shares: Shares | None = None
+    problems: dict[int, GraphProblem] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def graph_digest(self) -> str:

@@ -46,8 +46,9 @@ def branches_side_by_side(request: Request, limit: int | None) -> BranchPipeline
 
     Divisions of devices are priced in the order of a lower bound: the devices of a side share all
     work evenly, without sums or resharding. After a division that fits the memory, further ones
-    have to be faster. There are no pipelines if the step has no branches, or if no stages can run
-    the sides. The search ends with the current `Watch`.
+    have to be faster. After one that needs more than all devices have together, no further ones are
+    priced, since all divisions hold about as much. There are no pipelines if the step has no
+    branches, or if no stages can run the sides. The search ends with the current `Watch`.
 
     Args:
         request: the step, on all of its devices.
@@ -67,27 +68,27 @@ class _BranchSearch:
     """The search of `branches_side_by_side`, for one request."""
 
     def __init__(self, request: Request) -> None:
-        self._request = request
+        self._request, self._usable = request, request.usable_bytes(request.devices)
         self._parts = StepParts.of(request, request.devices)
         self._edges = [(maker, reader) for maker, reader, _ in self._parts.costs.atoms.edges]
         self._work = _work_of(self._parts, request)
         self._first: PipelineSearch | None = None
+        self._fits_together = True
         self.is_cut_short = False
 
     def within(self, limit: int | None) -> list[tuple[PipelineSearch, Pipeline]]:
         """Return the pipelines of `branches_side_by_side`."""
         start = self._parts.cost.step_nanoseconds()
-        usable = self._request.usable_bytes(self._request.devices)
         pipelines: list[tuple[PipelineSearch, Pipeline]] = []
         for bound, sides in self._promising():
             if limit is not None and bound + start >= limit:
                 break
             self.is_cut_short |= not seconds_left()
-            if self.is_cut_short:
+            if self.is_cut_short or not self._fits_together:
                 break
             for search, pipeline in self._priced(sides, None if limit is None else limit - start):
                 pipelines.append((search, pipeline))
-                if pipeline.memory <= usable and limit is not None:
+                if pipeline.memory <= self._usable and limit is not None:
                     limit = min(limit, pipeline.time + start)
         return pipelines
 
@@ -142,6 +143,9 @@ class _BranchSearch:
             search.problem(search.profile), search.profile, sides, sorted(edges)
         )
         search.ended_by = self._first.ended_by
+        for least in frontier[:1]:
+            held = sum(stage.devices * stage.memory for stage in least.stages)
+            self._fits_together = held <= self._usable * request.devices
         faster = [pipeline for pipeline in frontier if limit is None or pipeline.time < limit]
         with suppress(GraphError):  # no stages can run these sides
             for pipeline in faster[:1]:

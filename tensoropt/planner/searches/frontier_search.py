@@ -102,8 +102,16 @@ def searched_problem(request: Request, devices: int, mesh: Mesh | None = None) -
 
 
 def problem_of(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:
-    """Return the problem of a request on one of its meshes; by default on the last one."""
-    return graph_problem(_annotated(request, request.cost_model(devices, mesh)))
+    """Return the problem of a request on one of its meshes; by default on the last one.
+
+    The problem on the last mesh is built once, since a bound and a search may both need it.
+    """
+    if mesh is not None:
+        return graph_problem(_annotated(request, request.cost_model(devices, mesh)))
+    if devices not in request.problems:
+        cost = request.cost_model(devices)
+        request.problems[devices] = graph_problem(_annotated(request, cost))
+    return request.problems[devices]
 
 
 def least_bytes(request: Request, devices: int) -> int:

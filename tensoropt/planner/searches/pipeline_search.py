@@ -67,13 +67,11 @@ class _Promising:
         microbatches: their numbers of microbatches.
         sizes: the numbers of devices of their stages, the most promising first.
         bound: a lower bound of their time, in nanoseconds.
-        smaller: further numbers of devices of their stages, of which the bound says nothing.
     """
 
     microbatches: tuple[int, ...]
     sizes: tuple[int, ...]
     bound: float
-    smaller: tuple[int, ...] = ()
 
 
 class PipelineSearch:
@@ -139,8 +137,6 @@ class PipelineSearch:
             if number and not seconds_left():
                 self.ended_by = "time"
                 break
-            if not number or frontier:  # else they have not helped before
-                promising = replace(promising, sizes=(*promising.sizes, *promising.smaller))
             priced = self._priced_in_time(promising)
             if not priced.sizes:
                 break
@@ -240,9 +236,8 @@ class PipelineSearch:
         share the work of a stage evenly, without sums or resharding. If the bound is too slow, the
         number is left out. The number with the fastest replicated stages comes first; others
         follow in the order of their bounds. Stages get the numbers of devices that they have in
-        the pipelines of the bound and of the replicated stages, and all smaller numbers, unless
-        those have not helped with the first number. The bound favours many devices,
-        because it leaves out sums and resharding.
+        the pipelines of the bound and of the replicated stages, and all smaller numbers: the bound
+        favours many devices, because it leaves out sums and resharding.
         """
         timed: list[tuple[float, _Promising]] = []
         for number, count in enumerate(self._microbatches):
@@ -259,10 +254,10 @@ class PipelineSearch:
             pipelines = [least] if fastest_replicated is None else [least, fastest_replicated]
             stages = (stage for pipeline in pipelines[::-1] for stage in pipeline.stages)
             sizes = dict.fromkeys([self.sizes[0], *(stage.devices for stage in stages)])
-            smaller = tuple(n for n in self.sizes if n < max(sizes) and n not in sizes)
+            sizes.update(dict.fromkeys(n for n in self.sizes if n < max(sizes)))
             bound = least.time / (1 + _BOUND_GAP)
             time = inf if fastest_replicated is None else fastest_replicated.time
-            timed.append((time, _Promising((count,), tuple(sizes), bound, smaller)))
+            timed.append((time, _Promising((count,), tuple(sizes), bound)))
         timed.sort(key=lambda each: (each[0], each[1].bound))
         promising = [each for _, each in timed]
         by_bound = sorted(promising[1:], key=lambda each: each.bound)

@@ -50,7 +50,8 @@ def searched_in_order(
     """Search steps in order, until none can be clearly faster than the fastest step that fits.
 
     A step is skipped if no strategy of it can fit. A step fits if the memory that the search adds
-    up fits; if a dry run is quick, its peak has to fit, too.
+    up fits; if a dry run is quick, its peak has to fit, too. Each step is expected to add at least
+    as much to the least time as the one before, because it has more kernels to start.
 
     Args:
         requests: the steps. The fastest strategy of a step is slower than that of the step before,
@@ -58,7 +59,7 @@ def searched_in_order(
         findings: the findings so far.
         name: the name of the space.
     """
-    fastest = findings.time
+    fastest, before = findings.time, 0
     for request in requests:
         usable = request.usable_bytes(request.devices)
         if not findings.has_time(name):
@@ -74,5 +75,7 @@ def searched_in_order(
         else:
             time = None
         fastest = min((known for known in (fastest, time) if known is not None), default=None)
-        if fastest is not None and offer.points[-1][1] >= (1 - SAME_TIME) * fastest:
+        least = offer.points[-1][1]
+        if fastest is not None and 2 * least - (before or least) >= (1 - SAME_TIME) * fastest:
             return
+        before = least
