@@ -97,9 +97,9 @@ def _contradiction(request: Request) -> str:
 
 
 def offers(request: Request, findings: Findings) -> Iterator[Offer]:
-    """Yield offers with stages, for all numbers of stages and microbatches that may be fast enough.
+    """Yield offers with stages, if a lower bound of the step tells that some may be fast enough.
 
-    A lower bound of the step tells which numbers may be.
+    The search gets all numbers of microbatches, because the blocks of stages depend on the most.
     """
     wanted = request.pipeline
     if not is_wanted(request, findings, NAME):
@@ -123,9 +123,7 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
     except GraphError as error:
         findings.skipped[NAME] = str(error)
         return
-    counts = [count for count in counts if can_be_fast(count)]
-    if counts:
-        yield from _divided(request, findings, counts)
+    yield from _divided(request, findings, counts)
 
 
 def _divided(request: Request, findings: Findings, counts: Sequence[int]) -> Iterator[Offer]:
