@@ -131,4 +131,6 @@ class _FusedRequest(Request):
 
 def with_fused_prices(request: Request) -> Request:
     """The same request with right prices of fused operators."""
-    return _FusedRequest(**{each.name: getattr(request, each.name) for each in fields(request)})
+    return _FusedRequest(
+        **{each.name: getattr(request, each.name) for each in fields(request) if each.init}
+    )
