@@ -49,12 +49,12 @@ LOST_VARIABLE = "COLLECTIVES_LOST_SECONDS"
 """Environment variable: a rank that is waited for and whose watchdog does not answer for so long
 ends the job; 0, the default, for never. A rank that computes answers."""
 
-_WARN_SECONDS = 60.0
+_WARN_SECONDS = 60.0  # the default of `WARN_VARIABLE`
 _START_LIMITS = 5  # while MPI starts, no rank can be asked: the job ends after so many limits
 _LONGEST_PERIOD = 1.0  # seconds between two calls of `Watchdog.look`
-_FORWARDING_SECONDS = 0.5
+_FORWARDING_SECONDS = 0.5  # in which the launcher forwards a last line before the job ends
 _MOST_TURNS = 4  # ranks that end the job for a silent machine one after another
-_LONGEST_TEXT = 300
+_LONGEST_TEXT = 300  # characters of a record in a message
 _LONGEST_LIST = 8  # ranks that a message names
 
 

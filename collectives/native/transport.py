@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 import os
 import secrets
@@ -201,7 +202,7 @@ class NativeTransport:
             for number, started, ended, worked in self._notes[:count].tolist():
                 call = noted_call(number)  # of any transport: they note in one place
                 if call is not None:
-                    call.watch.after(started, ended, None if worked != worked else worked)
+                    call.watch.after(started, ended, None if math.isnan(worked) else worked)
 
     def prepared(
         self,

@@ -11,14 +11,14 @@ from tensoropt.plan.compared_numbers import SAME_TIME
 
 __all__ = ["Claim", "all_claims", "largest"]
 
-_TIMES_LARGER = 5.0
+_TIMES_LARGER = 5.0  # the paper: models "five times larger" than Megatron-LM's
 _COMPARABLE = 1.25  # largest ratio of comparable speeds, in either direction
-_LARGE_MARGIN = 1.25
+_LARGE_MARGIN = 1.25  # least ratio of speeds for "a large margin"
 _SLOWER = (0.25, 0.4)  # around the paper's 33 %
-_LITTLE = 0.05
+_LITTLE = 0.05  # share by which values may differ and still be about the same
 _BALANCE = 1.25  # factor of the blocks' mean time
-_DEVICE_GB = 32
-_LONGEST_SEARCH = 24 * 3600.0
+_DEVICE_GB = 32  # memory of the paper's V100
+_LONGEST_SEARCH = 24 * 3600.0  # seconds; the paper stops searches after a day
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ def frontier_table(plan: Plan) -> Report:
             ]
         )
     left_out = len(points) - len(rows)
-    which = f", {mark} estimated".replace("  ", " ") if True in estimated else ""
-    peak = f"peak ({unit}{which})"
+    which = f"{mark} estimated".lstrip()
+    peak = f"peak ({unit}, {which})" if True in estimated else f"peak ({unit})"
     header = ["plan", "point", f"memory ({unit})", peak, "search's sum (ms)", "fits"]
     right = [False, True, True, True, True, False]
     if differ:
