@@ -13,7 +13,8 @@ on. An unknown name is an AttributeError.
 
 Under a launcher that has started several ranks, training outside of TensorOpt is refused from the
 import on, and an error of the script ends the job (`launched`). Messages of libraries that tell a
-user nothing to act on are held back from there on, too (`quiet`): import TensorOpt before Keras.
+user nothing to act on are held back from there on, too (`quiet`), and TensorFlow has the rank's
+share of the machine's cores: import TensorOpt before Keras.
 """
 
 from __future__ import annotations
@@ -109,3 +110,4 @@ def __dir__() -> list[str]:
 launched.refuse_copies()
 launched.end_job_on_error()
 launched.filter_standard_error()
+launched.share_cores()

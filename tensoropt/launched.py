@@ -31,6 +31,7 @@ __all__ = [
     "hook_of_script",
     "refuse_copies",
     "several_ranks",
+    "share_cores",
 ]
 
 FORWARDING_SECONDS = 0.5
@@ -40,6 +41,8 @@ _SRUN = " srun ends the other ranks only with --kill-on-bad-exit=1."
 
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _TENSORFLOW = "tensorflow"
+_THREADS = "TENSOROPT_THREADS"
+_POOL_THREADS = "TF_NUM_INTRAOP_THREADS"
 
 Hook: TypeAlias = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
 
@@ -120,6 +123,25 @@ def refuse_copies() -> None:
         sys.meta_path.insert(0, _BeforeTensorFlow())
     elif hasattr(module, "GradientTape"):  # else the front end is importing TensorFlow just now
         _watch(module)
+
+
+def share_cores() -> None:
+    """Let TensorFlow's operators use this rank's share of the cores, if a launcher has started
+    several ranks on this machine.
+
+    A process has one pool of threads for them, made with the first eager tensor or session. By
+    default it has a thread for each core. Keras makes a model's variables before `init`, so without
+    this each rank would divide its operators among all cores. A number that the environment or
+    ``tf.config.threading`` gives counts.
+    """
+    if os.environ.get("TENSOROPT_ALLOW_COPIES") == "1" or not several_ranks():
+        return
+    launch = importlib.import_module("collectives.transport.launch")
+    local = launch.detect().local_processes or 1
+    demanded = os.environ.get(_THREADS, "")
+    if local > 1 or demanded:
+        share = max(1, launch.available_cores() // local)
+        os.environ.setdefault(_POOL_THREADS, demanded or str(share))
 
 
 class _BeforeTensorFlow(MetaPathFinder):

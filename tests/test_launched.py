@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tensoropt.launched import several_ranks
+from tensoropt.launched import several_ranks, share_cores
 
 MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2"}
 VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID")
@@ -34,6 +35,27 @@ def test_launchers_say_how_many_ranks_there_are(
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     assert several_ranks() == ranks
+
+
+@pytest.mark.parametrize(
+    ("environment", "threads"),
+    [
+        ({}, None),
+        (MPICH, None),  # the number of ranks on this machine is unknown
+        ({**MPICH, "MPI_LOCALNRANKS": "2"}, "4"),
+        ({**MPICH, "MPI_LOCALNRANKS": "16"}, "1"),
+        ({**MPICH, "MPI_LOCALNRANKS": "2", "TENSOROPT_THREADS": "3"}, "3"),
+        ({**MPICH, "MPI_LOCALNRANKS": "2", "TF_NUM_INTRAOP_THREADS": "7"}, "7"),
+        ({**MPICH, "MPI_LOCALNRANKS": "2", "TENSOROPT_ALLOW_COPIES": "1"}, None),
+    ],
+)
+def test_the_ranks_of_a_machine_share_its_cores(
+    environment: dict[str, str], threads: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.environ", environment.copy())
+    monkeypatch.setattr("collectives.transport.launch.available_cores", lambda: 8)
+    share_cores()
+    assert os.environ.get("TF_NUM_INTRAOP_THREADS") == threads
 
 
 NOTHING = """

@@ -4,8 +4,10 @@ Plain Keras in one process and ours on several ranks take turns; each run is a j
 the least of several repeats counts in a job, the median of the jobs between them. "ratio" is the
 CPU seconds of the rank with most over the N-th part of plain Keras's, in a run of several seconds;
 it has the fixed costs of a run, which do not depend on its length: Keras makes a data set on every
-rank. "fixed" and "batch" are CPU seconds of such costs and of a batch. "peak" is the most memory of
-a rank in a batch, as TensorFlow's allocator counts it, beside the plan's.
+rank. "fixed" and "batch" are CPU seconds of such costs and of a batch. "share batch" are those of
+plain Keras with an N-th part of a batch, in N processes at once: what a rank takes on this machine
+if nothing is communicated. "peak" is the most memory of a rank in a batch, as TensorFlow's
+allocator counts it, beside the plan's.
 
 The last line is one JSON object with the figures of each number of ranks, model and call.
 """
@@ -20,6 +22,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarks.launcher import figures_of_ranks
@@ -30,7 +33,7 @@ __all__ = ["arguments", "compared"]
 MODELS = ("resnet", "tables", "transformer", "lstm")
 CALLS = ("evaluate", "predict")
 TOLERANCE = 1e-4  # of results, relative
-TITLES = ("ranks", "model", "call", "ratio", "batch", "plain batch", "fixed", "plain fixed")
+FIGURES = ("ratio", "batch", "share batch", "plain batch", "fixed", "plain fixed")
 
 Job = list[dict[str, Any]]
 """For each rank of a job its figures by call."""
@@ -43,17 +46,15 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as plans:
         for model in options.models:
-            jobs: dict[int, list[Job]] = {ranks: [] for ranks in (1, *options.ranks)}
-            for _, ranks in itertools.product(range(options.turns), jobs):
-                jobs[ranks].append(_job(model, ranks, plans, options.batch))
+            plain, shares, ours = _jobs(model, options, plans)
             for ranks, call in itertools.product(options.ranks, CALLS):
-                of = compared(jobs[1], jobs[ranks], ranks, call)
+                of = compared(plain, shares[ranks], ours[ranks], ranks, call)
                 figures.setdefault(str(ranks), {}).setdefault(model, {})[call] = of
-                seconds = [f"{of[title]:.3f}" for title in TITLES[3:]]
+                seconds = [f"{of[title]:.3f}" for title in FIGURES]
                 peaks = [f"{of['peak']:.1f}", f"{of['planned']:.1f}", str(of["equal"])]
                 rows.append([str(ranks), model, call, *seconds, *peaks])
-    titles = [*TITLES, "peak MiB", "plan's MiB", "equal"]
-    print(table(titles, rows, [True, False, False] + [True] * 7 + [False]))
+    titles = ["ranks", "model", "call", *FIGURES, "peak MiB", "plan's MiB", "equal"]
+    print(table(titles, rows, [True, False, False] + [True] * 8 + [False]))
     print(json.dumps(figures))
 
 
@@ -67,7 +68,9 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def compared(plain: Sequence[Job], ours: Sequence[Job], ranks: int, call: str) -> dict[str, Any]:
+def compared(
+    plain: Sequence[Job], shares: Sequence[Job], ours: Sequence[Job], ranks: int, call: str
+) -> dict[str, Any]:
     """The figures of one call: medians over jobs, of the rank with most CPU seconds."""
 
     def most(jobs: Sequence[Job], key: str) -> float:
@@ -78,6 +81,7 @@ def compared(plain: Sequence[Job], ours: Sequence[Job], ranks: int, call: str) -
     return {
         "ratio": ranks * most(ours, "all") / most(plain, "all"),
         "batch": most(ours, "batch"),
+        "share batch": most(shares, "batch"),
         "plain batch": most(plain, "batch"),
         "fixed": most(ours, "fixed"),
         "plain fixed": most(plain, "fixed"),
@@ -92,12 +96,30 @@ def _are_equal(result: Any, truth: Any) -> bool:
     return all(math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE) for a, b in pairs)
 
 
-def _job(model: str, ranks: int, plans: str, batch: int) -> Job:
-    """The figures of one job: plain Keras in one process, ours on several ranks."""
-    way, launched = ("plain", None) if ranks == 1 else ("ours", ranks)
-    module = "benchmarks.forward.one_job"
+def _jobs(
+    model: str, options: argparse.Namespace, plans: str
+) -> tuple[list[Job], dict[int, list[Job]], dict[int, list[Job]]]:
+    """Jobs in turns: plain Keras; for each number of ranks, plain Keras on shares, and ours."""
+    batch = options.batch
+    plain: list[Job] = []
+    shares: dict[int, list[Job]] = {ranks: [] for ranks in options.ranks}
+    ours: dict[int, list[Job]] = {ranks: [] for ranks in options.ranks}
+    for _ in range(options.turns):
+        plain.append(_job([model, "plain", batch, 1], None, plans))
+        for ranks in options.ranks:
+            ours[ranks].append(_job([model, "ours", batch, ranks], ranks, plans))
+            with ThreadPoolExecutor(ranks) as pool:
+                one = [model, "share", batch, ranks]
+                found = [pool.submit(_job, one, None, plans) for _ in range(ranks)]
+                shares[ranks].append([rank for job in found for rank in job.result()])
+    return plain, shares, ours
+
+
+def _job(arguments: Sequence[object], ranks: int | None, plans: str) -> Job:
+    """The figures of one job of `one_job`, which gets these arguments and a folder."""
+    given = [*map(str, arguments)]
     return figures_of_ranks(
-        module, lambda folder: [model, way, str(batch), folder], launched, plans
+        "benchmarks.forward.one_job", lambda folder: [*given, folder], ranks, plans
     )
 
 

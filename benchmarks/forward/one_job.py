@@ -1,4 +1,8 @@
-"""A rank's figures, in a file: ``python -m benchmarks.forward.one_job MODEL WAY BATCH FOLDER``."""
+"""Figures of a rank: ``python -m benchmarks.forward.one_job MODEL WAY BATCH RANKS FOLDER``.
+
+The way is "plain" for Keras alone, "share" for Keras alone with the threads and the part of a batch
+that one of the ranks has, or "ours". The figures are written to a file in the folder.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
+from benchmarks.around_the_step.ways import set_threads
 from benchmarks.forward.workloads import WORKLOADS
 from tensoropt.execution.runtime.program import Program
 from tensoropt.frontend.job.job import current
@@ -27,11 +32,14 @@ _FEWEST_BATCHES = 8
 
 def main() -> None:
     """Run, and write the figures."""
-    name, way, batch, folder = sys.argv[1:]
+    name, way, batch, ranks, folder = sys.argv[1:]
     workload = WORKLOADS[name]
     if int(batch):
         batches = max(_FEWEST_BATCHES, workload.batch * workload.batches // int(batch))
         workload = replace(workload, batch=int(batch), batches=batches)
+    if way == "share":
+        workload = replace(workload, batch=workload.batch // int(ranks))
+        set_threads(way, int(ranks))
     keras.utils.set_random_seed(1)
     model = workload.model()
     plans, peaks, rank = list[Plan](), list[int](), 0
