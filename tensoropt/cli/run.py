@@ -85,6 +85,12 @@ _seconds = rule("is a number of seconds from 0", lambda value: is_number(value) 
     type=click.Path(path_type=Path),
     help="Run the plan of this file, from `tensoropt plan --output`, without a search.",
 )
+@click.option(
+    *("--plan-ahead", "plans_ahead"),
+    is_flag=True,
+    help="After the first checkpoint, search plans for a start without one of the machines, by one "
+    "process of the first rank's machine at idle priority. It takes memory there.",
+)
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -100,6 +106,7 @@ def run(
     binding: Binding | None,
     trace: Path | None,
     plan_file: Path | None,
+    plans_ahead: bool,
     arguments: Sequence[str],
 ) -> None:
     """Run a script under mpirun, and start it again after a loss.
@@ -125,7 +132,7 @@ def run(
     known = partial(hosts_of_job, hosts, devices)
     known()  # an error in the file comes before anything is started
     launcher = MPIRun(command, cores=cores, variables=variables)
-    supervisor = Supervisor(launcher, known, limits, StateFile(state))
+    supervisor = Supervisor(launcher, known, limits, StateFile(state), plans_ahead)
     ctx.exit(supervisor.run(command))
 
 

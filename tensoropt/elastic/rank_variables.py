@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["PLAN_VARIABLE", "RESTARTS_VARIABLE", "THREADS_VARIABLE", "TRACE_VARIABLE"]
+__all__ = [
+    "PLAN_AHEAD_VARIABLE",
+    "PLAN_VARIABLE",
+    "RESTARTS_VARIABLE",
+    "THREADS_VARIABLE",
+    "TRACE_VARIABLE",
+]
 
 RESTARTS_VARIABLE = "TENSOROPT_RESTARTS"
 """Environment variable of each rank under ``tensoropt run``: the earlier starts of the job."""
@@ -15,3 +21,6 @@ PLAN_VARIABLE = "TENSOROPT_PLAN"
 
 TRACE_VARIABLE = "TENSOROPT_TRACE"
 """Environment variable: folder for a timeline of each rank's steps."""
+
+PLAN_AHEAD_VARIABLE = "TENSOROPT_PLAN_AHEAD"
+"""Environment variable: the starts to plan for in advance, see `elastic.next_starts`."""

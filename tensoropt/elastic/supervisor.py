@@ -20,7 +20,8 @@ from types import FrameType
 from tensoropt.elastic.endings import Ending, ending_of
 from tensoropt.elastic.hosts import Host, placement
 from tensoropt.elastic.launcher import Launcher, Run
-from tensoropt.elastic.rank_variables import RESTARTS_VARIABLE
+from tensoropt.elastic.next_starts import next_starts, write_starts
+from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE, RESTARTS_VARIABLE
 from tensoropt.elastic.state import State, StateFile
 from tensoropt.errors import OptionError
 
@@ -93,6 +94,7 @@ class Supervisor:
         hosts: returns the hosts that the job may use, which may change.
         limits: the job's.
         file: keeps the state.
+        plans_ahead: whether the first rank searches plans for the starts after a loss.
         say: prints one line for an event.
         clock: returns seconds.
         sleep: waits for seconds.
@@ -104,6 +106,7 @@ class Supervisor:
         hosts: Callable[[], Sequence[Host]],
         limits: Limits,
         file: StateFile,
+        plans_ahead: bool = False,
         say: Callable[[str], None] = lambda text: _say(text),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -112,6 +115,7 @@ class Supervisor:
         self._hosts = hosts
         self._limits = limits
         self._file = file
+        self._plans_ahead = plans_ahead
         self._say = say
         self._clock = clock
         self._sleep = sleep
@@ -149,6 +153,7 @@ class Supervisor:
         environment = {
             RESTARTS_VARIABLE: str(state.starts - 1),
             _LOST_VARIABLE: os.environ.get(_LOST_VARIABLE, _LOST_SECONDS),
+            **self._ahead(state, hosts),
         }
         run = self._run = self._launcher.start(hosts, environment)
         try:
@@ -185,6 +190,17 @@ class Supervisor:
         after = self._without_suspect(after, state.suspect, silent)
         self._file.write(after)
         return after
+
+    def _ahead(self, state: State, hosts: Sequence[Host]) -> dict[str, str]:
+        """The variable of the first rank that searches plans for the starts after a loss."""
+        if not self._plans_ahead:
+            return {}
+        without = {*state.left_out, *self._silent}
+        limits = self._limits
+        starts = next_starts(self._read, hosts, without, limits.devices, limits.least_devices)
+        if not starts:
+            self._say("no plan is searched ahead: no start follows on fewer machines of this one")
+        return {PLAN_AHEAD_VARIABLE: write_starts(starts)}
 
     def _without_suspect(self, after: State, suspect: str, silent: frozenset[str]) -> State:
         """Leave a host out if two starts in a row were lost there, and the rest is enough."""

@@ -12,11 +12,19 @@ from typing import TypeVar
 
 from tensoropt.search.effort import WORTH_A_THREAD
 
-__all__ = ["in_threads", "threads_for"]
+__all__ = ["in_threads", "threads_for", "use_at_most"]
 
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_most = inf  # threads of a search, in this process
+
+
+def use_at_most(threads: int) -> None:
+    """Let searches of this process use at most this many threads."""
+    global _most
+    _most = threads
 
 
 @cache
@@ -27,7 +35,7 @@ def _cores() -> int:
 
 def threads_for(additions: float) -> int:
     """Return the number of threads that are worth starting for some additions of sweeps."""
-    return max(1, int(min(_cores(), additions / WORTH_A_THREAD)))
+    return max(1, int(min(_cores(), _most, additions / WORTH_A_THREAD)))
 
 
 def in_threads(

@@ -111,9 +111,9 @@ def test_a_wrong_description_is_refused(
 
 
 def test_a_kept_plan_depends_on_the_descriptions_of_the_script() -> None:
-    assert not kept_plans._script_descriptions()
+    assert not kept_plans.script_descriptions()
     tensoropt.describe("Erf", inputs=[MATRIX])(lambda x: lambda *i: function(x[i]))
-    (text,) = kept_plans._script_descriptions().values()
+    (text,) = kept_plans.script_descriptions().values()
     assert "function(x[i])" in text
 
 

@@ -6,18 +6,20 @@ import ctypes
 import os
 import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
 
 from collectives import Group
 from collectives.limits import core_limit, memory_limit_bytes
 from collectives.transport.launch import Launch
+from tensoropt.converters import Natural, Positive, Text
 from tensoropt.cost.cluster import Cluster
 from tensoropt.frontend.job.gpus import gpu_memory_bytes
 from tensoropt.frontend.job.settings import demanded_threads
 
-__all__ = ["Hardware", "hardware_of", "idle_cores", "keep_freed_memory", "rank_config"]
+__all__ = ["Hardware", "RankFacts", "hardware_of", "idle_cores", "keep_freed_memory", "rank_config"]
 
 # Parameters of glibc's mallopt(3): environment variable, number, and value here.
 _ALLOCATOR = (
@@ -25,6 +27,28 @@ _ALLOCATOR = (
     ("MALLOC_MMAP_THRESHOLD_", -3, 32 << 20),
     ("MALLOC_ARENA_MAX", -8, 1),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """What one rank may use of its machine.
+
+    Attributes:
+        host: the name of the machine.
+        cores: the numbers of the cores that the rank is bound to; all of them if it is not bound.
+        core_limit: the number of cores that the system, or a container, lets the machine's ranks
+            use together.
+        memory_bytes: the memory that they may use together.
+        gpu_bytes: the rank's share of the memory of its GPU; 0 without one.
+        threads: the demanded number of threads; None without a demand.
+    """
+
+    host: Text
+    cores: tuple[Natural, ...]
+    core_limit: Positive
+    memory_bytes: Positive
+    gpu_bytes: Natural
+    threads: Positive | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +60,36 @@ class Hardware:
         cores_per_host: cores that ranks may use on the machine with the fewest.
         memory_bytes_per_host: memory of the smallest machine.
         gpu_bytes: a rank's share of the memory of the smallest GPU; 0 if a rank has no GPU.
+        ranks: the ranks from which the other values were worked out.
     """
 
     ranks_per_host: tuple[int, ...]
     cores_per_host: int
     memory_bytes_per_host: int
     gpu_bytes: int = 0
+    ranks: tuple[RankFacts, ...] = field(default=(), compare=False, repr=False)
+
+    @classmethod
+    def of(cls, ranks: Sequence[RankFacts]) -> Hardware:
+        """The machines of some ranks.
+
+        A rank may be bound to some cores of its machine, so the cores of all its ranks count. The
+        limits of a container, and a demanded number of threads, count in place of the machine's
+        numbers.
+        """
+        counts = Counter(rank.host for rank in ranks)
+        cores: dict[str, set[int]] = {}
+        for rank in ranks:
+            cores.setdefault(rank.host, set()).update(rank.cores)
+        limits = [rank.core_limit for rank in ranks]
+        limits += [rank.threads * max(counts.values()) for rank in ranks if rank.threads]
+        return cls(
+            tuple(counts.values()),
+            cores_per_host=min(*limits, *map(len, cores.values())),
+            memory_bytes_per_host=min(rank.memory_bytes for rank in ranks),
+            gpu_bytes=min(rank.gpu_bytes for rank in ranks),
+            ranks=tuple(ranks),
+        )
 
     def spread(self, devices: int) -> tuple[int, ...]:
         """Number of ranks on each machine, if this many ranks are spread as the job's are."""
@@ -70,31 +118,21 @@ class Hardware:
 
 
 def hardware_of(group: Group) -> Hardware:
-    """The machines of a group's ranks. Collective: every rank calls it.
-
-    A rank may be bound to some cores of its machine, so the cores of all its ranks count. The
-    limits of a container, and a demanded number of threads, count in place of the machine's
-    numbers.
-    """
+    """The machines of a group's ranks, see `Hardware.of`. Collective: every rank calls it."""
     machine = range(os.cpu_count() or 1)
     own_cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else machine
     limit = core_limit() or len(machine)
-    threads = demanded_threads()
-    if threads is not None:
-        limit = min(limit, threads * max(Counter(group.hosts).values()))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     memory = min(memory, memory_limit_bytes() or memory)
     gpu = gpu_memory_bytes(group.local_rank(), group.local_size())
-    everyone = group.allgather_object([sorted(own_cores), limit, memory, gpu])
-    cores: dict[str, set[int]] = {}
-    for host, (rank_cores, *_) in zip(group.hosts, everyone, strict=True):
-        cores.setdefault(host, set()).update(rank_cores)
-    least_limit = min(limit for _, limit, _, _ in everyone)
-    return Hardware(
-        tuple(Counter(group.hosts).values()),
-        cores_per_host=min(least_limit, *map(len, cores.values())),
-        memory_bytes_per_host=min(memory for _, _, memory, _ in everyone),
-        gpu_bytes=min(gpu for _, _, _, gpu in everyone),
+    own = [sorted(own_cores), limit, memory, gpu, demanded_threads()]
+    return Hardware.of(
+        [
+            RankFacts(host, tuple(cores), *others)
+            for host, (cores, *others) in zip(
+                group.hosts, group.allgather_object(own), strict=True
+            )
+        ]
     )
 
 

@@ -18,6 +18,7 @@ from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.measuring.links import know_links
 from tensoropt.frontend.measuring.rank_paces import know_paces
+from tensoropt.frontend.planning.ahead.steps import note_step
 from tensoropt.frontend.planning.budget import budget_of
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.plan_compatibility import demanded_plan
@@ -39,7 +40,7 @@ from tensoropt.transformations.staged.order_of_passes import Schedule
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from Python 3.11 on
 
-__all__ = ["find_strategy", "plan_and_frontier"]
+__all__ = ["find_strategy", "plan_and_frontier", "request_of"]
 
 _SECONDS = 30.0  # longest search with search_seconds="auto"
 _STEPS = 1000  # steps that a job is assumed to make, where ``steps`` is not given
@@ -145,7 +146,7 @@ def find_strategy(
         options = job.dry_run.replaced(asked)
     know_links(job)
     know_paces(job)
-    request = _request(job, options)
+    request = request_of(job, options)
     _check_agreement(job, options, request)
     if options.option == "profiling":
         limits = tuple(options.memory_limits_bytes or ())
@@ -161,6 +162,7 @@ def find_strategy(
     # No other plan may take the place of one that is demanded, by the script or a file.
     is_searched = options.point is None and demanded is None
     job.searched = (plan, request) if is_searched else None
+    note_step(job, options, request)
     _write_notes(job, plan)
     return plan
 
@@ -171,7 +173,7 @@ find_strategy.__signature__ = inspect.signature(PlanningOptions).replace(  # typ
 find_strategy.__doc__ = f"{find_strategy.__doc__}\n{PlanningOptions.__doc__}"
 
 
-def _request(job: Job, options: PlanningOptions) -> Request:
+def request_of(job: Job, options: PlanningOptions) -> Request:
     """The request for the strategies that the options allow."""
     if options.feed_dict and options.batch_size is None and options.shapes is None:
         script = tf.compat.v1.get_default_graph()

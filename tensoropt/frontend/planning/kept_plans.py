@@ -39,7 +39,7 @@ from tensoropt.tdl import described, lookup
 if TYPE_CHECKING:
     from tensoropt.planner.offers.kept_frontier import KeptFrontier
 
-__all__ = ["PLANS_VARIABLE", "KeptPlan", "Search"]
+__all__ = ["PLANS_VARIABLE", "KeptPlan", "Search", "script_descriptions"]
 
 _T = TypeVar("_T")
 Search = Callable[[], tuple[Plan, Mapping[str, Any]]]
@@ -192,14 +192,14 @@ def _key(request: Request, option: str, transport: str) -> str:
         "clusters": [_surroundings(request, n) for n in range(fewest, request.devices + 1)],
         "transport": transport,
         "environment": [os.environ.get(name) for name in _ENVIRONMENT],
-        "descriptions": _script_descriptions(),
+        "descriptions": script_descriptions(),
         "versions": [tensoropt.__version__, _code_digest(), tf.__version__],
     }
     text = json.dumps(known, sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _script_descriptions() -> dict[str, str]:
+def script_descriptions() -> dict[str, str]:
     """The source text of descriptions that the script registered (`tensoropt.describe`)."""
     functions = {op_type: lookup(op_type).function for op_type in described()}
     return {

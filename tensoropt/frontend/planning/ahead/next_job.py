@@ -1,0 +1,86 @@
+"""The job that the next start will be: its machines, links and profiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from collectives import Group
+from collectives.transport.in_process import InProcessTransport
+from tensoropt.cost.measured_links import LinkSetting, MeasuredLinks
+from tensoropt.elastic.next_starts import NextStart
+from tensoropt.errors import PlanError
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.frontend.job.hardware import Hardware, RankFacts
+from tensoropt.frontend.job.job import Job
+from tensoropt.frontend.job.profile_files import profile_folder, profile_for, setting_of
+from tensoropt.frontend.planning.ahead.message import Message
+
+__all__ = ["next_job"]
+
+
+def next_job(message: Message, start: NextStart) -> tuple[Job, Path | None]:
+    """The job of the next start, as its first rank will see it.
+
+    The next start reads its links from a file. If there is none yet, they are those of the present
+    start, which has all these machines: the latency and bandwidth of a link follow from
+    measurements on any number of machines.
+
+    Returns:
+        The job, and the file in which its links have to be kept; None if they are kept there.
+
+    Raises:
+        PlanError: the links within a machine were never measured, or a file is damaged.
+    """
+    hardware = Hardware.of(_ranks_of(message, start))
+    devices = sum(start)
+    links, path = _links_of(message, hardware)
+    job = Job(
+        Group(InProcessTransport()),
+        is_mpi=True,
+        devices=devices,
+        hardware=hardware,
+        cluster=message.cluster,
+        seed=0,
+        agreement=Agreement(None),
+        transport=message.transport,
+        links=links,
+        paces=(),
+    )
+    if message.cluster is None:
+        counts = range(1, devices + 1)
+        settings = {count: setting_of(hardware, count, message.library) for count in counts}
+        job.profiles = {count: profile_for(setting) for count, setting in settings.items()}
+    return job, path
+
+
+def _ranks_of(message: Message, start: NextStart) -> list[RankFacts]:
+    """The ranks of the next start; further ranks of a machine are like its last one."""
+    hosts = dict.fromkeys(rank.host for rank in message.ranks)
+    ranks: list[RankFacts] = []
+    for host, count in zip(hosts, start, strict=True):
+        present = [rank for rank in message.ranks if rank.host == host]
+        ranks += (present + [present[-1]] * count)[:count]
+    return ranks
+
+
+def _links_of(message: Message, hardware: Hardware) -> tuple[MeasuredLinks | None, Path | None]:
+    counts = Counter(rank.host for rank in hardware.ranks)
+    measured = message.links
+    if measured is None or len(counts) == 1:
+        return None, None
+    carrier = measured.setting.carrier
+    cores = hardware.cores_per_host
+    setting = LinkSetting(tuple(counts), tuple(counts.values()), cores, carrier)
+    path = profile_folder() / setting.file_name
+    if path.exists():
+        return MeasuredLinks.load(path), None
+    if max(counts.values()) == 1:
+        return replace(measured, setting=setting, within=None), path
+    if measured.within is None:
+        raise PlanError(
+            "plans for several ranks on a machine need the links within it. Got a start with one "
+            "rank on each machine; the next start measures them."
+        )
+    return replace(measured, setting=setting), path

@@ -1,0 +1,211 @@
+"""The steps that the first rank has planned, and the process that searches their next plans.
+
+The process begins at a checkpoint, when the job is known to be healthy. It reads a file that has
+no name, and ends when a pipe does that the rank alone holds open: with the rank, however it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from collectives.transport.launch import TRANSPORT_VARIABLE
+from tensoropt.elastic.control_lines import at_checkpoint
+from tensoropt.elastic.next_starts import NextStart, read_starts
+from tensoropt.elastic.rank_variables import (
+    PLAN_AHEAD_VARIABLE,
+    PLAN_VARIABLE,
+    TRACE_VARIABLE,
+)
+from tensoropt.frontend.job.job import Job, at_shutdown
+from tensoropt.frontend.planning.ahead.message import Message, Step, step_of, write_message
+from tensoropt.frontend.planning.kept_plans import KeptPlan, script_descriptions
+from tensoropt.graph.from_tensorflow import OWN_GRADIENT
+from tensoropt.planner.optional_space import first_line
+from tensoropt.planner.options.planning_options import PlanningOptions
+from tensoropt.planner.request import Request
+from tensoropt.quiet.standard_error import LOG_VARIABLE
+
+__all__ = ["note_step"]
+
+_COMMAND = ("-m", "tensoropt.elastic.idle_priority", "tensoropt.frontend.planning.ahead")
+_ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1"
+)
+_ALONE = {TRANSPORT_VARIABLE: "single", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+_OF_RANKS = (LOG_VARIABLE, PLAN_AHEAD_VARIABLE, PLAN_VARIABLE, TRACE_VARIABLE)
+_END_SECONDS = 2.0  # for a file that is being written
+_LINE = "tensoropt: "
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """A planned step, and its graph unless it has been freed."""
+
+    step: Step
+    graph: weakref.ref[tf.Graph]
+
+
+_noted: list[_Noted] = []  # steps that the next process gets
+_said: set[str] = set()
+_beside: _Process | None = None
+
+
+def note_step(job: Job, options: PlanningOptions, request: Request) -> None:
+    """Note a step of the default graph, to search its plans for the next start beside the job.
+
+    Nothing happens unless ``tensoropt run --plan-ahead`` asks for it, or on other ranks than the
+    first. If the next start could not use the plans, a line says why, once.
+    """
+    starts = read_starts(os.environ.get(PLAN_AHEAD_VARIABLE, ""))
+    if not starts or not job.is_mpi or job.group.rank or job.dry_run is not None:
+        return
+    script = tf.compat.v1.get_default_graph()
+    reason = _why_not(job, options, request, starts)
+    if reason:
+        if reason not in _said:
+            _say(f"no plan is searched ahead: {reason}")
+            _said.add(reason)
+        return
+    if not _noted:
+        at_checkpoint(lambda: _begin(job, starts))
+    _noted.append(_Noted(step_of(options, request), weakref.ref(script)))
+
+
+def _why_not(
+    job: Job, options: PlanningOptions, request: Request, starts: Sequence[NextStart]
+) -> str:
+    """The reason why the next start could not use a plan that is searched ahead; empty if it
+    could."""
+    machines = len(Counter(rank.host for rank in job.hardware.ranks))
+    if any(len(start) != machines for start in starts):
+        return f"the ranks run on {machines} machines, not on {len(starts[0])}"
+    if options.validate:
+        return "plans of validate= are measured, not kept"
+    if job.paces:
+        return "ranks compute at different speeds, which each start measures anew"
+    if script_descriptions():
+        return "the script describes operators, which another process does not know"
+    if any(OWN_GRADIENT in operator.attributes for operator in request.graph):
+        return "the step has gradients of its own, which another process does not know"
+    if KeptPlan.of(request, options.option, job.transport).path is None:
+        return "no plans are kept"
+    return ""
+
+
+def _begin(job: Job, starts: Sequence[NextStart]) -> None:
+    """Search plans of the noted steps; if a process does so already, at the next checkpoint."""
+    global _beside
+    if _beside is not None and _beside.is_alive():
+        at_checkpoint(lambda: _begin(job, starts))
+        return
+    noted, _noted[:] = [(each.step, each.graph()) for each in _noted], []
+    steps = [(step, graph) for step, graph in noted if graph is not None]
+    if steps:
+        message = Message(
+            tuple(starts),
+            job.hardware.ranks,
+            job.cluster,
+            job.links,
+            job.group.library,
+            job.transport,
+            tuple(step for step, _ in steps),
+        )
+        _beside = _Process(message, [graph for _, graph in steps])
+        _beside.start()
+
+
+class _Process(threading.Thread):
+    """The searching process, and the thread that starts it and passes its lines on.
+
+    Args:
+        message: the steps and machines.
+        graphs: the graph of each step.
+    """
+
+    def __init__(self, message: Message, graphs: Sequence[tf.Graph]) -> None:
+        super().__init__(name="plans ahead", daemon=True)
+        self._message, self._graphs = message, graphs
+        self._reading, self._life = os.pipe()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+
+    def run(self) -> None:
+        """Search, and write a line for each plan and for a failure."""
+        try:
+            reason = self._searched()
+        except Exception as error:
+            reason = first_line(error)
+        if reason and not self._is_over:
+            _say(f"plans are not searched ahead: {reason}")
+
+    def end(self) -> None:
+        """End the process, after a file that it is writing."""
+        if self._is_over:
+            return
+        self._is_over = True
+        os.close(self._life)
+        if self._process is not None:
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+
+    def _searched(self) -> str:
+        """Run the process; return the reason of its failure, empty if it does not fail."""
+        environment = {**os.environ, **_ONE_THREAD, **_ALONE}
+        for name in _OF_RANKS:
+            environment.pop(name, None)
+        with tempfile.TemporaryFile() as request:
+            write_message(self._message, self._graphs, request)
+            self._graphs = ()
+            request.seek(0)
+            if self._is_over:
+                return ""
+            process = self._process = subprocess.Popen(
+                [sys.executable, *_COMMAND, str(self._reading)],
+                stdin=request,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                pass_fds=(self._reading,),
+            )
+        os.close(self._reading)
+        last = ""
+        assert process.stdout is not None
+        for content in process.stdout:
+            last = content.decode("utf-8", "replace").strip() or last
+            if last.startswith(_LINE):
+                _say(last.removeprefix(_LINE))
+        status = process.wait()
+        return f"the process ended with status {status}: {last}" if status else ""
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{_LINE}{text}\n")
+    sys.stderr.flush()
+
+
+def _end() -> None:
+    """Forget the noted steps, and end the process."""
+    global _beside
+    _noted.clear()
+    beside, _beside = _beside, None
+    if beside is not None:
+        with suppress(OSError):
+            beside.end()
+
+
+at_shutdown(_end)
+atexit.register(_end)
