@@ -132,7 +132,7 @@ def run(
     known = partial(hosts_of_job, hosts, devices)
     known()  # an error in the file comes before anything is started
     launcher = MPIRun(command, cores=cores, variables=variables)
-    supervisor = Supervisor(launcher, known, limits, StateFile(state), plans_ahead)
+    supervisor = Supervisor(launcher, known, limits, StateFile(state), plans_ahead=plans_ahead)
     ctx.exit(supervisor.run(command))
 
 

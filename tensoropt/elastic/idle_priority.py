@@ -1,4 +1,4 @@
-"""Run a module on cores that nothing else uses: ``python -m tensoropt.elastic.idle_priority MODULE``.
+"""``python -m tensoropt.elastic.idle_priority MODULE``: a module on cores that nothing else uses.
 
 Linux's idle class gets a core only while no other process wants it. Elsewhere the process has the
 lowest priority of the usual class. The priority is set before the module loads TensorFlow.

@@ -94,10 +94,10 @@ class Supervisor:
         hosts: returns the hosts that the job may use, which may change.
         limits: the job's.
         file: keeps the state.
-        plans_ahead: whether the first rank searches plans for the starts after a loss.
         say: prints one line for an event.
         clock: returns seconds.
         sleep: waits for seconds.
+        plans_ahead: whether the first rank searches plans for the starts after a loss.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class Supervisor:
         hosts: Callable[[], Sequence[Host]],
         limits: Limits,
         file: StateFile,
-        plans_ahead: bool = False,
         say: Callable[[str], None] = lambda text: _say(text),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        plans_ahead: bool = False,
     ) -> None:
         self._launcher = launcher
         self._hosts = hosts

@@ -67,6 +67,7 @@ class Fake:
         self.lines: list[str] = []
         self.started: list[str] = []
         self.restarts: list[str] = []
+        self.ahead: list[str | None] = []
         self.events: list[tuple[float, Callable[[], None]]] = []
 
     def start(self, hosts: Sequence[Host], environment: Mapping[str, str]) -> Start:
@@ -74,6 +75,7 @@ class Fake:
         run.clock = lambda: self.now - self.begun
         self.started.append(" ".join(map(str, hosts)))
         self.restarts.append(environment["TENSOROPT_RESTARTS"])
+        self.ahead.append(environment.get("TENSOROPT_PLAN_AHEAD"))
         assert float(environment["COLLECTIVES_LOST_SECONDS"]) > 0
         return run
 
@@ -88,10 +90,12 @@ class Fake:
                 self.events.remove((when, event))
                 event()
 
-    def run(self, limits: Limits = LIMITS, path: Path | None = None) -> int:
+    def run(
+        self, limits: Limits = LIMITS, path: Path | None = None, plans_ahead: bool = False
+    ) -> int:
         supervisor = Supervisor(
             self, lambda: self.hosts, limits, StateFile(path), self.lines.append,
-            lambda: self.now, self.sleep,
+            lambda: self.now, self.sleep, plans_ahead,
         )  # fmt: skip
         return supervisor.run(COMMAND)
 
@@ -115,6 +119,16 @@ def test_a_killed_rank_is_started_again_and_a_lost_machine_left_out(tmp_path: Pa
         "the script has ended, after 3 starts",
     ]
     assert not (tmp_path / "state").exists()
+
+
+def test_ranks_are_told_the_starts_that_may_follow() -> None:
+    fake = Fake(Start(9, KILLED.format("b"), 1, then=lambda: fake.off.add("b")), Start(0))
+    assert fake.run(plans_ahead=True) == 0
+    assert fake.ahead == ["0,2;2,0", ""]
+    assert "no plan is searched ahead: no start follows on fewer machines of this one" in fake.lines
+    fake = Fake(Start(0))
+    assert fake.run() == 0
+    assert fake.ahead == [None]
 
 
 def test_a_spare_takes_the_place_of_a_lost_machine() -> None:

@@ -129,9 +129,7 @@ def hardware_of(group: Group) -> Hardware:
     return Hardware.of(
         [
             RankFacts(host, tuple(cores), *others)
-            for host, (cores, *others) in zip(
-                group.hosts, group.allgather_object(own), strict=True
-            )
+            for host, (cores, *others) in zip(group.hosts, group.allgather_object(own), strict=True)
         ]
     )
 

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -102,6 +102,8 @@ class KeptPlan:
             _say(f"a kept plan is not used: {path} has that of another step")
             return None
         _used(path)
+        description = request.cluster_at(plan.devices).description
+        plan = replace(plan, cluster=replace(plan.cluster, description=description))
         write_note(
             f"plan of {date.fromtimestamp(modified).isoformat()} used again "
             f"({PLANS_VARIABLE}={_NONE} plans anew)"
@@ -218,12 +220,15 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 def _surroundings(request: Request, devices: int) -> Any:
-    """The cluster and profile of a number of devices; None if the cluster cannot give them."""
+    """The cluster and profile of a number of devices; None if the cluster cannot give them.
+
+    The cluster's description, which names machines, changes no plan.
+    """
     try:
         cluster, profile = request.cluster_at(devices), request.profile_at(devices)
     except LayoutError:
         return None
-    return cluster.to_json(), profile and profile.to_json()
+    return replace(cluster, description="").to_json(), profile and profile.to_json()
 
 
 def _plain(value: Any) -> Any:

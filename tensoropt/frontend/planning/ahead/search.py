@@ -40,21 +40,20 @@ def search_ahead(message: Message, graphs: Sequence[tf.Graph]) -> Iterator[str]:
     """
     searches = [0] * len(graphs)
     for start in message.starts:
+        devices = devices_of(sum(start))
         for number, (step, graph) in enumerate(zip(message.steps, graphs, strict=True)):
             if searches[number] == _MOST_SEARCHES:
                 continue
             try:
                 seconds = _kept(*next_job(message, start), step, graph)
             except Exception as error:
-                yield (
-                    f"no plan is kept for a start on {devices_of(sum(start))}: {first_line(error)}"
-                )
+                yield f"no plan is kept for a start on {devices}: {first_line(error)}"
                 continue
             if seconds is not None:
                 searches[number] += 1
                 yield (
-                    f"a plan for a start on {devices_of(sum(start))} is kept, after a search beside "
-                    f"the job of {seconds:.1f} s of processor time"
+                    f"a plan for a start on {devices} is kept, after a search beside the job of "
+                    f"{seconds:.1f} s of processor time"
                 )
 
 

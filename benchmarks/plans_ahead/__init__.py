@@ -1,0 +1,1 @@
+"""The time to the first step after the loss of a machine, with and without plans searched ahead."""

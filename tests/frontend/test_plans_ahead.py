@@ -1,0 +1,262 @@
+"""Plans for the start after a loss, which a process searches beside the job."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import tensorflow
+
+import tensoropt as tf
+from tensoropt.cost.measured_links import (
+    LinkSetting,
+    LinkTime,
+    MeasuredLevel,
+    MeasuredLinks,
+    MeasuredPace,
+)
+from tensoropt.elastic.control_lines import tell_checkpoint
+from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE
+from tensoropt.frontend.job.hardware import Hardware, RankFacts
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.planning import find_strategy as searching
+from tensoropt.frontend.planning.ahead import steps
+from tensoropt.frontend.planning.ahead.message import Message, read_message, write_message
+from tensoropt.frontend.planning.ahead.search import search_ahead
+
+LEVEL = MeasuredLevel(3, 1, False, (LinkTime("all-reduce", 1024, 60_000, 9_000),))
+LINKS = MeasuredLinks(
+    LinkSetting(("a", "b", "c"), (1, 1, 1), 2, "Connections"),
+    LEVEL,
+    None,
+    MeasuredPace(10**10, 10**10),
+)
+
+
+class AtOnce:
+    """Stands for the process: it searches at once, in this process."""
+
+    lines: ClassVar[list[str]] = []
+
+    def __init__(self, message: Message, graphs: Sequence[Any]) -> None:
+        self.message, self.graphs = message, graphs
+
+    def start(self) -> None:
+        file = io.BytesIO()
+        write_message(self.message, self.graphs, file)
+        file.seek(0)
+        self.lines += search_ahead(*read_message(file))
+
+    def is_alive(self) -> bool:
+        return False
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The options of the searches that starts make; all files are in the test's folder."""
+    monkeypatch.setenv("TENSOROPT_PLANS", str(tmp_path / "plans"))
+    monkeypatch.setenv("TENSOROPT_PROFILES", str(tmp_path / "profiles"))
+    monkeypatch.setattr(steps, "_Process", AtOnce)
+    monkeypatch.setattr(steps, "_said", set())
+    monkeypatch.setattr(AtOnce, "lines", [])
+    # Virtual ranks note their steps as ranks under MPI do.
+    monkeypatch.setattr(
+        searching, "note_step", lambda job, *args: steps.note_step(replace(job, is_mpi=True), *args)
+    )
+    made: list[str] = []
+    search = searching.plan_and_frontier
+
+    def counted(request: Any, option: str) -> Any:
+        made.append(option)
+        return search(request, option)
+
+    monkeypatch.setattr(searching, "plan_and_frontier", counted)
+    return made
+
+
+def ranks_on(hosts: str) -> list[RankFacts]:
+    """A rank for each letter, which names its machine."""
+    return [RankFacts(host, (0, 1), 2, 2**33, 0, None) for host in hosts]
+
+
+def start(
+    door: Callable[..., None], hosts: str, links: MeasuredLinks | None, **options: Any
+) -> None:
+    """What a process does that is started anew, on virtual ranks of these machines."""
+    tf.shutdown()
+    tf.reset_default_graph()
+    tf.init(devices=len(hosts))
+    current().hardware, current().links = Hardware.of(ranks_on(hosts)), links
+    door(**options)
+
+
+def graph(**options: Any) -> None:
+    x = tf.placeholder(tf.float32, [None, 4], name="x")
+    weights = tf.get_variable("weights", [4, 8], initializer=tf.ones_initializer())
+    hidden = tf.layers.batch_normalization(tf.matmul(x, weights), training=True)
+    loss = tf.reduce_mean(tf.square(tf.nn.dropout(hidden, rate=0.5) - 1.0))
+    tf.train.AdamOptimizer(0.1).minimize(loss)
+    tf.find_strategy(batch_size=24, **options)
+
+
+def tape(**options: Any) -> None:
+    weights = tensorflow.Variable(tensorflow.ones([4, 8]))
+
+    def step(x: Any) -> Any:
+        with tensorflow.GradientTape() as tape:
+            loss = tensorflow.reduce_mean(tensorflow.nn.silu(x @ weights) ** 2)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+        return loss
+
+    tf.parallelize(step, **options)(tensorflow.ones([24, 4]))
+
+
+def fit(**options: Any) -> None:
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dropout(0.5)])
+    model = tf.parallelize(model, **options)
+    model.compile("adam", "mse")
+    model.fit(tensorflow.ones([24, 4]), tensorflow.ones([24, 8]), batch_size=24, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("door", "options"),
+    [
+        (graph, {}),
+        (graph, {"option": "mini_parallelism", "memory_limit_bytes": 10**8, "epsilon": 0}),
+        (graph, {"point": "turning-point", "fixed": {"*": {"batch": "device"}}}),
+        (tape, {}),
+        (fit, {"rewrite": True}),
+    ],
+)
+def test_the_start_after_a_loss_searches_nothing(
+    door: Callable[..., None],
+    options: dict[str, Any],
+    searches: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "0,2;2,0")
+    start(door, "aabb", None, **options)
+    assert AtOnce.lines == []
+    tell_checkpoint()
+    (line,) = AtOnce.lines  # the machines are alike
+    assert line.startswith("a plan for a start on 2 devices is kept, after a search"), line
+    searched = len(searches)
+    tell_checkpoint()
+    assert len(AtOnce.lines) == 1
+    monkeypatch.delenv(PLAN_AHEAD_VARIABLE)
+    start(door, "bb", None, **options)
+    assert len(searches) == searched == 1
+    start(door, "ab", None, **options)
+    assert len(searches) == 2  # another request
+
+
+def test_the_links_of_the_machines_that_are_left_are_kept(
+    searches: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "0,1,1;1,0,1;1,1,0")
+    start(graph, "abc", LINKS)
+    tell_checkpoint()
+    assert len(AtOnce.lines) == 1
+    assert len(list((tmp_path / "profiles").iterdir())) == 3
+    monkeypatch.delenv(PLAN_AHEAD_VARIABLE)
+    for hosts in ("bc", "ac", "ab"):
+        setting = LinkSetting(tuple(hosts), (1, 1), 2, "Connections")
+        kept = MeasuredLinks.load(tmp_path / "profiles" / setting.file_name)
+        assert kept == replace(LINKS, setting=setting)
+        start(graph, hosts, kept)
+    assert searches == ["mini_time"]
+
+
+def test_a_start_for_which_nothing_fits_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "2,0")
+    start(graph, "aabb", None, fixed={"*": {"batch": "machine"}})
+    tell_checkpoint()
+    (line,) = AtOnce.lines
+    assert line.startswith("no plan is kept for a start on 2 devices: "), line
+    assert not list((tmp_path / "plans").glob("*.partial"))
+
+
+def own_gradient(**options: Any) -> None:
+    @tf.custom_gradient
+    def doubled(x: Any) -> Any:
+        return x, lambda upstream: 2 * upstream
+
+    weights = tf.get_variable("weights", [4, 8], initializer=tf.ones_initializer())
+    loss = tf.reduce_mean(tf.square(doubled(tf.ones([24, 4]) @ weights)))
+    tf.train.AdamOptimizer(0.1).minimize(loss)
+    tf.find_strategy(**options)
+
+
+@pytest.mark.parametrize(
+    ("door", "starts", "plans", "reason"),
+    [
+        (own_gradient, "0,2;2,0", "", "the step has gradients of its own"),
+        (graph, "0,1,1", "", "the ranks run on 2 machines, not on 3"),
+        (graph, "0,2;2,0", "none", "no plans are kept"),
+    ],
+)
+def test_a_plan_that_no_start_would_use_is_not_searched(
+    door: Callable[..., None],
+    starts: str,
+    plans: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, starts)
+    monkeypatch.setenv("TENSOROPT_PLANS", plans or os.environ["TENSOROPT_PLANS"])
+    start(door, "aabb", None)
+    tell_checkpoint()
+    assert AtOnce.lines == []
+    assert f"tensoropt: no plan is searched ahead: {reason}" in capsys.readouterr().err
+
+
+SEARCHER = """
+import os, sys
+print("tensoropt: read", len(sys.stdin.buffer.read()) > 0, flush=True)
+os.read(int(sys.argv[1]), 1)
+"""
+
+
+def test_the_process_ends_with_the_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(steps, "_COMMAND", ("-c", SEARCHER))
+    message = Message((), (), None, None, "", "mpi", ())
+    process = steps._Process(message, [])
+    process.start()
+    while process._process is None:
+        process.join(0.01)
+    process.join(0.5)
+    assert process.is_alive()
+    process.end()
+    process.join()
+    assert process._process.returncode == 0
+    assert capsys.readouterr().err == "tensoropt: read True\n"
+
+
+def test_a_process_that_fails_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(steps, "_COMMAND", ("-c", "raise ValueError('no memory')"))
+    process = steps._Process(Message((), (), None, None, "", "mpi", ()), [])
+    process.start()
+    process.join()
+    assert capsys.readouterr().err == (
+        "tensoropt: plans are not searched ahead: the process ended with status 1: "
+        "ValueError: no memory\n"
+    )
