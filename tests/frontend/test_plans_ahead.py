@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-import tensorflow
 
 import tensoropt as tf
 from tensoropt.cost.measured_links import (
@@ -22,14 +21,12 @@ from tensoropt.cost.measured_links import (
 )
 from tensoropt.elastic.control_lines import tell_checkpoint
 from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE
-from tensoropt.frontend.job.hardware import Hardware, RankFacts
-from tensoropt.frontend.job.job import current
-from tensoropt.frontend.planning import find_strategy as searching
 from tensoropt.frontend.planning.ahead import steps
-from tensoropt.frontend.planning.ahead.message import Message, read_message, write_message
-from tensoropt.frontend.planning.ahead.search import search_ahead
+from tensoropt.frontend.planning.ahead.message import Message
+from tests.conftest import Finished
+from tests.frontend.plans_ahead_program import AtOnce, start, watched
 
-LEVEL = MeasuredLevel(3, 1, False, (LinkTime("all-reduce", 1024, 60_000, 9_000),))
+LEVEL = MeasuredLevel(3, 1, False, (LinkTime("allreduce", 1024, 60_000, 9_000),))
 LINKS = MeasuredLinks(
     LinkSetting(("a", "b", "c"), (1, 1, 1), 2, "Connections"),
     LEVEL,
@@ -38,67 +35,17 @@ LINKS = MeasuredLinks(
 )
 
 
-class AtOnce:
-    """Stands for the process: it searches at once, in this process."""
-
-    lines: ClassVar[list[str]] = []
-
-    def __init__(self, message: Message, graphs: Sequence[Any]) -> None:
-        self.message, self.graphs = message, graphs
-
-    def start(self) -> None:
-        file = io.BytesIO()
-        write_message(self.message, self.graphs, file)
-        file.seek(0)
-        self.lines += search_ahead(*read_message(file))
-
-    def is_alive(self) -> bool:
-        return False
-
-    def end(self) -> None:
-        pass
+PROGRAM = Path(__file__).with_name("plans_ahead_program.py")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The options of the searches that starts make; all files are in the test's folder."""
-    monkeypatch.setenv("TENSOROPT_PLANS", str(tmp_path / "plans"))
-    monkeypatch.setenv("TENSOROPT_PROFILES", str(tmp_path / "profiles"))
-    monkeypatch.setattr(steps, "_Process", AtOnce)
-    monkeypatch.setattr(steps, "_said", set())
-    monkeypatch.setattr(AtOnce, "lines", [])
-    # Virtual ranks note their steps as ranks under MPI do.
-    monkeypatch.setattr(
-        searching, "note_step", lambda job, *args: steps.note_step(replace(job, is_mpi=True), *args)
-    )
-    made: list[str] = []
-    search = searching.plan_and_frontier
-
-    def counted(request: Any, option: str) -> Any:
-        made.append(option)
-        return search(request, option)
-
-    monkeypatch.setattr(searching, "plan_and_frontier", counted)
-    return made
-
-
-def ranks_on(hosts: str) -> list[RankFacts]:
-    """A rank for each letter, which names its machine."""
-    return [RankFacts(host, (0, 1), 2, 2**33, 0, None) for host in hosts]
-
-
-def start(
-    door: Callable[..., None], hosts: str, links: MeasuredLinks | None, **options: Any
-) -> None:
-    """What a process does that is started anew, on virtual ranks of these machines."""
-    tf.shutdown()
-    tf.reset_default_graph()
-    tf.init(devices=len(hosts))
-    current().hardware, current().links = Hardware.of(ranks_on(hosts)), links
-    door(**options)
+    return watched(monkeypatch, tmp_path)
 
 
 def graph(**options: Any) -> None:
+    tf.reset_default_graph()
     x = tf.placeholder(tf.float32, [None, 4], name="x")
     weights = tf.get_variable("weights", [4, 8], initializer=tf.ones_initializer())
     hidden = tf.layers.batch_normalization(tf.matmul(x, weights), training=True)
@@ -107,35 +54,12 @@ def graph(**options: Any) -> None:
     tf.find_strategy(batch_size=24, **options)
 
 
-def tape(**options: Any) -> None:
-    weights = tensorflow.Variable(tensorflow.ones([4, 8]))
-
-    def step(x: Any) -> Any:
-        with tensorflow.GradientTape() as tape:
-            loss = tensorflow.reduce_mean(tensorflow.nn.silu(x @ weights) ** 2)
-        weights.assign_sub(0.1 * tape.gradient(loss, weights))
-        return loss
-
-    tf.parallelize(step, **options)(tensorflow.ones([24, 4]))
-
-
-def fit(**options: Any) -> None:
-    import keras
-
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dropout(0.5)])
-    model = tf.parallelize(model, **options)
-    model.compile("adam", "mse")
-    model.fit(tensorflow.ones([24, 4]), tensorflow.ones([24, 8]), batch_size=24, verbose=0)
-
-
 @pytest.mark.parametrize(
     ("door", "options"),
     [
         (graph, {}),
         (graph, {"option": "mini_parallelism", "memory_limit_bytes": 10**8, "epsilon": 0}),
         (graph, {"point": "turning-point", "fixed": {"*": {"batch": "device"}}}),
-        (tape, {}),
-        (fit, {"rewrite": True}),
     ],
 )
 def test_the_start_after_a_loss_searches_nothing(
@@ -160,6 +84,13 @@ def test_the_start_after_a_loss_searches_nothing(
     assert len(searches) == 2  # another request
 
 
+def test_steps_and_models(python: Callable[..., Finished], tmp_path: Path) -> None:
+    ended = python(PROGRAM, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    counts = json.loads(ended.stdout.splitlines()[-1])
+    assert counts == {"tape": [1, 1, 0], "fit": [1, 1, 0]}
+
+
 def test_the_links_of_the_machines_that_are_left_are_kept(
     searches: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -178,17 +109,19 @@ def test_the_links_of_the_machines_that_are_left_are_kept(
 
 
 def test_a_start_for_which_nothing_fits_is_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    searches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "2,0")
     start(graph, "aabb", None, fixed={"*": {"batch": "machine"}})
     tell_checkpoint()
     (line,) = AtOnce.lines
     assert line.startswith("no plan is kept for a start on 2 devices: "), line
-    assert not list((tmp_path / "plans").glob("*.partial"))
+    assert len(searches) == 1
 
 
 def own_gradient(**options: Any) -> None:
+    tf.reset_default_graph()
+
     @tf.custom_gradient
     def doubled(x: Any) -> Any:
         return x, lambda upstream: 2 * upstream
@@ -212,6 +145,7 @@ def test_a_plan_that_no_start_would_use_is_not_searched(
     starts: str,
     plans: str,
     reason: str,
+    searches: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -220,6 +154,7 @@ def test_a_plan_that_no_start_would_use_is_not_searched(
     start(door, "aabb", None)
     tell_checkpoint()
     assert AtOnce.lines == []
+    assert len(searches) == 1
     assert f"tensoropt: no plan is searched ahead: {reason}" in capsys.readouterr().err
 
 
@@ -233,7 +168,6 @@ os.read(int(sys.argv[1]), 1)
 def test_the_process_ends_with_the_rank(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.undo()
     monkeypatch.setattr(steps, "_COMMAND", ("-c", SEARCHER))
     message = Message((), (), None, None, "", "mpi", ())
     process = steps._Process(message, [])
@@ -251,7 +185,6 @@ def test_the_process_ends_with_the_rank(
 def test_a_process_that_fails_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.undo()
     monkeypatch.setattr(steps, "_COMMAND", ("-c", "raise ValueError('no memory')"))
     process = steps._Process(Message((), (), None, None, "", "mpi", ()), [])
     process.start()
