@@ -104,6 +104,7 @@ def tape(**options: Any) -> None:
 def fit(**options: Any) -> None:
     import keras
 
+    keras.utils.clear_session()  # names of layers begin anew, as in another process
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dropout(0.5)])
     model = tensoropt.parallelize(model, **options)
     model.compile("adam", "mse")

@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -137,7 +136,8 @@ class _Process(threading.Thread):
     def __init__(self, message: Message, graphs: Sequence[tf.Graph]) -> None:
         super().__init__(name="plans ahead", daemon=True)
         self._message, self._graphs = message, graphs
-        self._reading, self._life = os.pipe()
+        self._reading, life = os.pipe()
+        self._life = os.fdopen(life, "wb")
         self._process: subprocess.Popen[bytes] | None = None
         self._is_over = False
 
@@ -149,13 +149,12 @@ class _Process(threading.Thread):
             reason = first_line(error)
         if reason and not self._is_over:
             _say(f"plans are not searched ahead: {reason}")
+        self._life.close()
 
     def end(self) -> None:
         """End the process, after a file that it is writing."""
-        if self._is_over:
-            return
         self._is_over = True
-        os.close(self._life)
+        self._life.close()
         if self._process is not None:
             try:
                 self._process.wait(_END_SECONDS)
@@ -184,10 +183,11 @@ class _Process(threading.Thread):
         os.close(self._reading)
         last = ""
         assert process.stdout is not None
-        for content in process.stdout:
-            last = content.decode("utf-8", "replace").strip() or last
-            if last.startswith(_LINE):
-                _say(last.removeprefix(_LINE))
+        with process.stdout as output:
+            for content in output:
+                last = content.decode("utf-8", "replace").strip() or last
+                if last.startswith(_LINE):
+                    _say(last.removeprefix(_LINE))
         status = process.wait()
         return f"the process ended with status {status}: {last}" if status else ""
 
@@ -203,8 +203,7 @@ def _end() -> None:
     _noted.clear()
     beside, _beside = _beside, None
     if beside is not None:
-        with suppress(OSError):
-            beside.end()
+        beside.end()
 
 
 at_shutdown(_end)
