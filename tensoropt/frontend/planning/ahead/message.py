@@ -113,7 +113,7 @@ def write_message(message: Message, graphs: Sequence[tf.Graph], file: IO[bytes])
     sized = zip(message.steps, contents, strict=True)
     steps = tuple(replace(step, graph_bytes=len(content)) for step, content in sized)
     text = json.dumps(to_values(replace(message, steps=steps))).encode()
-    for content in (len(text).to_bytes(_LENGTH_BYTES), text, *contents):
+    for content in (len(text).to_bytes(_LENGTH_BYTES, "big"), text, *contents):
         file.write(content)
 
 
@@ -124,7 +124,7 @@ def read_message(file: IO[bytes]) -> tuple[Message, list[tf.Graph]]:
         PlanError: if a value breaks a rule.
         ValueError: if a graph has operators that this process does not know.
     """
-    length = int.from_bytes(file.read(_LENGTH_BYTES))
+    length = int.from_bytes(file.read(_LENGTH_BYTES), "big")
     message = from_values(Message, json.loads(file.read(length)), _RULE, "Report this.")
     graphs = []
     for step in message.steps:
