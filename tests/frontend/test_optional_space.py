@@ -53,7 +53,7 @@ class Unbounded:
         (f"{OFFERED}.stages.microbatch_counts", "stages", AssertionError("why")),
         (f"{OFFERED}.stages.PipelineSearch", "stages", GraphError("why\nand more")),
         ("tensoropt.planner.searches.pipeline_search.SplitProfile", "stages", IndexError("why")),
-        (f"{OFFERED}.rewritten.rewritten_graphs", "rewritten graphs", TypeError("why")),
+        (f"{OFFERED}.rewritten.near_candidates", "rewritten graphs", TypeError("why")),
         (
             "tensoropt.planner.offers.strategies.preferred",
             "data parallelism",

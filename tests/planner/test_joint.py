@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,12 +12,14 @@ from hypothesis import strategies as st
 
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
+from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import search_frontier
-from tensoropt.planner.searches.joint_search import Searched, search_jointly
-from tensoropt.planner.searches.rewritten_graphs import JointLimits, candidates
+from tensoropt.planner.searches.rewritten_graphs import candidates
 from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.planner.searches.union import union
+from tensoropt.planner.spaces.findings import Findings
+from tensoropt.planner.spaces.rewritten import offers
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.transformations.rewritten.application import rewritten, substitutions_by_name
 from tensoropt.transformations.rewritten.moves import applicable
@@ -51,10 +55,8 @@ def frontier(of: list[tuple[int, int]]) -> Frontier:
 
 @given(points, points)
 def test_the_union_is_what_no_other_point_beats(one: list, other: list) -> None:
-    searched = [Searched(None, None, frontier(each)) for each in (one, other)]  # type: ignore[arg-type]
-    found = [
-        (point.memory, point.time) for point in union(each.frontier.points for each in searched)
-    ]
+    united = union(frontier(each).points for each in (one, other))
+    found = [(point.memory, point.time) for point in united]
     both = frontier([*one, *other])
     assert found == list(zip(both.memory.tolist(), both.time.tolist(), strict=True))
 
@@ -76,7 +78,7 @@ def test_graphs_that_gain_too_little_are_left_out() -> None:
     request = request_of_adapters(2)
     estimate = StepEstimate(request.cost_model(2))
     known = applicable(substitutions_by_name().values())
-    args = request.graph, request.roots, known, estimate, JointLimits()
+    args = request.graph, request.roots, known, estimate
     gained = candidates(*args)[0].nanoseconds / estimate(request.graph)
     assert gained < 0.97
     assert candidates(*args, gained + 0.001)
@@ -88,7 +90,7 @@ def test_what_is_slower_on_the_way_is_found() -> None:
     request = request_of_adapters(1)
     estimate = StepEstimate(request.cost_model(1))
     known = applicable(substitutions_by_name().values())
-    found = candidates(request.graph, request.roots, known, estimate, JointLimits())
+    found = candidates(request.graph, request.roots, known, estimate)
     best = found[0]
     assert best.nanoseconds < estimate(request.graph)
     assert len({rewrite.substitution for rewrite in best.rewrites}) > 1
@@ -103,10 +105,11 @@ def test_what_is_slower_on_the_way_is_found() -> None:
 
 
 def test_the_joint_frontier_is_never_worse() -> None:
-    request = request_of_adapters(2)
-    searched = search_jointly(request, 2, limits=JointLimits(searched=2))
-    own = searched[0].frontier
-    assert not searched[0].request.rewrites
+    request = replace(request_of_adapters(2), rewrite=True)
+    whole = Strategies.of(request)
+    searched = [whole, *offers(whole, Findings())]
+    own = whole.frontier
+    assert not whole.request.rewrites
     assert len(searched) > 1
     for point in own:
         assert any(
@@ -117,7 +120,7 @@ def test_the_joint_frontier_is_never_worse() -> None:
         assert each.request.graph_digest == request.graph.digest()
 
 
-def test_no_substitutions_leave_the_script_s_graph() -> None:
+def test_no_substitutions_give_no_graphs() -> None:
     request = request_of(experts(), 2)
-    (alone,) = search_jointly(request, 2, substitutions=())
-    assert alone.request is request
+    estimate = StepEstimate(request.cost_model(2))
+    assert not candidates(request.graph, request.roots, (), estimate)

@@ -21,33 +21,23 @@ from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 from tensoropt.transformations.rewritten.moves import moves
 
-__all__ = ["JointLimits", "RewrittenGraph", "candidates"]
+__all__ = ["THRESHOLD", "RewrittenGraph", "candidates"]
 
 
-@dataclass(frozen=True, slots=True)
-class JointLimits:
-    """The budget of a joint search.
-
-    Attributes:
-        threshold: a graph is a candidate if its step takes at most this multiple of the script's
-            step; its frontier is searched if its step takes at most this multiple of the fastest
-            step so far (Unity and TASO: 1.05).
-        on_the_way: the most that a step may become longer within one move, as a factor.
-        graphs: the most rewritten graphs that are estimated.
-        operators: the most operators of all estimated graphs together.
-        searched: the most graphs whose frontier is searched.
-        deepest: the most moves one after another.
-        gain: the least share of a step that ``deepest`` moves together have to gain. A sequence of
-            moves that gains less than its part of it is not continued.
-    """
-
-    threshold: float = 1.05
-    on_the_way: float = 2.0
-    graphs: int = 128
-    operators: int = 80_000
-    searched: int = 4
-    deepest: int = 4
-    gain: float = 0.03
+THRESHOLD = 1.05
+"""A graph's frontier is searched if its step takes at most this multiple of the fastest step so far
+(Unity and TASO use the same)."""
+_ON_THE_WAY = 2.0
+"""The most that a step may become longer within one move, as a factor."""
+_GRAPHS = 128
+"""The most rewritten graphs that are estimated."""
+_OPERATORS = 80_000
+"""The most operators of all estimated graphs together."""
+_DEEPEST = 4
+"""The most moves one after another."""
+_GAIN = 0.03
+"""The least share of a step that `_DEEPEST` moves together have to gain. A sequence of moves that
+gains less than its part of it is not continued."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,8 +62,7 @@ def candidates(
     roots: Sequence[str],
     substitutions: Iterable[Substitution],
     estimate: StepEstimate,
-    limits: JointLimits,
-    share: float | None = None,
+    share: float = THRESHOLD,
     pinned: Collection[str] = (),
 ) -> list[RewrittenGraph]:
     """Return the rewritten graphs that may be faster, the fastest first.
@@ -85,12 +74,10 @@ def candidates(
         roots: the operators that the step runs.
         substitutions: the substitutions that are applied.
         estimate: bounds the time of steps.
-        limits: the budget.
-        share: the most time of a returned graph, as a multiple of the script's graph; by default
-            `JointLimits.threshold`.
+        share: the most time of a returned graph, as a multiple of the script's graph.
         pinned: names of operators that every graph keeps.
     """
-    search = _Backtracking(tuple(substitutions), roots, estimate, limits, share, pinned)
+    search = _Backtracking(tuple(substitutions), roots, estimate, share, pinned)
     return search.near(graph)
 
 
@@ -102,19 +89,17 @@ class _Backtracking:
         substitutions: Sequence[Substitution],
         roots: Sequence[str],
         estimate: StepEstimate,
-        limits: JointLimits,
-        share: float | None,
+        share: float,
         pinned: Collection[str],
     ) -> None:
         self._substitutions = substitutions
         self._roots = roots
         self._estimate = estimate
-        self._limits = limits
         self._pinned = pinned
-        self._share = limits.threshold if share is None else share
+        self._share = share
         self._seen: set[Hashable] = set()
-        self._graphs = limits.graphs
-        self._operators = limits.operators
+        self._graphs = _GRAPHS
+        self._operators = _OPERATORS
 
     def near(self, graph: Graph) -> list[RewrittenGraph]:
         """Return the result of `candidates`."""
@@ -135,8 +120,8 @@ class _Backtracking:
 
     def _continues(self, start: RewrittenGraph, child: RewrittenGraph) -> bool:
         """Whether the search continues from a graph: its moves have gained their part so far."""
-        share = 1 - self._limits.gain * child.moves / self._limits.deepest
-        can_move = child.moves < self._limits.deepest
+        share = 1 - _GAIN * child.moves / _DEEPEST
+        can_move = child.moves < _DEEPEST
         return can_move and child.nanoseconds <= share * start.nanoseconds
 
     def _children(self, parent: RewrittenGraph) -> Iterator[RewrittenGraph]:
@@ -144,11 +129,7 @@ class _Backtracking:
         slower = []
         for child in self._after_move(parent, None):
             yield child
-            if (
-                parent.nanoseconds
-                < child.nanoseconds
-                <= self._limits.on_the_way * parent.nanoseconds
-            ):
+            if parent.nanoseconds < child.nanoseconds <= _ON_THE_WAY * parent.nanoseconds:
                 slower.append(child)
         for child in sorted(slower, key=lambda graph: graph.nanoseconds):
             new = frozenset(child.graph.operators.keys() - parent.graph.operators.keys())

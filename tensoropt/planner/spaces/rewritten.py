@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.request import Request
-from tensoropt.planner.searches.joint_search import (
-    Searched,
-    near_candidates,
-    rewritten_graphs,
-)
-from tensoropt.planner.searches.rewritten_graphs import JointLimits
+from tensoropt.planner.searches.joint_search import is_promising, near_candidates
+from tensoropt.planner.searches.rewritten_graphs import THRESHOLD
+from tensoropt.planner.searches.shared import search_once
 from tensoropt.planner.spaces import stages
 from tensoropt.planner.spaces.findings import Findings
 
@@ -27,6 +24,8 @@ _LOOK_SECONDS = 0.004
 the best. Measured: 1.1 s for 710 operators, with a margin."""
 _MOST_GAIN = 0.2
 """The largest share of a step's time that substitutions usually win."""
+_ASKED = 4
+"""The most rewritten graphs that are searched if the script asks for them."""
 _UNASKED = 1
 """The most rewritten graphs that are searched if the script does not ask for them."""
 _IN_STAGES = 1
@@ -48,15 +47,19 @@ def offers(whole: Strategies, findings: Findings) -> Iterator[Offer]:
         if worth <= _LOOK_SECONDS * len(request.graph):
             findings.skipped[NAME] = "looking takes longer than the job's steps can win"
             return
-    base = Searched(request, whole.problem, whole.frontier)
-    share = 1 - SAME_TIME if request.rewrite is None and findings.fits else None
-    count, limits = 0, JointLimits()
-    if request.rewrite is None:
-        limits = replace(limits, searched=_UNASKED)
-    for searched in rewritten_graphs(base, request.devices, limits=limits, share=share):
+    devices, fastest, count = request.devices, int(whole.frontier.time[-1]), 0
+    most = _UNASKED if request.rewrite is None else _ASKED
+    share = 1 - SAME_TIME if request.rewrite is None and findings.fits else THRESHOLD
+    near = partial(near_candidates, request, devices, share)
+    for candidate in search_once(f"rewritten graphs {share}", request, devices, near):
+        rewritten = request.of_rewritten(candidate.rewrites, candidate.graph)
+        if not is_promising(whole.problem, whole.frontier, fastest, rewritten, devices):
+            continue
+        offer = Strategies.of(rewritten)
+        fastest = min(fastest, int(offer.frontier.time[-1]))
         count += 1
-        yield Strategies(searched.request, searched.problem, searched.frontier)
-        if not findings.has_time(NAME):
+        yield offer
+        if not findings.has_time(NAME) or count == most:
             return
     if not count and findings.has_time(NAME):
         findings.skipped[NAME] = "by estimates none is faster"
@@ -69,8 +72,7 @@ def in_stages(request: Request, findings: Findings) -> Iterator[Offer]:
     """
     if request.rewrite is False:
         return
-    devices = request.devices
-    near = near_candidates(request, devices, share=1 - SAME_TIME)
+    near = near_candidates(request, request.devices, 1 - SAME_TIME)
     for candidate in islice(near, _IN_STAGES):
         if findings.has_time(NAME):
             yield from stages.demanded(request.of_rewritten(candidate.rewrites, candidate.graph))
