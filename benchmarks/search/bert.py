@@ -29,8 +29,6 @@ def bert(
     feed_forward_width: int = 3072,
     length: int = 128,
     vocabulary: int = 30720,
-    *,
-    dtype: Any = tf.float32,
 ) -> Model:
     """A BERT in training and its cross entropy.
 
@@ -42,7 +40,6 @@ def bert(
         length: number of tokens of a sequence.
         vocabulary: number of different tokens; the published BERT has 30,522, padded here to a
             multiple of 1,024 as in implementations.
-        dtype: floating-point type.
 
     Returns:
         Placeholders ``tokens``, ``segments``, ``targets`` (numbers) and ``mask`` (1 for a token, 0
@@ -55,12 +52,14 @@ def bert(
         raise ValueError(f"heads divide the width. Got {heads} and {width}.")
     fed = {name: tf.placeholder(tf.int32, [None, length], name=name)
            for name in ("tokens", "segments", "targets")}  # fmt: skip
-    fed["mask"] = tf.placeholder(dtype, [None, length], name="mask")
+    fed["mask"] = tf.placeholder(tf.float32, [None, length], name="mask")
     with tf.variable_scope("bert"):
-        table = variable("words", [vocabulary, width], dtype)
+        table = variable("words", [vocabulary, width], tf.float32)
         values = tf.nn.embedding_lookup(table, fed["tokens"])
-        values += tf.nn.embedding_lookup(variable("segments", [2, width], dtype), fed["segments"])
-        values = _normalised(values + variable("positions", [length, width], dtype), "embedded")
+        segments = variable("segments", [2, width], tf.float32)
+        values += tf.nn.embedding_lookup(segments, fed["segments"])
+        positions = variable("positions", [length, width], tf.float32)
+        values = _normalised(values + positions, "embedded")
         mask = (1.0 - tf.reshape(fed["mask"], [-1, 1, 1, length])) * BLOCKED
         for number in range(layers):
             with tf.variable_scope(f"layer{number + 1}"):

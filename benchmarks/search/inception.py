@@ -18,7 +18,7 @@ from examples.models.parts import Model, dense, variable
 __all__ = ["inception_v3"]
 
 EPSILON = 1e-3
-_KEPT = 0.8  # share of the last layer's inputs that dropout keeps
+CLASSES, IMAGE_SIZE = 1000, 299
 
 Tensor = Any
 
@@ -35,27 +35,19 @@ class _Convolution:
     padding: str = "SAME"
 
 
-def inception_v3(
-    classes: int = 1000, image_size: int = 299, *, dropout: bool = False, dtype: Any = tf.float32
-) -> Model:
-    """An Inception-v3 in training and its cross entropy.
-
-    Args:
-        classes: number of classes.
-        image_size: height and width of the images, at least 75.
-        dropout: whether a fifth of the last layer's inputs is dropped, as in the paper.
-        dtype: floating-point type.
+def inception_v3() -> Model:
+    """An Inception-v3 in training, without dropout, and its cross entropy.
 
     Returns:
-        Placeholders ``images`` [batch, image_size, image_size, 3] and ``labels`` [batch] (class
-            numbers), loss, and scores [batch, classes].
+        Placeholders ``images`` [batch, 299, 299, 3] and ``labels`` [batch] (class numbers), loss,
+            and scores [batch, 1000].
     """
-    images = tf.placeholder(dtype, [None, image_size, image_size, 3], name="images")
+    images = tf.placeholder(tf.float32, [None, IMAGE_SIZE, IMAGE_SIZE, 3], name="images")
     labels = tf.placeholder(tf.int32, [None], name="labels")
     with tf.variable_scope("inception_v3"):
         values = _stem(images)
         for number, pooled in enumerate((32, 64, 64)):
-            values = _mixed(f"mixed5{'bcd'[number]}", values, _five_by_five(pooled), pooled)
+            values = _mixed(f"mixed5{'bcd'[number]}", values, _FIVE_BY_FIVE, pooled)
         values = _reduced("mixed6a", values, _FIRST_REDUCTION)
         for number, inner in enumerate((128, 160, 160, 192)):
             values = _mixed(f"mixed6{'bcde'[number]}", values, _seven_by_seven(inner), 192)
@@ -63,9 +55,7 @@ def inception_v3(
         for number in range(2):
             values = _expanded(f"mixed7{'bc'[number]}", values)
         values = tf.reduce_mean(values, axis=[1, 2])
-        if dropout:
-            values = tf.nn.dropout(values, rate=1 - _KEPT, seed=1)
-        scores = dense(values, classes, "scores")
+        scores = dense(values, CLASSES, "scores")
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
     return Model({"images": images, "labels": labels}, tf.reduce_mean(losses), scores)
 
@@ -85,17 +75,6 @@ def _stem(values: Tensor) -> Tensor:
     return values
 
 
-def _five_by_five(pooled: int) -> tuple[tuple[_Convolution, ...], ...]:
-    """The block of Figure 5, with the 5 by 5 window in one branch; ``pooled`` tells which block
-    it is."""
-    del pooled
-    return (
-        (_Convolution(64),),
-        (_Convolution(48), _Convolution(64, 5, 5)),
-        (_Convolution(64), _Convolution(96, 3, 3), _Convolution(96, 3, 3)),
-    )
-
-
 def _seven_by_seven(inner: int) -> tuple[tuple[_Convolution, ...], ...]:
     """The block of Figure 6: a window of 7 by 7 is a 1 by 7 window after a 7 by 1 window."""
     row, column = (1, 7), (7, 1)
@@ -112,6 +91,12 @@ def _seven_by_seven(inner: int) -> tuple[tuple[_Convolution, ...], ...]:
     )
 
 
+# Figure 5, with the 5 by 5 window in one branch.
+_FIVE_BY_FIVE = (
+    (_Convolution(64),),
+    (_Convolution(48), _Convolution(64, 5, 5)),
+    (_Convolution(64), _Convolution(96, 3, 3), _Convolution(96, 3, 3)),
+)
 # Figure 10: strided convolutions beside a strided pool.
 _FIRST_REDUCTION = (
     (_Convolution(384, 3, 3, 2, "VALID"),),
