@@ -24,6 +24,8 @@ __all__ = ["measure_collective"]
 _LONGEST_CHAIN = 8
 _RUN_SECONDS = 4e-3
 """Intended duration of a run of the graph, which is far longer than the clock and the barrier."""
+_ALL_SECONDS = 0.08
+"""Intended duration of all runs."""
 _LEAST_RUNS, _MOST_RUNS = 3, 5
 _SLOW_SECONDS = 0.2
 """A collective that takes longer is timed once, because disturbances are short beside it."""
@@ -35,7 +37,6 @@ def measure_collective(
     kind: str,
     bytes_: int,
     config: tf.compat.v1.ConfigProto | None = None,
-    run_seconds: float = 0.08,
     runs: str = "",
 ) -> tuple[int, Timing]:
     """Time one collective on all groups of a partition at the same time.
@@ -50,8 +51,6 @@ def measure_collective(
         kind: one of `KINDS`.
         bytes_: size of a rank's input; rounded up to a multiple that the group's size divides.
         config: configuration of the session.
-        run_seconds: approximate duration of all repetitions; at least three are made, unless the
-            collective takes longer than `_SLOW_SECONDS`.
         runs: one of the kind's `RUNS`; empty for both dimensions in turn.
 
     Returns:
@@ -90,7 +89,7 @@ def measure_collective(
             if single > _SLOW_SECONDS:
                 return 4 * rows * columns, timing([single])
             calls = min(max(ceil(_RUN_SECONDS / single), 1), chain.longest)
-            count = min(max(int(run_seconds / (single * calls)), _LEAST_RUNS), _MOST_RUNS)
+            count = min(max(int(_ALL_SECONDS / (single * calls)), _LEAST_RUNS), _MOST_RUNS)
             chain.run(everyone, session, calls)  # warm-up
             spans = np.array([chain.run(everyone, session, calls) for _ in range(count)])
     # A delayed collective counts among its own repetitions only.
