@@ -26,7 +26,7 @@ from tensoropt.pipeline.split.profile import Search, SplitProfile
 from tensoropt.pipeline.split.repeats import repeats
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.pipeline.split.strategies import PricedStrategies
-from tensoropt.pipeline.stages.frontier import merged_frontier, pipeline_frontier
+from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import PipelineProblem
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN, Space
@@ -217,14 +217,6 @@ def test_pipelines_of_split_stages_dominate_those_of_replicated_ones(case: Case)
         assert any(one.memory <= each.memory and one.time <= each.time for one in split)
     assert split[0].memory < known[0].memory
     assert any(stage.point > 0 for each in split for stage in each.stages)
-    cost, mesh = case.priced(2)
-    alone = AnnotatedGraph.of(
-        case.step.graph, mesh, cost, case.step.batch_placeholders, case.step.reads
-    )
-    without = frontier_tracking(graph_problem(alone).problem, epsilon=0.05)
-    merged = merged_frontier(split, without)
-    for point in (*split, *without):
-        assert any(one.memory <= point.memory and one.time <= point.time for one in merged)
 
 
 def test_a_frontier_within_epsilon_of_the_exact_one(case: Case) -> None:

@@ -15,11 +15,10 @@ import pytest
 from tensoropt.cost.cluster import Level
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.stages.frontier import Counts, merged_frontier, pipeline_frontier
+from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 from tensoropt.pipeline.stages.unlike_devices import StageKind, UnlikeDevices
-from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.watch import Watch
 from tensoropt.transformations.staged.devices import devices_of_stage
 from tensoropt.transformations.staged.order_of_passes import SCHEDULES
@@ -240,14 +239,3 @@ def test_stages_that_wait_leave_shared_cores_to_others() -> None:
     assert alone > simulated_step("1f1b", 3, *times, SharedCores(3, (2, 2))) > 3 * 21 + 4
     # What a stage does alone is twice as fast.
     assert simulated_step("1f1b", 1, [7, 7], [14, 14], [0, 0], two) == 2 * (3.5 + 7)
-
-
-def test_pipelines_and_strategies_without_one_make_one_frontier() -> None:
-    pipelines = pipeline_frontier(random_problem(3, 4))
-    middle = pipelines[len(pipelines) // 2]
-    memory, time = [middle.memory, middle.memory + 1], [middle.time, pipelines[-1].time - 1]
-    strategies = Frontier(np.array(memory), np.array(time), np.zeros((2, 1), dtype=np.int32))
-    merged = merged_frontier(pipelines, strategies)
-    assert merged[-1].time == pipelines[-1].time - 1
-    assert middle not in merged
-    assert [each.memory for each in merged] == sorted(each.memory for each in merged)

@@ -61,6 +61,11 @@ def test_the_union_is_what_no_other_point_beats(one: list, other: list) -> None:
     assert found == list(zip(both.memory.tolist(), both.time.tolist(), strict=True))
 
 
+def test_of_equal_points_the_earlier_frontier_s_is_kept() -> None:
+    united = union([[(1, 9), (4, 3)], [(1, 9), (3, 3)]])
+    assert [(point.frontier, point.number) for point in united] == [(0, 0), (1, 1)]
+
+
 @pytest.mark.parametrize("name", ["adapters", "experts", "branches", "lstm"])
 def test_a_step_takes_at_least_its_estimate(name: str) -> None:
     """On one device it takes no more, except for operators that share a configuration."""

@@ -31,12 +31,11 @@ from tensoropt.pipeline.stages.suffixes import (
 )
 from tensoropt.pipeline.stages.table import BACKWARD, FORWARD, StageTable, stage_of
 from tensoropt.pipeline.stages.unlike_devices import Placement
-from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.search.pareto.reduce import reduce_points
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule, in_flight
 
-__all__ = ["Counts", "merged_frontier", "pipeline_frontier", "stage_sizes"]
+__all__ = ["Counts", "pipeline_frontier", "stage_sizes"]
 
 _UNIT = 2**50
 """Bytes of which the share that counts is computed."""
@@ -143,28 +142,11 @@ def stage_sizes(machine: int, machines: int) -> tuple[int, ...]:
     return tuple(sorted({*parts, *whole, machine * machines}))
 
 
-def merged_frontier(
-    pipelines: Sequence[Pipeline], frontier: Frontier
-) -> tuple[Pipeline | FrontierPoint, ...]:
-    """Return the pipelines and strategies that no other beats, by ascending memory.
-
-    Args:
-        pipelines: with at least two stages, or microbatches.
-        frontier: the strategies without a pipeline. A strategy precedes an equal pipeline.
-    """
-    ways: list[Pipeline | FrontierPoint] = [*frontier, *pipelines]
-    return tuple(ways[place] for place in _undominated(ways))
-
-
 def _reduced(pipelines: list[Pipeline]) -> list[Pipeline]:
-    return [pipelines[place] for place in _undominated(pipelines)]
-
-
-def _undominated(ways: Sequence[Pipeline | FrontierPoint]) -> list[int]:
-    """Return the numbers of the ways that no other beats, by ascending memory."""
-    memory = np.array([way.memory for way in ways], dtype=np.int64)
-    time = np.array([way.time for way in ways], dtype=np.int64)
-    return [int(place) for place in reduce_points(memory, time)]
+    """Return the pipelines that no other beats, by ascending memory."""
+    memory = np.array([pipeline.memory for pipeline in pipelines], dtype=np.int64)
+    time = np.array([pipeline.time for pipeline in pipelines], dtype=np.int64)
+    return [pipelines[place] for place in reduce_points(memory, time)]
 
 
 class _Search:
