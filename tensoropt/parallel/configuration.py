@@ -32,7 +32,6 @@ __all__ = [
     "most_uneven",
     "output_slot",
     "piece_limits",
-    "reduces",
     "rescaling",
     "shares_of",
 ]
@@ -340,14 +339,6 @@ def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> 
             axes = axes[:-1]
         splits.append(axes)
     return Configuration(tuple(splits), configuration.kept)
-
-
-def reduces(configuration: Configuration, derivation: Derivation) -> bool:
-    """Whether a reduction index is split, so that the outputs are partial."""
-    return any(
-        axes and index.reducer is not None
-        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
-    )
 
 
 def is_redundant(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> bool:

@@ -53,11 +53,6 @@ class Layout:
         return cls(((),) * rank)
 
     @property
-    def is_replicated(self) -> bool:
-        """Whether every device holds the whole tensor, reduced."""
-        return not self.partial and not any(self.dims)
-
-    @property
     def axes(self) -> tuple[int, ...]:
         """All axes that split a dimension or are partial, sorted."""
         return tuple(sorted([a for axes in self.dims for a in axes] + list(self.partial)))

@@ -21,7 +21,6 @@ from tensoropt.parallel.configuration import (
     input_slot,
     is_redundant,
     output_slot,
-    reduces,
     rescaling,
 )
 from tensoropt.parallel.layout import Layout, Slot
@@ -123,7 +122,7 @@ def test_configurations_are_those_that_fit(
         out = output_slot(product, configuration, 0)
         assert out.forward.fits(product.output_shapes[0], mesh)
         assert not out.gradient.partial
-        assert bool(out.forward.partial) == reduces(configuration, product)
+        assert out.forward.partial == tuple(sorted(configuration.splits[2]))
         assert fitted(configuration, product, mesh) == configuration
 
 
@@ -145,8 +144,8 @@ def test_an_undescribed_operator_has_the_redundant_configuration_alone() -> None
     spec = TensorSpec((8,), "float32")
     whole = derive("NoSuchOperator", [spec], [spec], NO_ATTRIBUTES)
     (only,) = configurations(whole, Mesh((2, 2)))
-    assert input_slot(whole, only, 0).forward.is_replicated
-    assert output_slot(whole, only, 0).forward.is_replicated
+    assert input_slot(whole, only, 0).forward == Layout.replicated(1)
+    assert output_slot(whole, only, 0).forward == Layout.replicated(1)
     assert is_redundant(only, whole, Mesh((2, 2)))
 
 

@@ -134,6 +134,5 @@ def test_partial_axes_are_sorted_and_equal_layouts_are_equal() -> None:
     assert Layout(((),), (2, 0)) == Layout(((),), (0, 2))
     assert Layout(((),), (), "max") == Layout(((),))
     assert hash(Layout(((),), (2, 0))) == hash(Layout(((),), (0, 2)))
-    assert Layout.replicated(2).is_replicated
-    assert not Layout(((),), (0,)).is_replicated
+    assert Layout.replicated(2) == Layout(((), ()))
     assert Layout(((2,), (1,)), (0,)).axes == (0, 1, 2)

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from tensoropt.arrays import Int64Array, offsets_of
 from tensoropt.errors import GraphError
 
-__all__ = ["Dag", "is_convex", "quotient_order"]
+__all__ = ["Dag", "quotient_order"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,24 +93,6 @@ def quotient_order(dag: Dag, group: Int64Array, groups: int) -> Int64Array | Non
     """
     order = _order(group, groups, dag.source, dag.target)
     return order if order.size == groups else None
-
-
-def is_convex(dag: Dag, members: npt.NDArray[np.bool_]) -> bool:
-    """Whether no path leaves a set of nodes, bool[nodes], and returns to it (section III-B)."""
-    return bool(_convex(members, dag.source, dag.target))
-
-
-@numba.njit(cache=True, nogil=True)
-def _convex(members: npt.NDArray[np.bool_], source: Int64Array, target: Int64Array) -> bool:
-    """See `is_convex`. Edges are sorted by source, so one pass in their order suffices."""
-    outside = np.zeros(members.size, np.bool_)  # nodes on a path that has left the set
-    for edge in range(source.size):
-        here, there = source[edge], target[edge]
-        if outside[here] or (members[here] and not members[there]):
-            if members[there]:
-                return False
-            outside[there] = True
-    return True
 
 
 @numba.njit(cache=True, nogil=True)

@@ -46,29 +46,27 @@ class Blocks:
         return float(self.time.max() / max(self.time.mean(), 1e-9))
 
 
-def partition(
-    dag: Dag, memory_limit: int, blocks: int = BLOCKS, balance: float = _BALANCE
-) -> Blocks:
+def partition(dag: Dag, memory_limit: int, blocks: int = BLOCKS) -> Blocks:
     """Group the nodes of a graph into blocks of about equal time that send each other little.
 
     Every block is convex, and blocks are numbered in a topological order. In contrast to RaNNC,
-    compaction comes before uncoarsening, so that the boundaries of compacted blocks move, too.
+    compaction comes before uncoarsening, so that the boundaries of compacted blocks move, too. A
+    block takes at most `_BALANCE` times the mean, unless it has to take more. A node that alone
+    takes longer gets a block with almost no other work.
 
     Args:
         dag: the nodes.
         memory_limit: the most bytes of a block.
         blocks: the number of blocks; at most the number of nodes is made.
-        balance: the most time of a block, as a multiple of the mean. It is exceeded if it has to
-            be. A node that alone takes longer gets a block with almost no other work.
 
     Raises:
         InfeasibleError: if a node does not fit the memory, or the blocks do not hold all nodes.
-        OptionError: if there are no nodes, no blocks, or ``balance`` is below 1.
+        OptionError: if there are no nodes or no blocks.
     """
-    if blocks < 1 or balance < 1 or not len(dag):
+    if blocks < 1 or not len(dag):
         raise OptionError(
-            "a graph of at least one node becomes at least one block, of a balance of at least 1. "
-            f"Got {len(dag)} nodes, {blocks} blocks and balance {balance}."
+            "a graph of at least one node becomes at least one block. "
+            f"Got {len(dag)} nodes and {blocks} blocks."
         )
     heaviest = int(dag.memory.argmax())
     if dag.memory[heaviest] > memory_limit:
@@ -79,7 +77,7 @@ def partition(
         )
     blocks = min(blocks, len(dag))
     rounds = coarsen(dag, blocks, memory_limit)
-    cap = int(balance * dag.time.sum() / blocks)
+    cap = int(_BALANCE * dag.time.sum() / blocks)
     coarsest = compact(dag, rounds[-1], blocks, memory_limit)
     # A node that alone is too long counts as almost a full block.
     even = replace(dag, time=np.minimum(dag.time, int(_FULL * cap)))

@@ -13,6 +13,7 @@ import tensoropt
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.world.variables import VariableStore
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tests.oracles.equality import executor_of, random_prices
 
@@ -66,7 +67,8 @@ def store(executor: Executor) -> VariableStore:
 
 def test_what_is_drawn_in_a_loop_is_the_same_on_all_ranks(trained: Executor) -> None:
     """TensorFlow would run its iterations side by side, and draw for any of them first."""
-    assert store(trained).layouts["kernel"].is_replicated
+    kernel = store(trained).layouts["kernel"]
+    assert kernel == Layout.replicated(len(kernel.dims))
     trained.variables.check_replicas()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator
-from tensoropt.parallel.configuration import Configuration, reduces
+from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.keeping import Keeping
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy, derivation_under
@@ -48,7 +48,8 @@ def split_kinds(
             found.add("redundant")
         if not any(configuration.splits):
             continue
-        if reduces(configuration, derivation):
+        indexed = zip(derivation.indices, configuration.splits, strict=True)
+        if any(axes and index.reducer is not None for index, axes in indexed):
             found.add("reduction")
         found |= _of_operator(operator, derivation, configuration)
         if name in activations and _is_split(configuration, derivation.outputs, 0, 0):
