@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -100,7 +101,6 @@ class MPIWorld(World):
         self.rank = group.rank
         self._host_seconds = 0.0
         self._timeline: list[Call] | None = None
-        self._moved: dict[_Watched, tuple[StepTraffic, ...]] = {}
         self._guard: Guard | None = None
         self._transport = tensor_transport(transport, group)
         if transport != "horovod":
@@ -184,27 +184,6 @@ class MPIWorld(World):
         """See `World.watch_of_messages`."""
         return _WatchedMessages(self)
 
-    def _enter(self, watched: _Watched, shape: tuple[int, ...] | None) -> None:
-        if self._guard is None:
-            return
-        needed = 0
-        if shape is not None and watched.steps:
-            memory = fused_memory(shape, watched.itemsize, watched.steps, self.mesh, self.rank)
-            needed = memory.peak_bytes
-        self._guard.enter(needed)
-
-    def _ran(self, watched: _Watched, started: float, ended: float, worked: float | None) -> None:
-        self._host_seconds += ended - started
-        if self._timeline is not None:
-            if watched not in self._moved:  # once: the step is being timed
-                known = [1 if extent is None else extent for extent in watched.shape]
-                moved = watched.moves or step_traffic(
-                    watched.steps, self.mesh, known, watched.itemsize
-                )
-                self._moved[watched] = moved
-            call = Call(started, ended, self._moved[watched], worked, watched.record)
-            self._timeline.append(call)
-
 
 def _broadcast(group: Group, values: Sequence[Array]) -> list[Array]:
     """Values as the first rank of a group has them: numbers in one message, and strings in one."""
@@ -229,7 +208,7 @@ def _broadcast(group: Group, values: Sequence[Array]) -> list[Array]:
     return [shared[n] for n in range(len(values))]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Watched:
     """An operator of a resharding in a world of processes: its record, its steps, or what a part of
     one moves, and what it is given."""
@@ -239,15 +218,30 @@ class _Watched:
     steps: tuple[Step, ...]
     shape: tuple[int | None, ...]
     itemsize: int
-    moves: tuple[StepTraffic, ...] = ()
+    part_moves: tuple[StepTraffic, ...] = ()
+
+    @cached_property
+    def moves(self) -> tuple[StepTraffic, ...]:
+        """What the operator moves, computed once, as the step is being timed."""
+        known = [1 if extent is None else extent for extent in self.shape]
+        return self.part_moves or step_traffic(self.steps, self.world.mesh, known, self.itemsize)
 
     def before(self, shape: tuple[int, ...] | None) -> None:
         """See `Watch.before`."""
-        self.world._enter(self, shape)
+        world, needed = self.world, 0
+        if world.guard is None:
+            return
+        if shape is not None and self.steps:
+            memory = fused_memory(shape, self.itemsize, self.steps, world.mesh, world.rank)
+            needed = memory.peak_bytes
+        world.guard.enter(needed)
 
     def after(self, started: float, ended: float, worked: float | None = None) -> None:
         """See `Watch.after`."""
-        self.world._ran(self, started, ended, worked)
+        self.world._host_seconds += ended - started
+        if self.world.timeline is not None:
+            call = Call(started, ended, self.moves, worked, self.record)
+            self.world.timeline.append(call)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
