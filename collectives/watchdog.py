@@ -1,11 +1,10 @@
-"""Says what a rank waits for where a collective takes long, and which ranks have not come to it.
+"""Reports collectives that take too long: what a rank waits for, and which ranks are missing.
 
-A message that does not come is such a wait, too, for its sender.
-
-A thread of each process looks, now and then, at how long this process has been inside a collective.
-Where that is too long it asks the other processes, whose threads answer for them: one that waits in
-the same collective has come, one that waits in another or computes has not, and one that does not
-answer is stopped or cannot be reached. Nothing is sent as long as nobody waits long.
+In each process a thread measures, once a period, how long the process has been in a collective. If
+this exceeds a limit, it asks the threads of the other processes. A process that waits in the same
+collective has arrived. One that computes, or waits in another collective, is missing. One that does
+not answer is stopped or unreachable. A wait for a message is treated alike: its sender is missing.
+No message is sent while no wait is long.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ WARN_VARIABLE = "COLLECTIVES_WARN_SECONDS"
 """Environment variable: a collective that takes longer is reported; 0 for never, 60 by default."""
 
 ABORT_VARIABLE = "COLLECTIVES_ABORT_SECONDS"
-"""Environment variable: one that takes longer ends the job; 0, the default, for never."""
+"""Environment variable: a collective that takes longer ends the job; 0, the default, for never."""
 
 LOST_VARIABLE = "COLLECTIVES_LOST_SECONDS"
-"""Environment variable: a rank that is waited for and whose watchdog does not answer for so long
-ends the job; 0, the default, for never. A rank that computes answers."""
+"""Environment variable: the job ends if the watchdog of a rank that others wait for does not answer
+for this long; 0, the default, for never. A rank that computes answers."""
 
 _WARN_SECONDS = 60.0  # the default of `WARN_VARIABLE`
 _START_LIMITS = 5  # while MPI starts, no rank can be asked: the job ends after so many limits
@@ -145,8 +144,14 @@ def about(what: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Question:
-    """A wait of this process about which it has asked the other ranks; the variable and the limit
-    by which it ends the job, if it does."""
+    """A wait of this process, about which it has asked the other ranks.
+
+    Attributes:
+        asked: when it has asked, by the watchdog's clock.
+        answers: the state of each rank that has answered.
+        ends_by: the variable and the limit by which the wait ends the job; empty if it does not.
+        is_reported: whether the wait has been reported.
+    """
 
     wait: Wait
     asked: float
@@ -246,9 +251,9 @@ class Watchdog:
                 self._say(f"{self._name} goes on after {took:.0f} s in {what}")
             self._question = None
         if wait is not None:
-            self._see_to(wait)
+            self._follow_up(wait)
 
-    def _see_to(self, wait: Wait) -> None:
+    def _follow_up(self, wait: Wait) -> None:
         """Ask other ranks about a wait that is too long, and report it a few periods later."""
         now, question = self._clock(), self._question
         ends_by = self._ends_by(wait, now)

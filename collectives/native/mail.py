@@ -31,9 +31,9 @@ _SOURCES = [
         *("connections.h", "post.h"),
     )
 ]
-_SHARE = 8  # the rooms of a machine are the eighth part of its memory
+_SHARE = 8  # all rooms of a machine together take this part of its memory
 _PAGE = 4096
-_AHEAD = 2  # runs whose messages a room holds, so that a sender need not wait in its next run
+_AHEAD = 2  # a room holds the messages of two runs, so a sender may begin the next run
 
 
 class Mail:
@@ -110,15 +110,17 @@ class Mail:
         return True
 
     def reaches(self, member: int) -> bool:
-        """Whether it carries messages to a member of the group, by its position: on this machine,
-        or over a connection."""
+        """Whether messages can go to a member, given by its position in the group.
+
+        They go through memory on this machine, and over a connection to another one.
+        """
         return self._post is not None or self._is_local(member)
 
     def _is_local(self, member: int) -> bool:
         return self._group.ranks[member] in self._places
 
     def send(self, tensor: tf.Tensor, member: int, tag: int, record: str) -> tf.Tensor:
-        """Send a tensor to a member. It waits for receivers of messages of earlier runs at most.
+        """Send a tensor to a member. It waits only until messages of earlier runs are received.
 
         Args:
             tensor: the tensor, of a numeric type.

@@ -80,8 +80,8 @@ def launcher(parents: dict[int, tuple[str, int]]) -> int | None:
 
 
 def _starter() -> int:
-    """The process that started this one: the launcher's, whatever processes are between, if MPICH's
-    launcher has given this process a socket."""
+    """The launcher's process that started this rank, by the socket that MPICH's launcher gives it;
+    the parent if there is no socket."""
     try:
         with socket.socket(fileno=os.dup(int(os.environ[_PMI_VARIABLE]))) as other_end:
             credentials = other_end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)

@@ -1,11 +1,11 @@
 """The links of a job on several machines, and the pace of its ranks: quick measurements, as a value
 and as a file.
 
-Where there is no profile, a few collectives tell latency and bandwidth of each level of links
-(`collectives.bandwidth.links`). The formulas of `tensoropt.cost.collective_time` are linear in the
-latency and in the inverse of the bandwidth. The smallest collectives give the latency. The largest
-ones give the bandwidth: the bytes that they move more than smaller ones, over the seconds that they
-take longer. So bytes that a link takes at once, as the queues of a network card, count for nothing.
+Without a profile, the times of a few collectives give the latency and bandwidth of each level of
+links (`collectives.bandwidth.links`). The formulas of `tensoropt.cost.collective_time` are linear
+in the latency and in the inverse of the bandwidth. The smallest collectives give the latency. The
+largest ones give the bandwidth: their additional bytes over those of smaller ones, divided by their
+additional seconds. This leaves out bytes that a link buffers, as the queue of a network card does.
 """
 
 from __future__ import annotations

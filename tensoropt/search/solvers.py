@@ -30,7 +30,7 @@ _REPRODUCTION = "reproduction.baselines.solvers"
 
 @dataclass(frozen=True, slots=True)
 class GraphSolver:
-    """A solver of a graph's problem, which has the graph besides the costs."""
+    """A solver of a graph's problem. It may read the graph as well as its costs."""
 
     solve: Callable[[GraphProblem, float, SearchLimits], Outcome]
 

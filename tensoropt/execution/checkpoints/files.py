@@ -1,7 +1,7 @@
-"""A checkpoint's files, replaced at once: if a job is killed, the last or the previous one loads.
+"""A checkpoint's files. They replace the old ones in one step: after a kill, either set loads.
 
-TensorFlow's format is an index, ``NAME.index``, that has the number of data files, and data files
-such as ``NAME.data-00000-of-00004``. Files are made and moved in this order:
+TensorFlow's format is an index, ``NAME.index``, that states the number of data files, and data
+files such as ``NAME.data-00000-of-00004``. Files are made and moved in this order:
 
 1. The first rank removes files of saves that were killed, and makes the folder ``NAME.saving``.
 2. Every rank writes its slices there, each part an index and a data file, and syncs them. A rank
@@ -69,13 +69,13 @@ def part(prefix: str, number: int) -> str:
 
 
 def mark_done(prefix: str, number: int) -> None:
-    """Tell the first rank that a part is on the disk."""
+    """Mark a part as written, for the first rank to see."""
     with gfile.GFile(f"{part(prefix, number)}.done", "w") as file:
         file.write("")
 
 
 def _is_done(prefix: str, number: int) -> bool:
-    """Whether a rank has told that a part is on the disk, and this rank sees the part."""
+    """Whether a rank has marked a part as written, and this rank sees the part."""
     return all(gfile.exists(part(prefix, number) + end) for end in (".done", ".index"))
 
 
@@ -165,7 +165,7 @@ def sync(path: str) -> None:
 
 
 def is_there(prefix: str) -> bool:
-    """Whether this rank sees the checkpoint of this name, of TensorFlow's newer or older format."""
+    """Whether this rank sees the checkpoint, in TensorFlow's newer or older format."""
     return bool(gfile.glob([f"{prefix}.index", prefix]))
 
 

@@ -20,8 +20,9 @@ __all__ = ["Kernels", "kernels_for"]
 class Kernels:
     """The kernels of one layer on one rank: TensorFlow's fused kernels.
 
-    To compute statistics, they also normalise. Their gradient takes the statistics for constants;
-    a second normalisation corrects that. Statistics are float32, variances are uncorrected.
+    The kernel that computes statistics also normalises. The gradient kernel treats statistics as
+    constants; a second normalisation corrects its result. Statistics are float32, and variances are
+    uncorrected.
     """
 
     data_format: str

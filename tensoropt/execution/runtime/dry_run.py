@@ -259,17 +259,17 @@ def _kept_bytes(executor: Executor, initializers: Sequence[str]) -> int:
             if value is not None and value.size > LARGE:
                 layout = strategy.input_slot(operator, number).forward
                 values.append(value[layout.region(value.shape, strategy.mesh, 0)])
-    return _different_bytes(values)
+    return _distinct_bytes(values)
 
 
 def _constant_bytes(targets: Sequence[tf.Operation]) -> int:
     """The bytes of a program's constants."""
     constants = [op.get_attr("value") for op in _needed(targets) if op.type == "Const"]
-    return _different_bytes(map(tf.make_ndarray, constants))
+    return _distinct_bytes(map(tf.make_ndarray, constants))
 
 
-def _different_bytes(values: Iterable[np.ndarray[Any, Any]]) -> int:
-    """The bytes of constants. TensorFlow keeps equal constants once."""
+def _distinct_bytes(values: Iterable[np.ndarray[Any, Any]]) -> int:
+    """The bytes of the distinct constants, since TensorFlow keeps equal constants once."""
     different = {(value.dtype, value.shape, value.tobytes()): value.nbytes for value in values}
     return sum(different.values())
 

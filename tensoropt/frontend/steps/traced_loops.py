@@ -34,14 +34,14 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
     """A context that turns the loops of a step into functions while the step is traced.
 
     Raises:
-        GraphError: from a loop that changes a variable, or has one that is not a tensor of numbers.
+        GraphError: from a loop that changes a variable, or reads a list of tensors from outside.
     """
     loop = while_v2.while_loop
 
     def while_loop(cond: Any, body: Any, loop_vars: Any, *args: Any, **kwargs: Any) -> Any:
         passed = [as_passed(value) for value in tf.nest.flatten(loop_vars)]
         known = [variable for variable in passed if variable is not None]
-        if not _is_here(graph) or len(known) < len(passed):
+        if not _is_traced(graph) or len(known) < len(passed):
             return loop(cond, body, loop_vars, *args, **kwargs)
 
         def compute(*values: tf.Tensor) -> Any:
@@ -62,7 +62,7 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
             layer, masks = keras.layers.RNN, set[str]()
             inner = _inner_loop(graph, layer.inner_loop, masks)
             stack.enter_context(_replaced(layer, "inner_loop", inner))
-            configure = _noted(graph, layer._maybe_config_dropout_masks, masks)
+            configure = _noting_operators(graph, layer._maybe_config_dropout_masks, masks)
             stack.enter_context(_replaced(layer, "_maybe_config_dropout_masks", configure))
         legacy = sys.modules.get("tf_keras.src.backend")
         if legacy is not None:
@@ -70,10 +70,10 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
         yield
 
 
-def _noted(
+def _noting_operators(
     graph: func_graph.FuncGraph, configure: Callable[..., Any], masks: set[str]
 ) -> Callable[..., Any]:
-    """A layer's method that makes dropout masks; the names of its operators are put into masks."""
+    """Wrap a layer's method that makes dropout masks: it adds its operators' names to ``masks``."""
 
     def configured(*given: Any) -> Any:
         first = len(graph.get_operations())
@@ -87,7 +87,7 @@ def _noted(
 def _inner_loop(
     graph: func_graph.FuncGraph, loop: Callable[..., Any], masks: set[str]
 ) -> Callable[..., Any]:
-    """The loop of a recurrent layer of Keras 3, after its first states and dropout masks exist."""
+    """Wrap the loop of a recurrent layer of Keras 3; its first states and dropout masks exist."""
 
     def inner_loop(
         layer: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False
@@ -96,7 +96,7 @@ def _inner_loop(
             return loop(layer, *given, training=training)
 
         given = sequences, initial_state, mask
-        if layer.unroll or not _is_here(graph):
+        if layer.unroll or not _is_traced(graph):
             return compute(*given)
         return _by_examples(graph, compute, given, layer.return_sequences, masks)
 
@@ -104,7 +104,7 @@ def _inner_loop(
 
 
 def _rnn(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callable[..., Any]:
-    """The loop of a recurrent layer of tf_keras."""
+    """Wrap the loop of a recurrent layer of tf_keras."""
 
     def rnn(
         step_function: Any,
@@ -118,7 +118,7 @@ def _rnn(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callable[...,
             return loop(step_function, inputs, states, go_backwards, mask, **options)
 
         given = inputs, initial_states, mask
-        if options.get("unroll") or options.get("time_major") or not _is_here(graph):
+        if options.get("unroll") or options.get("time_major") or not _is_traced(graph):
             return compute(*given)
         has_all_outputs = options.get("return_all_outputs", True)
         return _by_examples(graph, compute, given, has_all_outputs, frozenset())
@@ -176,9 +176,9 @@ def _called(
         compute: a function of tensors like the inputs; other tensors of the graph that it reads
             become inputs, too.
         inputs: tensors of the graph.
-        masks: None if the function is not by rows. Otherwise it computes each row of the inputs by
-            itself, and each row of other tensors that have a row for each example, such as the
-            results of the operators with these names.
+        masks: None if the function mixes rows. Otherwise it computes each example by itself: a row
+            of each input, and of other tensors with a row for each example. The operators with
+            these names make such tensors.
 
     Returns:
         The results, flat, and their structure.
@@ -295,8 +295,8 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def _is_here(graph: func_graph.FuncGraph) -> bool:
-    """Whether the step itself is being traced, not a function inside of it."""
+def _is_traced(graph: func_graph.FuncGraph) -> bool:
+    """Whether the step of this graph is being traced, not a function inside of it."""
     return tf.compat.v1.get_default_graph() is graph
 
 

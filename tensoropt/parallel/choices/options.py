@@ -42,7 +42,7 @@ class Options(Sequence[Choice]):
     Args:
         members: names of the operators.
         followers: the configurations of each member.
-        kept: the choices of kept copies (`KEPT`). The options of the first one come first.
+        kept: the choices of kept copies (`KEPT`). The options are in blocks, one for each choice.
     """
 
     __slots__ = ("_followers", "_kept", "_members")

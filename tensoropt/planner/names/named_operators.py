@@ -1,4 +1,4 @@
-"""The facts of operators from which layers get their names, of a plan or of a graph."""
+"""The facts of an operator that name its layer, for operators of a plan or of a graph."""
 
 from __future__ import annotations
 

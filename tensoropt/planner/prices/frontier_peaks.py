@@ -1,4 +1,4 @@
-"""The peaks of memory along a frontier, whose own memory is a sum of the search."""
+"""The peaks of memory along a frontier. Its points state the sum of kept tensors, not the peak."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def in_shares(
 
     Args:
         dataset: makes global batches. All processes made it by the same program.
-        table: from the largest size of a batch to the rows that this process needs.
+        table: returns the rows that this process needs, given the largest size of a batch.
         largest: the largest size of a batch, where no operator of the data set tells it.
     """
     if not tf.executing_eagerly():
@@ -158,7 +158,7 @@ class _Rewriting:
         return _Shared(batches, (True,) * len(_flat(source.element_spec)))
 
     def _cut(self, dataset: Any) -> _Shared:
-        """Whole batches, of which rows are cut out."""
+        """Make whole batches, and cut the rows of this process out of them."""
         specs = _flat(dataset.element_spec)
         if not makes_batches(dataset) and (len(specs) > 1 or specs[0].shape.rank in (None, 0)):
             raise CannotShareError(f"{kind(dataset)} makes elements which may have no rows.")
@@ -216,7 +216,7 @@ def _keeps_rows(wrapper: Any, specs: Sequence[Any], has_rows: Sequence[bool]) ->
 
 
 def _constant(dataset: Any) -> _Shared | None:
-    """A data set that repeats one element for ever; None if it is another one."""
+    """Rewrite a data set that repeats one element for ever; return None for any other."""
     if kind(dataset) != "RepeatDataset" or constant(dataset._count) >= 0:
         return None
     (source,) = dataset._inputs()
