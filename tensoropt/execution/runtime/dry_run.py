@@ -31,7 +31,7 @@ from tensoropt.execution.edges.edge import PlanSteps
 from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.passes.operation_order import in_order_of_data
 from tensoropt.execution.runtime.executor import Executor
-from tensoropt.execution.stages.stage_ranks import Pipeline, StageWorlds
+from tensoropt.execution.stages.stage_ranks import Pipeline, StageWorlds, with_first_ranks
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.execution.world.operations import collective
 from tensoropt.execution.world.shard_table import LARGE
@@ -101,13 +101,10 @@ def dry_run_stage(
         stage: the number of the stage.
         pipeline: returns the pipeline, given the worlds of its stages.
     """
-    firsts = [sum(mesh.size for mesh in meshes[:number]) for number in range(len(meshes))]
-    of_stage = _DryRunWorld(meshes[stage], firsts[stage], native=step.native)
-    worlds = [
-        of_stage if number == stage else World(mesh, (), first)
-        for number, (mesh, first) in enumerate(zip(meshes, firsts, strict=True))
-    ]
-    everyone = _DryRunWorld(Mesh.of(sum(mesh.size for mesh in meshes)), position=firsts[stage])
+    worlds = [World(mesh, (), first) for mesh, first in with_first_ranks(meshes)]
+    first = worlds[stage].first
+    of_stage = worlds[stage] = _DryRunWorld(meshes[stage], first, native=step.native)
+    everyone = _DryRunWorld(Mesh.of(sum(mesh.size for mesh in meshes)), position=first)
     return _emitted(step, pipeline(StageWorlds(tuple(worlds), everyone)), of_stage)
 
 

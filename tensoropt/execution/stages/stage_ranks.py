@@ -15,7 +15,10 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.transformations.staged.order_of_passes import Schedule
 
-__all__ = ["Pipeline", "StageRanks", "StageWorlds", "mpi_stages", "stages_in_one_process"]
+__all__ = [
+    *("Pipeline", "StageRanks", "StageWorlds"),
+    *("mpi_stages", "stages_in_one_process", "with_first_ranks"),
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +97,7 @@ class StageWorlds:
 def stages_in_one_process(meshes: Sequence[Mesh]) -> StageWorlds:
     """Return worlds with all ranks of all stages in this process."""
     return StageWorlds(
-        tuple(SingleProcessWorld(mesh, first) for mesh, first in _firsts(meshes)), None
+        tuple(SingleProcessWorld(mesh, first) for mesh, first in with_first_ranks(meshes)), None
     )
 
 
@@ -127,7 +130,7 @@ def mpi_stages(meshes: Sequence[Mesh], group: Group, transport: Transport = "mpi
     group.check_messages()
     mail = mail_of(group) if transport == "mpi" else None
     stages: list[World] = []
-    for mesh, first in _firsts(meshes):
+    for mesh, first in with_first_ranks(meshes):
         if first <= group.rank < first + mesh.size:
             of_stage = group.subgroup(group.ranks[first : first + mesh.size])
             stages.append(MPIWorld(mesh, of_stage, transport, first, mail=mail))
@@ -137,6 +140,6 @@ def mpi_stages(meshes: Sequence[Mesh], group: Group, transport: Transport = "mpi
     return StageWorlds(tuple(stages), everyone)
 
 
-def _firsts(meshes: Sequence[Mesh]) -> list[tuple[Mesh, int]]:
+def with_first_ranks(meshes: Sequence[Mesh]) -> list[tuple[Mesh, int]]:
     """Return each mesh with the number of its first rank."""
     return [(mesh, sum(each.size for each in meshes[:n])) for n, mesh in enumerate(meshes)]
