@@ -250,23 +250,18 @@ def _watch(request: Request) -> Watch:
 
 
 def _in_time(request: Request, option: str) -> tuple[Market, Plan]:
-    """Return the market of a request, and its plan; the errors are those of `_planned`."""
-    with _watch(request):
-        market = Market(request)
-        return market, _planned(market, option)
-
-
-def _planned(market: Market, option: str) -> Plan:
-    """Return the plan of a market.
+    """Return the market of a request, and its plan.
 
     Raises:
         InfeasibleError: no offer fits.
         Exception: a single offer fits, and its plan cannot be made.
     """
-    plan, errors = _first_that_works(market, option)
-    if plan is None:
-        raise infeasible(market.request, market.offers, market.findings, errors)
-    return plan
+    with _watch(request):
+        market = Market(request)
+        plan, errors = _first_that_works(market, option)
+        if plan is None:
+            raise infeasible(market.request, market.offers, market.findings, errors)
+        return market, plan
 
 
 def _first_that_works(market: Market, option: str) -> tuple[Plan | None, list[Exception]]:
@@ -327,24 +322,15 @@ def _priced_again(market: Market, priced: _PricedOffer, option: str) -> _PricedO
     """Return an offer with the price that its peak allows; if it has that, with its plan's price.
 
     Raises:
+        GraphError: the dry runs of its stages fail, and there are other offers.
         Exception: no peak fits, or no plan can be executed.
     """
     if not priced.is_allowed:
         return replace(priced, price=priced.offer.allowed_price, is_allowed=True)
-    plan = _executable(market, priced.offer, option)
-    return replace(priced, price=plan.predicted_nanoseconds, plan=plan)
-
-
-def _executable(market: Market, offer: Offer, option: str) -> Plan:
-    """Return the plan of an offer.
-
-    Raises:
-        GraphError: the dry runs of its stages fail, and there are other offers.
-    """
-    plan = offer.plan(option)
+    plan = priced.offer.plan(option)
     if failed_in_dry_run(market.request, plan) and len(market.offers) > 1:
         raise GraphError(plan.notes[-1])
-    return plan
+    return replace(priced, price=plan.predicted_nanoseconds, plan=plan)
 
 
 def _with_market(plan: Plan, market: Market) -> Plan:

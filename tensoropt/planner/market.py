@@ -65,7 +65,9 @@ class Market:
         whole = self._whole()
         self.offers.append(whole)
         self.findings.fits = bool(whole.fitting)
-        self._know_whole(whole)
+        self.findings.searched(whole.request, whole.points)
+        if whole.fitting and not whole.choice.excess_bytes:
+            self._know_price(whole)
         with Watch(seconds=self._seconds()):
             for step in self._steps(whole):
                 for name, space in SPACES.items():
@@ -124,12 +126,6 @@ class Market:
         if may_end_early and least_bytes(request, devices) > request.usable_bytes(devices):
             request = optional
         return Strategies(optional, *search_frontier(request, devices))
-
-    def _know_whole(self, whole: Strategies) -> None:
-        """Tell the spaces about the batch at once."""
-        self.findings.searched(whole.request, whole.points)
-        if whole.fitting and not whole.choice.excess_bytes:
-            self._know_price(whole)
 
     def _know_fastest(self) -> None:
         """Tell the spaces the price of the fastest strategy without stages whose peak fits.

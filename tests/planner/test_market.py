@@ -74,7 +74,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch, *offers: Offer) -> tuple[str, ...]:
     market.request, market.offers = REQUEST, list(offers)
     market.findings = Findings()
     monkeypatch.setattr(choosing, "fewer_devices", lambda *_: ((1, 5),))
-    return choosing._planned(market, "mini_time").notes
+    monkeypatch.setattr(choosing, "Market", lambda _: market)
+    return choosing.choose(REQUEST, "mini_time").notes
 
 
 @pytest.mark.parametrize(
