@@ -62,6 +62,8 @@ def page(
 def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> str:
     """A page of the documentation, with the claims after its marker replaced.
 
+    Every statement has its verdict, and claims that do not hold their figures; `page` has all.
+
     Args:
         text: the page.
         claims: all claims.
@@ -71,7 +73,8 @@ def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> 
     head, marker, _ = text.partition(_MARKER)
     judged = [claim for claim in claims if not claim.lacks_data]
     found = f"{basis} {len(judged)} of {len(claims)} claims were judged.\n\n"
-    found += f"{sensitivity_lines(flips)}\n{summary(claims)}\n{claims_list(judged)}"
+    failed = claims_list(judged, with_held=False)
+    found += f"{sensitivity_lines(flips)}\n{summary(claims)}\n{failed}"
     return f"{head}{marker or _MARKER}\n\n{found}"
 
 
@@ -110,8 +113,13 @@ def summary(claims: Sequence[Claim]) -> str:
     return "".join(items)
 
 
-def claims_list(claims: Sequence[Claim]) -> str:
-    """The claims of each figure in the order of the figures: whether it holds, and the reason."""
+def claims_list(claims: Sequence[Claim], *, with_held: bool = True) -> str:
+    """The claims of each figure in the order of the figures: whether it holds, and the reason.
+
+    Args:
+        claims: the claims.
+        with_held: whether those that hold have an item; they are counted in any case.
+    """
     groups = []
     for figure in dict.fromkeys(claim.figure for claim in claims):
         of_figure = [claim for claim in claims if claim.figure == figure]
@@ -123,8 +131,10 @@ def claims_list(claims: Sequence[Claim]) -> str:
                 f"{claim.why.removesuffix('.')}."
             )
             for claim in of_figure
+            if with_held or not claim.holds
         ]
-        groups.append(f"**{title}**: {held} of {len(items)} hold.\n\n{''.join(items)}")
+        listed = "".join(["\n", *items]) if items else ""
+        groups.append(f"**{title}**: {held} of {len(of_figure)} hold.\n{listed}")
     return "\n".join(groups)
 
 
