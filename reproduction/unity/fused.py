@@ -126,7 +126,7 @@ class _FusedRequest(Request):
     ) -> ClusterCostModel:
         """See `Request.cost_model`."""
         plain = super().cost_model(devices, mesh, speed)
-        return FusedPrices(plain.cluster, plain.mesh, self.memory_model)
+        return FusedPrices(plain.cluster, plain.mesh, "execution")
 
 
 def with_fused_prices(request: Request) -> Request:

@@ -101,7 +101,6 @@ class Request:
         memory_limit_bytes: the memory of one device; None for that of the cluster.
         profile_at: returns the profile measured with a number of devices; None if there is none.
         reads: the tensors of the forward pass that the backward pass reads.
-        memory_model: the name of the memory model, see `tensoropt.cost.memory`.
         algorithm: the name of the solver, see `tensoropt.search.solvers`.
         space: which tensors may be kept for the backward pass, and how; see
             `tensoropt.problem.edges.tensor_reuse`.
@@ -148,7 +147,6 @@ class Request:
     memory_limit_bytes: int | None = None
     profile_at: Callable[[int], Profile | None] = lambda _: None
     reads: BackwardReads = field(default_factory=BackwardReads)
-    memory_model: str = "execution"
     algorithm: str = "ft"
     space: Space = PLAIN
     epsilon: float = 0.0
@@ -280,9 +278,9 @@ class Request:
             cluster = cluster.of_slowest(devices)
         profile = self.profile_at(devices)
         if profile is None:
-            return ClusterCostModel(cluster, mesh, self.memory_model)
+            return ClusterCostModel(cluster, mesh, "execution")
         times = profile.operator_times(cluster.device)
-        return MeasuredCostModel(cluster, mesh, times, self.memory_model)
+        return MeasuredCostModel(cluster, mesh, times, "execution")
 
     def shared_cores(self, devices: int) -> int | None:
         """Return the cores of a machine whose ranks share them.

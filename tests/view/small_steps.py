@@ -58,7 +58,6 @@ def request_of_step(**settings: object) -> Request:
         {"numbers": (BATCH,), "labels": (BATCH,)},
         step.batch_placeholders,
         reads=step.reads,
-        memory_model="execution",
         **settings,  # type: ignore[arg-type]
     )
 

@@ -213,7 +213,7 @@ def _rereading(request: Request, devices: int) -> MeasuredCostModel:
     cost, profile = request.cost_model(devices), request.profile_at(devices)
     assert profile is not None
     times = OperatorTimes(profile.operators, cost.cluster.device, rereading=1.0)
-    return MeasuredCostModel(cost.cluster, cost.mesh, times, request.memory_model)
+    return MeasuredCostModel(cost.cluster, cost.mesh, times, "execution")
 
 
 def _timed(trial: TrialRun, group: Group) -> list[TimedStep]:
