@@ -296,12 +296,49 @@ def numbers_of_tf_keras(made: Callable[[Model], Model], folder: Path) -> dict[st
     batch = [each[:8] for each in (*data, weights)]
     found["batch"] = [model.train_on_batch(*batch) for _ in range(2)]
     model.compile("sgd", loss, steps_per_execution=2)
+    found["cut"] = [
+        *cut_tf_keras(made, folder / "arrays", lambda: data),
+        *cut_tf_keras(made, folder / "data", lambda: shuffled(data)),
+    ]
     return {
         **found,
         "history": [history.history[name] for name in sorted(history.history)],
         "predicted": model.predict(data[0], 8, 0).tolist(),
         "weights": [each.tolist() for each in model.get_weights()],
     }
+
+
+def shuffled(data: tuple[Any, Any]) -> tuple[Any]:
+    """A data set of batches, in another order in each epoch."""
+    return (tf.data.Dataset.from_tensor_slices(data).shuffle(16).batch(8),)
+
+
+def cut_tf_keras(
+    made: Callable[[Model], Model], folder: Path, data: Callable[[], tuple[Any, ...]]
+) -> list[Any]:
+    """Weights of Keras 2 after a training that goes on from a backup within an epoch, and that
+    epoch's losses; the truth is not stopped."""
+    import tf_keras
+
+    class StopOld(tf_keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        """See `Stop`."""
+
+        on_epoch_begin, on_train_batch_end = Stop.on_epoch_begin, Stop.on_train_batch_end
+
+    for callbacks in ([StopOld()], []):
+        tf_keras.utils.set_random_seed(2)
+        first = [tf_keras.Input((12,)), tf_keras.layers.Dense(8, "tanh")]
+        model = made(tf_keras.Sequential([*first, tf_keras.layers.Dense(1)]))
+        model.compile("adam", "mse")
+        if "make_train_function" in vars(model):
+            kind = tf_keras.callbacks.BackupAndRestore
+            callbacks.insert(0, kind(str(folder), save_freq=3, delete_checkpoint=False))
+        elif callbacks:
+            continue
+        sized = {"batch_size": 8} if len(data()) > 1 else {}
+        with suppress(InterruptedError):
+            history = model.fit(*data(), **sized, epochs=3, verbose=0, callbacks=callbacks).history
+    return [history["loss"][-1], *(each.tolist() for each in model.get_weights())]
 
 
 def worst(numbers: Callable[..., dict[str, Any]], devices: int, seed: int, folder: Path) -> Any:

@@ -67,3 +67,14 @@ def test_counted_batches_go_on_where_others_were_left() -> None:
     after.go_on(before.iterators - 1, before.batches)
     assert read(after, 2) == [104, 105]
     assert (after.iterators, after.batches) == (2, 6)
+
+    orders = iter(range(100))
+    after = CountedBatches(Data())  # a loop that makes an iterator for each epoch, and one more
+    after.go_on_at(2, 10, 4)
+    iter(after)
+    assert read(after, 2) == [304, 305]
+    assert read(after, 2) == [400, 401]
+    orders = iter(range(100))
+    after = CountedBatches(Data())  # a loop that reads all epochs from one
+    after.go_on_at(1, 5, 2)
+    assert read(after, 2) == [7, 8]

@@ -38,6 +38,7 @@ __all__ = ["Backups"]
 _KIND = "BackupAndRestore"
 _ENTRY = "tensoropt"  # of Keras's file of weights
 _RULE, _REMEDY = "a backup has a position in the data", "Remove the folder of backups."
+_LOADED = "_maybe_load_initial_counters_from_ckpt"  # of a model of tf_keras
 _OF_BATCHES = ("on_train_batch_begin", "on_batch_begin", "on_train_batch_end", "on_batch_end")
 
 
@@ -119,6 +120,8 @@ class Backups:
                         replace(callback, name, self._batch_heard)
             for backup in self._of("_backup"):  # of tf_keras
                 replace(backup, "_backup", _told)
+                if hasattr(self._model, _LOADED):
+                    replace(self._model, _LOADED, self._loaded)
             for number, backup in enumerate(self._of("_save_model")):
                 replace(backup, "_save_model", partial(self._save, backup))
                 if number == 0:
@@ -129,7 +132,7 @@ class Backups:
 
     def counted(self, dataset: Any) -> Any:
         """The training data, which come first, with counts; other data as they are."""
-        if self._data is not None or not self._of("_save_model"):
+        if self._data is not None or not (self._of("_save_model") or self._of("_backup")):
             return dataset
         self._data = CountedBatches(dataset)
         return self._data
@@ -169,6 +172,15 @@ class Backups:
         self._epoch, self._batch = epoch + 1, 0
         self._generators = generator_states()
         before(epoch, *args)
+
+    def _loaded(
+        self, before: Callable[..., tuple[int, int]], steps: int | None, first: int
+    ) -> tuple[int, int]:
+        """The epoch and batch at which ``fit`` of tf_keras begins; the data begin there, too."""
+        epoch, batch = map(int, before(steps, first))
+        if self._data is not None:
+            self._data.go_on_at(epoch - first, int(steps or 0), batch)
+        return epoch, batch
 
     def _go_on(self, last: _Position) -> None:
         """Go on from a backup, at the beginning of the first epoch. Its weights are loaded."""

@@ -17,6 +17,8 @@ class CountedBatches:
         iterators: the number of iterators made so far.
         batches: the number of batches read from the last one.
         to_read: the number of batches that the next read leaves out.
+        before: the epochs, batches of an epoch and further batches that the next read leaves out,
+            see `go_on_at`; None for none.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -24,6 +26,7 @@ class CountedBatches:
         self.iterators = 0
         self.batches = 0
         self.to_read = 0
+        self.before: tuple[int, int, int] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.dataset, name)
@@ -44,6 +47,19 @@ class CountedBatches:
             iter(self)
         self.to_read = batches
 
+    def go_on_at(self, epochs: int, steps: int, batches: int) -> None:
+        """Leave whole epochs out, and batches of the epoch after them.
+
+        The loop that reads makes an iterator, and then either reads all epochs from it or makes one
+        more for each epoch.
+
+        Args:
+            epochs: whole epochs that an earlier job has read.
+            steps: the batches of an epoch.
+            batches: batches that it has read after them.
+        """
+        self.before = epochs, steps, batches
+
 
 class _Counted:
     """An iterator that counts."""
@@ -59,6 +75,12 @@ class _Counted:
 
     def __next__(self) -> Any:
         counts = self._counts
+        if counts.before is not None:
+            (epochs, steps, batches), counts.before = counts.before, None
+            is_new_for_each = counts.iterators > 1
+            for _ in range(epochs if is_new_for_each else 0):
+                self._iterator = iter(counts.dataset)
+            counts.to_read = batches if is_new_for_each else epochs * steps + batches
         while counts.to_read:
             next(self._iterator)
             counts.to_read -= 1
