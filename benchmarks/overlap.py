@@ -19,9 +19,8 @@ from statistics import mean, median
 
 from benchmarks.launcher import run_job
 from benchmarks.speed.models import BATCHES, MODELS, training_step
-from tensoropt.errors import PlanError
-from tensoropt.json_files import read_json
 from tensoropt.report.text_table import table
+from tensoropt.view.traced import traced_runs
 
 __all__ = ["communication"]
 
@@ -64,19 +63,11 @@ def communication(folder: Path) -> dict[str, dict[str, float]]:
     Raises:
         PlanError: if there is no trace, or a trace is damaged.
     """
-    paths = sorted(folder.glob("rank*.json"))
-    if not paths:
-        raise PlanError(
-            f"traces are files rank0.json and so on in a folder. Got none in {folder}. Run the "
-            "script with TENSOROPT_TRACE set to a folder."
-        )
     ranks: dict[str, list[dict[str, float]]] = defaultdict(list)
-    for path in paths:
-        values = read_json(path, "a trace is a whole, readable JSON file", "Trace again.")
-        assert isinstance(values, Mapping), "traces are objects"
-        runs: dict[str, list[dict[str, float]]] = defaultdict(list)
-        for step in values["otherData"]["steps"]:
-            runs[step["run"]].append(step)
+    for of_rank in traced_runs(folder):
+        runs: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+        for traced in of_rank:
+            runs[traced.program].append(traced.times)
         for run, steps in runs.items():
             ranks[run].append({name: median(each[name] for each in steps) for name in _COLUMNS})
     found = {

@@ -25,6 +25,7 @@ from tensoropt.report.views.memory import memory_table
 from tensoropt.report.views.replicated import replicated_table
 from tensoropt.report.views.summary import summary
 from tensoropt.view import PlanView, view_of
+from tensoropt.view.traced import with_traces
 
 __all__ = ["plan_parts", "show"]
 
@@ -45,6 +46,12 @@ _PARTS = {
 @click.option("--memory", is_flag=True, help=_PARTS["memory"])
 @click.option("--frontier", is_flag=True, help=_PARTS["frontier"])
 @click.option(
+    "--trace",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Add measured times by layer, from the folder of TENSOROPT_TRACE.",
+)
+@click.option(
     "--plot",
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -62,13 +69,20 @@ _PARTS = {
     type=click.Path(path_type=Path),
     help="Write the plan as one page here, instead of printing it.",
 )
-def show(file: Path, plot: Path | None, picture: str, page: Path | None, **wanted: bool) -> Answer:
+def show(
+    file: Path,
+    trace: Path | None,
+    plot: Path | None,
+    picture: str,
+    page: Path | None,
+    **wanted: bool,
+) -> Answer:
     """Print a plan file: its summary and its costliest layers; or the parts that are asked for.
 
     With --json the plan by layer, in words, with its communication, memory and frontier.
     """
     plan = Plan.load(file)
-    view = view_of(plan)
+    view = view_of(plan) if trace is None else with_traces(view_of(plan), trace)
     if plot is not None:
         check_folder("a picture", plot, "--plot")
         save(draw(view, picture), plot)

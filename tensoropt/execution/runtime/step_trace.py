@@ -113,8 +113,9 @@ class StepTrace:
             start, end = self._wait_of_run
             step["input_ms"] = (end - start) / 1e6
             self._events.append(_event("input", "wait for input", self._rank, start, end))
+        self._events += _events(operators, self._rank, len(self._steps))
+        self._events += _passes(operators, self._rank)
         self._steps.append(step)
-        self._events += _events(operators, self._rank) + _passes(operators, self._rank)
         process = {"ph": "M", "name": "process_name", "pid": self._rank}
         named = {**process, "args": {"name": f"rank {self._rank}"}}
         text = {
@@ -169,8 +170,11 @@ def _operators(step_stats: Any) -> Iterable[_Operator]:
             yield _Operator(label["name"], label["type"], start, end)
 
 
-def _events(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
-    """Return complete events of Chrome's format. Operators that overlap are in different lines."""
+def _events(operators: Sequence[_Operator], rank: int, run: int) -> list[dict[str, Any]]:
+    """Return complete events of Chrome's format. Operators that overlap are in different lines.
+
+    Each has the number of its run, the position in ``steps`` of ``otherData``.
+    """
     events: list[dict[str, Any]] = []
     for is_communication, line in ((False, "computation"), (True, "communication")):
         lanes: list[int] = []  # the time at which each is free again
@@ -182,7 +186,7 @@ def _events(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
                 {
                     **_event(line, op.type, rank, op.start, op.end),
                     "tid": f"{line} {lane}" if lane else line,
-                    "args": {"name": op.name},
+                    "args": {"name": op.name, "run": run},
                 }
             )
     return events

@@ -63,7 +63,8 @@ function layerBody(layer, operators, longest) {
   const head = element("tr", { class: "layer" },
     element("td", { class: "name" }, button, element("div", { class: "count" }, `${like}${counted(layer.operators.length, "operator")}`)),
     element("td", {}, layer.words, layer.stage === null ? "" : element("div", { class: "count" }, `stage ${layer.stage}`)),
-    element("td", { class: "timed" }, timeBar(layer.operators_nanoseconds, layer.network_nanoseconds, longest)),
+    element("td", { class: "timed" }, timeBar(layer.operators_nanoseconds, layer.network_nanoseconds, longest),
+      layer.measured_nanoseconds === null ? "" : element("div", { class: "count" }, `operators measured: ${time(layer.measured_nanoseconds)}`)),
     element("td", { class: "number" }, size(layer.memory_bytes)),
     element("td", { class: "number" }, layer.weight_bytes ? size(layer.weight_bytes) : "–"));
   const body = element("tbody", { "data-layer": placeOfLayer(layer) }, head);

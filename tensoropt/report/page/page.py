@@ -98,8 +98,8 @@ def page_data(plan: Plan, view: PlanView, points: Mapping[int, Plan]) -> dict[st
             }
             for number, point in sorted(points.items())
         ],
-        "footer": f"Made by TensorOpt {metadata.version('tensoropt')}. All times and sizes are "
-        "predicted. Chart.js draws the charts (MIT licence).",
+        "footer": f"Made by TensorOpt {metadata.version('tensoropt')}. Times and sizes are "
+        "predicted, unless they are called measured. Chart.js draws the charts (MIT licence).",
     }
 
 

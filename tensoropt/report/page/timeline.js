@@ -44,7 +44,7 @@ function scheduleChart() {
     options: settings({
       indexAxis: "y",
       scales: {
-        x: amounts(TIMES, 0, last, "time since the begin of the step"),
+        x: amounts(TIMES, 0, last, "time since the step began"),
         y: { grid: { display: false } },
       },
       plugins: {

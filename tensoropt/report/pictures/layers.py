@@ -40,22 +40,30 @@ def _name_rows(axes: Axes, rows: list[LayerView]) -> None:
 
 
 def draw_times(axes: Axes, view: PlanView) -> None:
-    """Draw a bar for each layer, in ms: its operators, then its communication."""
+    """Draw a bar for each layer, in ms: its operators, then its communication. A diamond is the
+    time of its operators as ranks traced them."""
     rows = shown_layers(view)
     places = range(len(rows))
     operators = [row.operators_nanoseconds / _MILLI for row in rows]
     network = [row.network_nanoseconds / _MILLI for row in rows]
     axes.barh(places, operators, color=COLOURS[0], label="operators, forward and backward")
     axes.barh(places, network, left=operators, color=COLOURS[1], label="communication")
+    traced = {n: row.measured_nanoseconds for n, row in enumerate(rows)}
+    measured = {n: time / _MILLI for n, time in traced.items() if time is not None}
+    if measured:
+        axes.plot(
+            [*measured.values()], [*measured], "kD", markersize=4, label="operators, measured"
+        )
     _name_rows(axes, rows)
-    axes.set_xlim(0, 1.05 * max((row.nanoseconds / _MILLI for row in rows), default=1.0))
+    longest = max([row.nanoseconds / _MILLI for row in rows] + [*measured.values()], default=1.0)
+    axes.set_xlim(0, 1.05 * longest)
     axes.set_xlabel("time in a step (ms), all like layers together")
     left_out = len(view.layers) - len(rows)
     rest = f", {left_out} cheaper rows left out" if left_out else ""
     axes.set_title(f"time by layer, in the model's order{rest}")
     axes.grid(alpha=0.3, axis="x")
     axes.legend(
-        fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=4.5, ncols=2
+        fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=4.5, ncols=3
     )
 
 

@@ -50,6 +50,6 @@ def draw_schedule(axes: Axes, view: PlanView) -> None:
         [f"stage {n}\nwaits {stage.waits:.0%}" for n, stage in enumerate(view.stages)],
     )
     axes.invert_yaxis()
-    axes.set_xlabel("time from the begin of the step (ms); numbers are microbatches")
+    axes.set_xlabel("time since the step began (ms); numbers are microbatches")
     axes.set_title(f"schedule of {len(view.stages)} stages, {view.summary.schedule}")
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))

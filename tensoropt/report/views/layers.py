@@ -16,7 +16,8 @@ def layer_table(view: PlanView, layers: Sequence[LayerView] | None = None) -> Re
 
     Times are those of all layers of the row, forward and backward; network is the communication
     of which the row is the source. The share is of the predicted step; shares may exceed it
-    together, because communication runs beside computation.
+    together, because communication runs beside computation. Operators as ranks traced them have a
+    column if there are any.
 
     Args:
         view: a plan's view.
@@ -29,6 +30,7 @@ def layer_columns(
     view: PlanView, layers: Sequence[LayerView]
 ) -> tuple[list[str], list[list[str]], list[bool]]:
     """The titles, the entries, and whether a column is aligned to the right."""
+    has_measured = any(row.measured_nanoseconds is not None for row in view.layers)
     rows = [
         [
             *([str(row.stage)] if view.stages else []),
@@ -36,6 +38,7 @@ def layer_columns(
             "" if row.count == 1 else f"x{row.count}",
             row.words,
             f"{row.operators_nanoseconds / 1e6:,.3f}",
+            *([_measured(row)] if has_measured else []),
             f"{row.network_nanoseconds / 1e6:,.3f}",
             f"{row.nanoseconds / max(view.summary.step_nanoseconds, 1):.0%}",
             f"{row.weight_bytes / 2**20:,.2f}",
@@ -44,6 +47,13 @@ def layer_columns(
     ]
     header = ["layer", "", "divided", "operators (ms)", "network (ms)", "of step", "weights (MiB)"]
     right = [False, True, False, True, True, True, True]
+    if has_measured:
+        header.insert(4, "measured (ms)")
+        right.insert(4, True)
     if view.stages:
         header, right = ["stage", *header], [True, *right]
     return header, rows, right
+
+
+def _measured(row: LayerView) -> str:
+    return "" if row.measured_nanoseconds is None else f"{row.measured_nanoseconds / 1e6:,.3f}"

@@ -72,6 +72,7 @@ class LayerView:
         weight_bytes: its variables that are trained, on one device.
         memory_bytes: its operators' memory as the search counts it.
         communication: positions in `PlanView.communication`.
+        measured_nanoseconds: its operators as ranks traced them; None without a trace.
     """
 
     name: str
@@ -90,6 +91,7 @@ class LayerView:
     weight_bytes: Natural
     memory_bytes: Natural
     communication: tuple[Natural, ...]
+    measured_nanoseconds: Natural | None = None
 
     @property
     def count(self) -> int:

@@ -40,7 +40,7 @@ class Measured:
     """Measured costs beside the predicted ones.
 
     Attributes:
-        name: "step time", "network time" or "peak memory".
+        name: "step time", "network time", "peak memory"; of traces "operators of no layer", too.
         unit: "ms" or "MiB".
         predicted: the prediction; None if there is none.
         measured: the median, or the largest peak; None if it was not measured.

@@ -65,3 +65,5 @@ def test_runs_of_a_step_are_in_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     # On two ranks, twice, forward and backward, whether they allocate or not.
     assert types.count("MatMul") == 8 * len(steps)
     assert all(event["dur"] >= 0 for event in events)
+    runs = [event["args"]["run"] for event in events if event["cat"] == "computation"]
+    assert set(runs) == set(range(len(steps)))
