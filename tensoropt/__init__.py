@@ -20,10 +20,12 @@ share of the machine's cores: import TensorOpt before Keras.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tensoropt import errors, launched
 from tensoropt.errors import TensorOptError
+from tensoropt.garbage import importing
 
 if TYPE_CHECKING:
     from tensoropt.frontend import (
@@ -99,7 +101,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tensoropt' has no attribute {name!r}")
     if name in _PLANS:
         return getattr(importlib.import_module("tensoropt.plan"), name)
-    frontend = importlib.import_module("tensoropt.frontend")
+    frontend = sys.modules.get("tensoropt.frontend")
+    if frontend is None:
+        with importing():
+            frontend = importlib.import_module("tensoropt.frontend")
     return getattr(frontend, name) if name in _EAGER_TOO else frontend.of_graph_api(name)
 
 

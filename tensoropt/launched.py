@@ -22,6 +22,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import Any, TypeAlias
 
+from tensoropt.garbage import importing
+
 __all__ = [
     "FORWARDING_SECONDS",
     "Hook",
@@ -165,7 +167,8 @@ class _BeforeTensorFlow(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
-            load(module)
+            with importing():
+                load(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
                 _watch(module)

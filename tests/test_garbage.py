@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tensoropt.garbage import collected_later
+from tensoropt.garbage import collected_later, importing
 
 
 @collected_later()
@@ -32,3 +32,16 @@ def test_a_script_that_collects_nothing_keeps_to_it() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_an_import_leaves_is_not_visited_again() -> None:
+    gc.unfreeze()
+    with importing():
+        assert not gc.isenabled()
+        module = {"name": [1]}
+    try:
+        assert gc.isenabled()
+        assert gc.get_freeze_count()
+        assert not any(module is each for each in gc.get_objects())
+    finally:
+        gc.unfreeze()

@@ -49,6 +49,9 @@ def main() -> None:
 
 
 def _first_step(name: str, is_plain: bool, started: float) -> dict[str, float]:
+    if not is_plain:
+        import tensoropt  # first, as scripts do
+
     import keras
     import tensorflow as tf
 
@@ -57,8 +60,6 @@ def _first_step(name: str, is_plain: bool, started: float) -> dict[str, float]:
     start = MODELS[name]()
     model = start.model
     if not is_plain:
-        import tensoropt
-
         model = tensoropt.parallelize(model)
         _note_plan(figures, started)
     model.compile("adam", start.loss)

@@ -61,8 +61,10 @@ def test_another_c_library_is_left_alone(
     assert not asked
 
 
-def seen(monkeypatch: pytest.MonkeyPatch, bound: list[list[int]], limit: int | None) -> Hardware:
-    """The hardware of four ranks on machines a, a, b, b that are bound to these cores."""
+def seen(
+    monkeypatch: pytest.MonkeyPatch, bound: list[list[int]], limit: int | None, hosts: str = "aabb"
+) -> Hardware:
+    """The hardware of four ranks on these machines that are bound to these cores."""
     monkeypatch.setattr(hardware, "core_limit", lambda: limit)
     monkeypatch.setattr(hardware, "memory_limit_bytes", lambda: 1 << 30)
 
@@ -70,7 +72,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, bound: list[list[int]], limit: int | N
         return [[cores, *facts[1:]] for cores in bound]
 
     group = SimpleNamespace(
-        hosts=("a", "a", "b", "b"),
+        hosts=tuple(hosts),
         local_rank=lambda: 0,
         local_size=lambda: 2,
         allgather_object=allgather,
@@ -85,6 +87,15 @@ def test_the_cores_of_a_machine_are_those_of_all_its_ranks(monkeypatch: pytest.M
     assert rank_config(found).intra_op_parallelism_threads == 2
     assert seen(monkeypatch, [[0, 1, 2], [0, 1, 2], *halves], 64).cores_per_host == 3
     assert seen(monkeypatch, [*halves, *halves], 3).cores_per_host == 3
+
+
+def test_ranks_are_equally_fast_where_the_system_may_move_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    all_cores, some = [[0, 1]] * 4, [[0, 1], [0, 1], [0, 1], [1]]
+    assert seen(monkeypatch, all_cores, 2, "aaaa").shares_cores
+    assert not seen(monkeypatch, some, 2, "aaaa").shares_cores
+    assert not seen(monkeypatch, all_cores, 2).shares_cores
 
 
 def test_cores_that_a_launcher_withholds_are_named() -> None:

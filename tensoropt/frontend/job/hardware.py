@@ -91,6 +91,14 @@ class Hardware:
             ranks=tuple(ranks),
         )
 
+    @property
+    def shares_cores(self) -> bool:
+        """Whether all ranks may use the same cores of one machine, and no GPU.
+
+        The system then moves ranks between cores, so that none is slower than the others.
+        """
+        return len(set(self.ranks)) == 1 and not self.gpu_bytes
+
     def spread(self, devices: int) -> tuple[int, ...]:
         """Number of ranks on each machine, if this many ranks are spread as the job's are."""
         counts = list(self.ranks_per_host)

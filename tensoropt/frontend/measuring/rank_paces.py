@@ -1,7 +1,8 @@
 """Ranks of different speed: the pace of each rank, measured at the first planning.
 
-Ranks of this machine differ if a core is shared by more of them than another, or with other
-programs. A job that plans nothing, or names a cluster, does without the measurement.
+Ranks that are bound to cores differ if a core is shared by more of them than another, or with other
+programs. Ranks that may use the same cores of one machine are equally fast. A job that plans
+nothing, or names a cluster, does without the measurement.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _CHOICES = ("measure", "equal")
 def know_paces(job: Job) -> None:
     """Measure the pace of each rank of a job, once, unless the user takes ranks as equal.
 
-    Nothing happens in one process, or for a named cluster. Every rank calls.
+    Nothing happens in one process, for a named cluster, or where ranks share all cores. Every rank
+    calls.
 
     Raises:
         OptionError: if the environment variable has another value than "measure" or "equal".
@@ -36,9 +38,8 @@ def know_paces(job: Job) -> None:
     wanted = os.environ.get(RANK_SPEEDS_VARIABLE, _CHOICES[0])
     if wanted not in _CHOICES:
         raise OptionError.one_of(RANK_SPEEDS_VARIABLE, wanted, _CHOICES)
-    settings = job.agreement.gather(
-        "find_strategy()", job.cluster is None and wanted == _CHOICES[0]
-    )
+    measures = job.cluster is None and wanted == _CHOICES[0] and not job.hardware.shares_cores
+    settings = job.agreement.gather("find_strategy()", measures)
     job.paces = ()
     if not all(settings):
         return
