@@ -112,12 +112,16 @@ def numbers_of_two_inputs(made: Callable[[Model], Model], folder: Path) -> dict[
     random = np.random.default_rng(0)
     images = random.random((EXAMPLES, 8, 8, 4), np.float32)
     x = [images, random.integers(0, 20, (EXAMPLES, 6)).astype(np.int32)]
-    y = {"kind": random.integers(0, 4, EXAMPLES), "size": random.random((EXAMPLES, 1), np.float32)}
+    y = {"kind": random.integers(0, 4, EXAMPLES), "size": random.integers(0, 2, (EXAMPLES, 1))}
     weights = {name: random.random(EXAMPLES).astype(np.float32) for name in y}
     model = made(images_and_words())
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
-    model.compile(optimizer, {"kind": loss, "size": "mse"}, metrics={"kind": "accuracy"})
+    metrics = keras.metrics
+    counted = [metrics.AUC(name="auc"), metrics.Precision(name="right"), metrics.Recall(name="all")]
+    model.compile(
+        optimizer, {"kind": loss, "size": "mse"}, metrics={"kind": "accuracy", "size": counted}
+    )
     callbacks = [
         keras.callbacks.ModelCheckpoint(folder / "{epoch}.keras"),
         keras.callbacks.LearningRateScheduler(lambda _, rate: rate * 0.9),
@@ -128,11 +132,12 @@ def numbers_of_two_inputs(made: Callable[[Model], Model], folder: Path) -> dict[
     loaded = keras.saving.load_model(folder / "1.keras")
     model.load_weights(folder / "1.keras")
     again = model.fit(x, y, 16, 1, 0, shuffle=False, sample_weight=weights)
-    evaluated = model.evaluate(x, y, batch_size=16, verbose=0)
+    evaluated = model.evaluate(x, y, batch_size=16, verbose=0, return_dict=True)
     return {
         "history": [history.history[name] for name in sorted(history.history)],
         "again": again.history["loss"],
-        "evaluated": evaluated,
+        "evaluated": [evaluated[name] for name in sorted(evaluated)],
+        "counts": [evaluated[f"size_{metric.name}"] for metric in counted],
         "predicted": model.predict(x, 16, 0)["kind"].tolist(),
         "loaded": [each.tolist() for each in loaded.get_weights()],
         "weights": [each.tolist() for each in model.get_weights()],

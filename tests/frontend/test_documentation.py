@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tensoropt
 from tensoropt import errors
 from tensoropt.cli.main import main
 from tensoropt.tdl import operator_type, registry
+from tensoropt.tensorflow_private import ops
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -73,12 +77,21 @@ def test_files_to_copy_are_those_of_the_page() -> None:
         assert f"(files/{path.name})" in text
 
 
+@pytest.fixture
+def undescribed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget at the end the gradient and the description of a type that a block gives."""
+    monkeypatch.setattr(ops.gradient_registry, "_registry", dict(ops.gradient_registry._registry))
+    yield
+    tensoropt.shutdown()
+    registry.forget("NearestNeighbors")
+
+
+@pytest.mark.usefixtures("undescribed")
 def test_the_descriptions_that_are_shown_fit_their_kernel_and_derive() -> None:
     text = (ROOT / "docs" / "adding-an-operator.md").read_text()
-    of_script, program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    of_script, with_gradient, program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(of_script, {})
     assert operator_type("NearestNeighbors").description is not None
-    registry.forget("NearestNeighbors")
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(program, {})
     assert out.getvalue().splitlines() == [
@@ -87,6 +100,21 @@ def test_the_descriptions_that_are_shown_fit_their_kernel_and_derive() -> None:
         "k 4 sum True",
         "((0, 2), (1, 2)) ((0, 1),) 384",
     ]
+    names: dict[str, Any] = {}
+    tensoropt.shutdown()
+    with tensoropt.Graph().as_default(), contextlib.redirect_stdout(io.StringIO()):
+        exec(with_gradient, names)
+        tensoropt.build_execution_graph(plan=names["plan"])
+        points = np.random.default_rng(1).normal(size=(4096, 16)).astype(np.float32)
+        before = tensoropt.run(names["centers"])
+        tensoropt.run(names["train"], {names["points"]: points})
+        after = tensoropt.run(names["centers"])
+    assert names["operator"].is_split
+    away = points[:, None] - before
+    nearest = np.square(away).sum(2).argmin(1)
+    slopes = np.zeros_like(before)
+    np.add.at(slopes, nearest, -2 * away[np.arange(len(points)), nearest] / len(points))
+    np.testing.assert_allclose(after, before - 0.5 * slopes, rtol=1e-4, atol=1e-5)
 
 
 def test_the_command_lines_that_are_shown_parse(

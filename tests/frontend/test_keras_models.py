@@ -40,6 +40,7 @@ def test_models_equal_keras_alone_under_random_strategies(
     errors = json.loads(program(case).splitlines()[-1])
     assert errors
     assert all(error < 1e-5 for error in errors.values()), errors
+    assert errors.get("counts", 0) == 0, errors  # AUC, precision and recall
 
 
 def test_the_guide_s_model_and_one_that_is_divided_by_hand(program: Callable[[str], str]) -> None:
