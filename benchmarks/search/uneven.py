@@ -159,6 +159,12 @@ def main() -> None:
     parser.add_argument("--pairs", action="store_true", help="of even and uneven sizes, see above")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    known = PAIRS if options.pairs else STEPS
+    if unknown := [name for name in options.names if name not in known]:
+        parser.error(
+            f"names are of {', '.join(map(repr, known))}"
+            f"{' with --pairs' * options.pairs}. Got {', '.join(map(repr, unknown))}."
+        )
     if options.run is not None:
         _train(options.run, options.layers)
         return

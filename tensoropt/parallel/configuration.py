@@ -14,7 +14,7 @@ from math import gcd
 
 from tensoropt.errors import LayoutError
 from tensoropt.parallel.layout import Layout, Slot
-from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.mesh import Mesh, Units
 from tensoropt.tdl.derivation import Derivation
 from tensoropt.tdl.registry import operator_type
 
@@ -34,6 +34,7 @@ __all__ = [
     "piece_limits",
     "rescaling",
     "shares_of",
+    "tied_extents",
 ]
 
 
@@ -133,14 +134,16 @@ def _assignments(
 def piece_limits(
     derivation: Derivation, mesh: Mesh, offered: Collection[int] | None = None
 ) -> tuple[tuple[int, int], ...]:
-    """Return, for each index, `divisible` and `most_uneven`.
+    """Return, for each index, `divisible` and `most_uneven`, in blocks where extents have units.
 
     Nothing divides an index with a dimension that is cut in proportion to the speeds of devices.
     """
-    limits = tuple(zip(divisible(derivation), most_uneven(derivation, offered), strict=True))
+    units = mesh.units
+    even, uneven = divisible(derivation, units), most_uneven(derivation, offered, units)
+    limits = tuple(zip(even, uneven, strict=True))
     if mesh.shares is None:
         return limits
-    shared = _indices_of_extents(derivation, mesh.shares.extents)
+    shared = _indices_of_extents(derivation, mesh)
     return tuple(
         (1, most) if n in shared else (divided, most) for n, (divided, most) in enumerate(limits)
     )
@@ -156,14 +159,21 @@ def may_split(mesh: Mesh, extent: int, axes: Sequence[int], limit: tuple[int, in
 
 
 @lru_cache(maxsize=4096)
-def _indices_of_extents(derivation: Derivation, extents: tuple[int, ...]) -> frozenset[int]:
-    """Return the indices that have one of the extents, or lie along a dimension that has one."""
-    found = {n for n, index in enumerate(derivation.indices) if index.extent in extents}
+def _indices_of_extents(derivation: Derivation, mesh: Mesh) -> frozenset[int]:
+    """Return the indices that are cut in proportion, or lie along a dimension that is."""
+    extents = tied_extents(derivation)
+    return frozenset(n for n, of in enumerate(extents) if any(map(mesh.is_shared, of)))
+
+
+@lru_cache(maxsize=65536)
+def tied_extents(derivation: Derivation) -> tuple[frozenset[int], ...]:
+    """Return, for each index, its extent and those of the dimensions that lie along it."""
+    extents = [{index.extent} for index in derivation.indices]
     for numbers, shape in _tensors(derivation):
-        found |= {
-            n for n, size in zip(numbers, shape, strict=True) if n is not None and size in extents
-        }
-    return frozenset(found)
+        for n, size in zip(numbers, shape, strict=True):
+            if n is not None:
+                extents[n].add(size)
+    return tuple(map(frozenset, extents))
 
 
 def _tensors(
@@ -175,65 +185,68 @@ def _tensors(
 
 
 @lru_cache(maxsize=65536)
-def divisible(derivation: Derivation) -> tuple[int, ...]:
+def divisible(derivation: Derivation, units: Units = ()) -> tuple[int, ...]:
     """Return, for each index, the number that its count of pieces must divide.
 
     This is the greatest common divisor of the extent and of all dimensions that lie along the
-    index. It is 0 for an empty index, which any number divides.
+    index, each counted in units (`Mesh.blocks`). It is 0 for an empty index, which any number
+    divides.
     """
-    limits = [index.extent if index.splittable else 1 for index in derivation.indices]
-    for numbers, shape in _tensors(derivation):
-        for n, size in zip(numbers, shape, strict=True):
-            if n is not None:
-                limits[n] = gcd(limits[n], size)
-    return tuple(limits)
+    unit = dict(units)
+    return tuple(
+        gcd(*(extent // unit.get(extent, 1) for extent in extents), 0 if index.splittable else 1)
+        for index, extents in zip(derivation.indices, tied_extents(derivation), strict=True)
+    )
 
 
-def most_uneven(derivation: Derivation, offered: Collection[int] | None = None) -> tuple[int, ...]:
+def most_uneven(
+    derivation: Derivation, offered: Collection[int] | None = None, units: Units = ()
+) -> tuple[int, ...]:
     """Return, for each index, the most uneven pieces that it may be split into; 0 if its pieces
     have to be equal.
 
-    Pieces may be uneven if every dimension along the index has its extent, and the kernel computes
-    them, or a rule that holds for uneven pieces does. Then a device's piece of the index is the
-    same elements in every tensor. There is no reason to split an index into more pieces than it has
-    values.
+    Pieces may be uneven if every dimension along the index has its extent, or as many units, and
+    the kernel computes them, or a rule that holds for uneven pieces does. Then a device's piece of
+    the index is the same elements in every tensor. There is no reason to split an index into more
+    pieces than it has values or units.
 
     Args:
         derivation: the derivation of an operator.
         offered: the extents that may be split so; all if None.
+        units: `Mesh.units`.
     """
-    limits = _most_uneven(derivation)
+    limits = _most_uneven(derivation, units)
     if offered is None or not any(limits):
         return limits
-    return tuple([most if most in offered else 0 for most in limits])
+    pairs = zip(derivation.indices, limits, strict=True)
+    return tuple([most if index.extent in offered else 0 for index, most in pairs])
 
 
 @lru_cache(maxsize=65536)
-def _most_uneven(derivation: Derivation) -> tuple[int, ...]:
-    has_rule = operator_type(derivation.op_type).uneven_rule
-    limits = [
-        index.extent if index.splittable and (has_rule or not index.spelled_out) else 0
-        for index in derivation.indices
-    ]
-    for numbers, shape in _tensors(derivation):
-        for n, size in zip(numbers, shape, strict=True):
-            if n is not None and size != derivation.indices[n].extent:
-                limits[n] = 0
-    return tuple([max(limit, 0) for limit in limits])
+def _most_uneven(derivation: Derivation, units: Units) -> tuple[int, ...]:
+    has_rule, unit = operator_type(derivation.op_type).uneven_rule, dict(units)
+    limits = []
+    for index, extents in zip(derivation.indices, tied_extents(derivation), strict=True):
+        is_computed = index.splittable and (has_rule or not index.spelled_out)
+        blocks = {extent // unit.get(extent, 1) for extent in extents}
+        limits.append(max(*blocks, 0) if is_computed and len(blocks) == 1 else 0)
+    return tuple(limits)
 
 
-def largest_share(derivation: Derivation, pieces: Collection[int]) -> Fraction:
+def largest_share(derivation: Derivation, pieces: Collection[int], mesh: Mesh) -> Fraction:
     """Return the share of the iteration space that a device with the largest pieces computes.
 
     Args:
         derivation: the derivation of an operator.
         pieces: the number of pieces of each of its indices.
+        mesh: the devices.
     """
     largest = whole = 1
     for index, count in zip(derivation.indices, pieces, strict=True):
-        if index.extent % count:
-            largest *= -(-index.extent // count)
-            whole *= index.extent
+        blocks = mesh.blocks(index.extent)
+        if blocks % count:
+            largest *= -(-blocks // count)
+            whole *= blocks
         else:
             whole *= count
     return Fraction(largest, whole)

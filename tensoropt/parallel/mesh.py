@@ -7,6 +7,10 @@ ceil(n / k) elements, in any order of axes, and none is empty. Device 0 has a la
 On devices of different speeds, chosen dimensions are cut in proportion to speed (`Shares`). An axis
 cuts a piece by the speeds of the devices behind each of its coordinates. In either way pieces nest:
 an all-gather over the minor axes of a dimension gives the pieces of the major axes.
+
+Chosen extents have a unit: their pieces begin at multiples of it. A dimension of n blocks of u
+elements is cut as one of n elements is. So a batch joined with another dimension, ``batch *
+length`` with the unit ``length``, falls into the pieces of the batch.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from annotated_types import Ge, Len
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import LayoutError
 
-__all__ = ["Mesh", "Shares", "levels_of_axes", "piece_bounds", "prime_factors"]
+__all__ = ["Mesh", "Shares", "Units", "levels_of_axes", "piece_bounds", "prime_factors"]
 
 
 def prime_factors(number: int) -> tuple[int, ...]:
@@ -97,6 +101,10 @@ class Shares:
             raise LayoutError(f"a device's speed is at least 1. Got speeds {list(self.speeds)}.")
 
 
+Units = tuple[tuple[Annotated[int, Ge(2)], Annotated[int, Ge(2)]], ...]
+"""The extents whose pieces begin at multiples of a unit, and their units (`Mesh.units`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """N devices, numbered row-major over ``axes``: the first axis has the largest stride.
@@ -104,13 +112,17 @@ class Mesh:
     Attributes:
         axes: size of each atomic axis, slowest link first. Their product is the number of devices.
         shares: the speeds of its devices, if dimensions are cut in proportion to them.
+        units: (extent, unit) of the dimensions whose pieces begin at multiples of a unit, sorted.
+            Each extent is larger than the number of devices, so no number of pieces is one.
 
     Raises:
-        LayoutError: if an axis has fewer than 2 devices, or some devices have no speed.
+        LayoutError: if an axis has fewer than 2 devices, some devices have no speed, or a unit does
+            not fit its extent.
     """
 
     axes: tuple[int, ...]
     shares: Shares | None = None
+    units: Units = ()
 
     def __post_init__(self) -> None:
         if any(size < 2 for size in self.axes):
@@ -119,6 +131,14 @@ class Mesh:
             raise LayoutError(
                 f"every device has a speed. Got {len(self.shares.speeds)} speeds for the "
                 f"{self.size} devices of mesh {self}."
+            )
+        extents = [extent for extent, _ in self.units]
+        if sorted(set(extents)) != extents or any(
+            unit < 2 or extent % unit or extent <= self.size for extent, unit in self.units
+        ):
+            raise LayoutError(
+                "extents with units are sorted, larger than the number of devices, and multiples "
+                f"of a unit of at least 2. Got {list(self.units)} on mesh {self}."
             )
 
     @classmethod
@@ -189,9 +209,20 @@ class Mesh:
             index = index * self.axes[axis] + position[axis]
         return index
 
+    def unit(self, extent: int) -> int:
+        """Return the number of elements at whose multiples pieces of a dimension begin."""
+        for known, unit in self.units:
+            if known == extent:
+                return unit
+        return 1
+
+    def blocks(self, extent: int) -> int:
+        """Return how many units a dimension has: the extent that the mesh cuts."""
+        return extent // self.unit(extent) if self.units else extent
+
     def is_shared(self, extent: int) -> bool:
         """Whether a dimension of this extent is cut in proportion to the speeds of devices."""
-        return self.shares is not None and extent in self.shares.extents
+        return self.shares is not None and self.blocks(extent) in self.shares.extents
 
     def bounds(self, extent: int, axes: Sequence[int], rank: int) -> tuple[int, int]:
         """Return where the piece begins and ends that a device has of a dimension.
@@ -203,14 +234,16 @@ class Mesh:
         """
         if axes and self.is_shared(extent):
             return _shared_bounds(self, extent, tuple(axes))[self.piece(rank, axes)]
-        position = self.coordinates(rank)
-        return piece_bounds(extent, [self.axes[a] for a in axes], [position[a] for a in axes])
+        position, unit = self.coordinates(rank), self.unit(extent)
+        sizes, places = [self.axes[a] for a in axes], [position[a] for a in axes]
+        start, end = piece_bounds(extent // unit, sizes, places)
+        return start * unit, end * unit
 
     def divides(self, extent: int, axes: Sequence[int]) -> bool:
         """Whether all pieces of a dimension that these axes split have the same extent."""
         if axes and self.is_shared(extent):
             return len(_shared_extents(self, extent, tuple(axes))) == 1
-        return extent % self.pieces(axes) == 0
+        return self.blocks(extent) % self.pieces(axes) == 0
 
     def extents(self, extent: int, axes: Sequence[int]) -> tuple[int, ...]:
         """Return the extent of the piece that each device has of a dimension, see `bounds`."""
@@ -220,14 +253,14 @@ class Mesh:
         """Return the extent of the largest piece of a dimension that these axes split."""
         if axes and self.is_shared(extent):
             return max(_shared_extents(self, extent, tuple(axes)))
-        return -(-extent // self.pieces(axes))
+        return -(-self.blocks(extent) // self.pieces(axes)) * self.unit(extent)
 
     def has_empty(self, extent: int, axes: Sequence[int]) -> bool:
         """Whether a piece of a dimension that is not empty has no element."""
         if axes and self.is_shared(extent):
             return 0 in _shared_extents(self, extent, tuple(axes))
-        pieces = self.pieces(axes)
-        return extent < pieces and extent % pieces != 0
+        pieces, blocks = self.pieces(axes), self.blocks(extent)
+        return blocks < pieces and blocks % pieces != 0
 
     def group(self, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
         """Return the devices that differ from ``rank`` only along ``axes``, ordered by `piece`.
@@ -270,7 +303,9 @@ def _shared_bounds(mesh: Mesh, extent: int, axes: tuple[int, ...]) -> tuple[tupl
     speeds = np.array(mesh.shares.speeds, np.int64).reshape(mesh.axes)
     first = np.moveaxis(speeds, axes, range(len(axes)))
     weights = first.reshape(*(mesh.axes[axis] for axis in axes), -1).sum(axis=-1)
-    return tuple(_nested_bounds(0, extent, weights))
+    unit = mesh.unit(extent)
+    cut = _nested_bounds(0, extent // unit, weights)
+    return tuple((start * unit, end * unit) for start, end in cut)
 
 
 @lru_cache(maxsize=65536)

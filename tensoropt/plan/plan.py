@@ -27,7 +27,7 @@ from tensoropt.json_files import digest_of, read_json, write_json
 from tensoropt.parallel.buckets import Compression
 from tensoropt.parallel.choices.fixed_dimension import FixedDimension
 from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh, Shares
+from tensoropt.parallel.mesh import Mesh, Shares, Units
 from tensoropt.plan.amounts import devices_of, mebibytes_of
 from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.details import Details
@@ -54,7 +54,7 @@ _FILE_REMEDY = (
     "again if it was damaged."
 )
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
-_MAY_LACK = MAY_LACK | {"device_order", "fixed", "kept", "recompute", "shares"}
+_MAY_LACK = MAY_LACK | {"device_order", "fixed", "kept", "recompute", "shares", "units"}
 _MAY_LACK |= {"dimensions", "reads", "shape", "variable", "unsplittable"}
 
 
@@ -125,6 +125,8 @@ class Plan:
         details: facts for people: moves of tensors, what holds memory; None in plans older than
             schema 14.
         shares: the speeds of devices to which pieces are in proportion; None if they are even.
+        units: the extents whose pieces begin at multiples of a unit, and their units, see
+            `tensoropt.parallel.mesh.Mesh`; none in older plans.
         fixed: the dimensions that the script, or the command line, divided by hand.
         device_order: the devices that stages take, one copy of the pipeline after the other; empty
             if stages take them in the order of their numbers.
@@ -167,13 +169,14 @@ class Plan:
     peak_is_estimated: bool = False
     details: Details | None = None
     shares: Shares | None = None
+    units: Units = ()
     fixed: tuple[FixedDimension, ...] = ()
     device_order: tuple[Natural, ...] = ()
 
     @property
     def mesh(self) -> Mesh:
         """The devices as mesh axes."""
-        return Mesh(self.mesh_axes, self.shares)
+        return Mesh(self.mesh_axes, self.shares, self.units)
 
     @property
     def predicted_nanoseconds(self) -> int:
@@ -229,7 +232,7 @@ class Plan:
                 plan.configurations,
                 plan.microbatches,
                 plan.rewrites,
-                (plan.schedule, plan.copies, plan.shares, plan.device_order),
+                (plan.schedule, plan.copies, plan.shares, plan.units, plan.device_order),
                 [(stage.mesh_axes, stage.operators, stage.recompute) for stage in plan.stages],
             )
             for plan in (self, other)
@@ -338,7 +341,7 @@ class Plan:
         """The plan as JSON values, with their digest."""
         values = to_values(self)
         del values["cluster"]
-        for name in ("shares", "fixed", "device_order"):
+        for name in ("shares", "units", "fixed", "device_order"):
             if not getattr(self, name):
                 del values[name]
         values = {"schema": SCHEMA, **values, "cluster": self.cluster.to_json()}
@@ -383,6 +386,10 @@ class Plan:
             return f"device_order {list(self.device_order)} of {len(self.stages)} stages"
         if Mesh(self.mesh_axes).size != self.devices:
             return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
+        try:
+            Mesh(self.mesh_axes, self.shares, self.units)
+        except LayoutError as error:
+            return f"units {list(self.units)}: {error}"
         if not any(m <= self.memory_bytes and t <= self.time_nanoseconds for m, t in self.frontier):
             return "a memory and time that are below its frontier"
         if self.validation is not None:

@@ -15,10 +15,11 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.buckets import Compression
+from tensoropt.parallel.choices.joined import joined_units
 from tensoropt.parallel.choices.pins import Pins
 from tensoropt.parallel.choices.uneven import extents_in_proportion
 from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.mesh import Mesh, Shares
+from tensoropt.parallel.mesh import Mesh, Shares, Units
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.meshes import cluster_on, meshes_of
@@ -134,6 +135,8 @@ class Request:
         results: the results of searches that do not depend on the memory limit, for requests that
             differ in their memory limit alone; None if each request searches anew.
         shares: the speeds to which pieces are in proportion on ``devices``; None if they are even.
+        units: the units of extents on ``devices``, see `tensoropt.parallel.mesh.Mesh`; None for
+            those of the graph (`tensoropt.parallel.choices.joined`).
         problems: the problems of this request that are built, by their numbers of devices. A
             request that is made from this one starts without them.
     """
@@ -170,6 +173,7 @@ class Request:
     budget: Budget = Budget()
     results: dict[Hashable, Any] | None = field(default=None, repr=False)
     shares: Shares | None = None
+    units: Units | None = None
     problems: dict[int, GraphProblem] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -243,9 +247,25 @@ class Request:
             LayoutError: if the cluster cannot give a job this number of devices.
         """
         meshes = meshes_of(self.graph, self.cluster_at(devices), devices)
-        if self.shares is None or len(self.shares.speeds) != devices:
+        shares, units = self.shares, self._units() if devices == self.devices else ()
+        if shares is not None and len(shares.speeds) != devices:
+            shares = None
+        if shares is None and not units:
             return meshes
-        return tuple(replace(each, mesh=replace(each.mesh, shares=self.shares)) for each in meshes)
+        return tuple(
+            replace(each, mesh=replace(each.mesh, shares=shares, units=units)) for each in meshes
+        )
+
+    def _units(self) -> Units:
+        if self.units is not None:
+            return self.units
+        return joined_units(
+            self.graph,
+            self.devices,
+            self.batch_placeholders,
+            self.microbatches,
+            in_proportion=self.shares is not None,
+        )
 
     def in_proportion(self) -> Request | None:
         """Return the request for pieces in proportion to speeds; None if no device is slower."""

@@ -100,8 +100,8 @@ class SlicesEdge:
         rows, count = slices[0].indices.shape.as_list()[0], self._count(slices)
         pieces = self.world.mesh.pieces(here.dims[0])
         padded = rows
-        while here.dims[0] and self.world.mesh.is_shared(count):
-            # Ranks have as many slices each: their number is not cut in proportion to speeds.
+        while count > 0 and not self.world.mesh.divides(count, here.dims[0]):
+            # Ranks have as many slices each: the mesh cuts their number into equal pieces.
             padded, count = padded + 1, count + pieces
         slices = [_of_length(shard, padded) for shard in slices]
         values = self._moved(

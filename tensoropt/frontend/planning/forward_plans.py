@@ -98,6 +98,7 @@ def _stage_plan(
         request,
         devices=mesh.size,
         shares=mesh.shares,
+        units=mesh.units,
         fixed={op.name: planned[op.name] for op in request.graph if op.name in planned},
     )
     limit = _limit(running.plan, request, limit_bytes)

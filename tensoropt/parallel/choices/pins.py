@@ -107,6 +107,6 @@ class MeshPins:
             for name in self.of_operator.keys() & derivations.keys()
             for pin in self.of_operator[name]
             for n in pin.indices
-            if (extent := derivations[name].indices[n].extent)
+            if self.mesh.blocks(extent := derivations[name].indices[n].extent)
             % int(np.prod(pin.wanted(self.counts)))
         )

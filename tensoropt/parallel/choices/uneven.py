@@ -21,17 +21,19 @@ larger than the others."""
 def uneven_extents(graph: Graph, mesh: Mesh, batch_placeholders: Collection[str]) -> frozenset[int]:
     """Return the extents of indices that may be split into uneven pieces.
 
-    These are the batches, and the long dimensions of variables: rows of tables, widths and classes.
+    These are the batches, the extents in which they are joined with other dimensions, and the long
+    dimensions of variables: rows of tables, widths and classes.
 
     Args:
         graph: the graph.
         mesh: the devices.
         batch_placeholders: placeholders whose first dimension is the batch.
     """
+    joined = (extent for extent, _ in mesh.units)
     if mesh.shares is not None:
-        return frozenset(mesh.shares.extents)
+        return frozenset(mesh.shares.extents).union(joined)
     extents = extents_in_proportion(graph, mesh.size, batch_placeholders)
-    return frozenset(extent for extent in extents if extent % mesh.size)
+    return frozenset(extent for extent in extents if extent % mesh.size).union(joined)
 
 
 def extents_in_proportion(

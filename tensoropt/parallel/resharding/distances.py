@@ -74,7 +74,7 @@ class Distances:
             OptionError: if a price is not a whole number of at least 1.
         """
         mesh = self._mesh
-        if any(extent % mesh.size or mesh.is_shared(extent) for extent in shape):
+        if any(mesh.blocks(extent) % mesh.size or mesh.is_shared(extent) for extent in shape):
             uneven = self._uneven(sources, shape), self._uneven(targets, shape)
             if any(part.dims for parts in uneven for part in parts):
                 return self._between_uneven(shape, itemsize, *uneven)
@@ -106,7 +106,7 @@ class Distances:
             for axis, size in enumerate(self._mesh.axes):
                 split = np.flatnonzero((states[:, axis] > 0) & (states[:, axis] <= len(shape)))
                 pieces[split, states[split, axis] - 1] *= size
-            rows = np.array(shape, np.int64) % pieces != 0
+            rows = np.array([self._mesh.blocks(n) for n in shape], np.int64) % pieces != 0
             rows |= [self._mesh.is_shared(extent) for extent in shape]
             kinds, of_code = np.unique(rows, axis=0, return_inverse=True)
             parts = []
@@ -127,7 +127,7 @@ class Distances:
     ) -> Int64Array:
         """Return `between`, where only the dimensions ``uneven`` fall into uneven pieces."""
         divisors = [
-            extent if dim in uneven else gcd(extent, self._mesh.size)
+            extent if dim in uneven else gcd(self._mesh.blocks(extent), self._mesh.size)
             for dim, extent in enumerate(shape)
         ]
         split_dims = [dim for dim, divisor in enumerate(divisors) if divisor > 1]

@@ -187,9 +187,9 @@ def price_layouts(
         OptionError: if a price is not a whole number of at least 1.
     """
     space = layout_space(mesh.axes, len(shape), reducers)
-    extents = np.array(shape, dtype=np.int64)
+    extents = np.array([mesh.blocks(extent) for extent in shape], np.int64)
     fits_dim = extents % space.splits == 0
-    largest = -(-extents // space.splits)
+    largest = -(-extents // space.splits) * np.array([mesh.unit(n) for n in shape], np.int64)
     for dim in uneven:
         if mesh.is_shared(shape[dim]):
             fits_dim[:, dim], largest[:, dim] = _shared_pieces(mesh, shape[dim], space, dim)
@@ -204,7 +204,8 @@ def price_layouts(
     divisors = np.flatnonzero(np.bincount(space.splits.ravel())).tolist()
     groups: dict[tuple[bool | int, ...], list[int]] = {}
     for dim, size in enumerate(shape):
-        kind = (size,) if dim in uneven else tuple(size % divisor == 0 for divisor in divisors)
+        blocks = mesh.blocks(size)
+        kind = (size,) if dim in uneven else tuple(blocks % divisor == 0 for divisor in divisors)
         groups.setdefault(kind, []).append(dim)
     alike = tuple(tuple(dims) for dims in groups.values())
     if uneven:

@@ -99,6 +99,7 @@ def plan_for(
         fewer_devices=fewer_devices,
         details=details_of(request, planned, peak.steps, executed),
         shares=problem.mesh.shares,
+        units=problem.mesh.units,
     )
     return with_fixed(plan, request.pins)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from tensoropt.errors import LayoutError
@@ -72,7 +73,7 @@ def _times_at(
     )
     for devices in counts:
         try:
-            cost = request.cost_model(devices)
+            cost = replace(request, devices=devices).cost_model(devices)
         except LayoutError:  # the cluster cannot give a job this number of devices
             continue
         if (request.profile_at(devices) is not None) != measured:

@@ -98,7 +98,7 @@ def operator_work(
         1 if index.partial_inputs else mesh.pieces(axes)
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
     ]
-    flops = int(derivation.flops * largest_share(derivation, pieces))
+    flops = int(derivation.flops * largest_share(derivation, pieces, mesh))
     return local_work(operator, derivation, local, flops, differentiated_inputs)
 
 

@@ -282,11 +282,13 @@ class _Shapes:
     def flops(self) -> list[int]:
         """Return the operations of the device with the largest pieces, forward."""
         whole, pieces = self.derivation.flops, self.kinds.pieces
-        extents = np.array([index.extent for index in self.derivation.indices], np.int64)
+        blocks = [self._mesh.blocks(index.extent) for index in self.derivation.indices]
+        extents = np.array(blocks, np.int64)
         uneven = ((extents % pieces != 0) & (pieces > 1)).any(axis=1)
         flops: list[int] = (whole // pieces.prod(axis=1)).tolist()
         for row in np.flatnonzero(uneven).tolist():
-            flops[row] = int(whole * largest_share(self.derivation, pieces[row].tolist()))
+            share = largest_share(self.derivation, pieces[row].tolist(), self._mesh)
+            flops[row] = int(whole * share)
         return flops
 
     def moved_bytes(self) -> list[int]:
@@ -352,11 +354,12 @@ class _Shapes:
                 splits = [tuple(np.flatnonzero(row == index).tolist()) for row in assigned]
                 local[:, dim] = [self._mesh.largest(shape[dim], axes) for axes in splits]
             elif index is not None:
-                if ((shape[dim] % pieces[:, index] != 0) & (shape[dim] < pieces[:, index])).any():
+                blocks = self._mesh.blocks(shape[dim])
+                if ((blocks % pieces[:, index] != 0) & (blocks < pieces[:, index])).any():
                     raise LayoutError(
                         "a dimension has an element for each device that splits it. Got extent "
                         f"{shape[dim]} in {sorted(set(pieces[:, index].tolist()))} pieces for "
                         f"{self.operator.name!r}."
                     )
-                local[:, dim] = -(-shape[dim] // pieces[:, index])
+                local[:, dim] = -(-blocks // pieces[:, index]) * self._mesh.unit(shape[dim])
         return local
