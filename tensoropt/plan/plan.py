@@ -125,8 +125,7 @@ class Plan:
         details: facts for people: moves of tensors, what holds memory; None in plans older than
             schema 14.
         shares: the speeds of devices to which pieces are in proportion; None if they are even.
-        units: the extents whose pieces begin at multiples of a unit, and their units, see
-            `tensoropt.parallel.mesh.Mesh`; none in older plans.
+        units: the units of extents, see `tensoropt.parallel.mesh.Mesh`; none in older plans.
         fixed: the dimensions that the script, or the command line, divided by hand.
         device_order: the devices that stages take, one copy of the pipeline after the other; empty
             if stages take them in the order of their numbers.
@@ -366,8 +365,7 @@ class Plan:
         fields = {name: fields[name] for name in fields if name not in ("schema", "digest")}
         rule = f"a plan follows its schema. Got in {origin}"
         plan = from_values(cls, fields, rule, _REMEDY, _MAY_LACK)
-        contradiction = plan._contradiction()
-        if contradiction:
+        if contradiction := plan._contradiction():
             raise PlanError(
                 f"the fields of a plan agree. Got in {origin} {contradiction}. {_REMEDY}"
             )
@@ -379,17 +377,15 @@ class Plan:
 
     def _contradiction(self) -> str:
         """A contradiction between fields, which a schema cannot express; empty if there is none."""
-        if self.shares is not None and len(self.shares.speeds) != self.devices:
-            return f"{len(self.shares.speeds)} speeds for {self.devices} devices"
         order = [*range(self.devices)] if self.stages else []
         if self.device_order and sorted(self.device_order) != order:
             return f"device_order {list(self.device_order)} of {len(self.stages)} stages"
-        if Mesh(self.mesh_axes).size != self.devices:
-            return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
         try:
-            Mesh(self.mesh_axes, self.shares, self.units)
+            devices = self.mesh.size
         except LayoutError as error:
-            return f"units {list(self.units)}: {error}"
+            return f"shares or units of pieces: {error}"
+        if devices != self.devices:
+            return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
         if not any(m <= self.memory_bytes and t <= self.time_nanoseconds for m, t in self.frontier):
             return "a memory and time that are below its frontier"
         if self.validation is not None:

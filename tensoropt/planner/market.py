@@ -18,6 +18,7 @@ from tensoropt.planner.searches.frontier_search import least_bytes, search_front
 from tensoropt.planner.searches.union import UnionPoint, union
 from tensoropt.planner.spaces import (
     branches,
+    evenly_joined,
     in_proportion,
     keeping_less,
     microbatches,
@@ -88,6 +89,7 @@ class Market:
             name = f"rewritten, {offer.kind}" if offer.request.rewrites else offer.kind
             name += " with less kept" * offer.request.keeps_less
             name += " in proportion" * (offer.request.shares is not None)
+            name += " with joined batches cut evenly" * (offer.request.units == ())
             counts[name] = counts.get(name, 0) + 1
         searched = [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
         skipped = [f"{name} ({_shortened(why)})" for name, why in self.findings.skipped.items()]
@@ -158,14 +160,16 @@ class Market:
     def _steps(self, whole: Strategies) -> Iterator[Request]:
         """Yield the steps for which spaces make offers.
 
-        They are the script's step, the step in proportion to the devices' speeds, and the fastest
-        rewritten one, if they are faster than all that fits, or if nothing fits.
+        They are the script's step, the step with joined batches cut evenly, the step in proportion
+        to the devices' speeds, and the fastest rewritten one, if they are faster than all that
+        fits, or if nothing fits.
         """
         yield whole.request
-        shares = partial(in_proportion.offers, whole.request, self.findings)
-        for faster in self._faster(in_proportion.NAME, shares, whole):
-            whole = faster
-            yield whole.request
+        for space in (evenly_joined, in_proportion):
+            cuts = partial(space.offers, whole.request, self.findings)
+            for faster in self._faster(space.NAME, cuts, whole):
+                whole = faster
+                yield whole.request
         substituted = partial(rewritten.offers, whole, self.findings)
         for faster in self._faster(rewritten.NAME, substituted, whole):
             yield faster.request

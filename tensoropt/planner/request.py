@@ -21,6 +21,7 @@ from tensoropt.parallel.choices.uneven import extents_in_proportion
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh, Shares, Units
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.meshes import cluster_on, meshes_of
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
@@ -274,7 +275,16 @@ class Request:
             return None
         whole = tuple(max(1, round(_SPEED * speed / max(speeds))) for speed in speeds)
         extents = extents_in_proportion(self.graph, self.devices, self.batch_placeholders)
-        return replace(self, shares=Shares(whole, tuple(sorted(extents))))
+        return replace(self, shares=Shares(whole, tuple(sorted(extents))), units=None)
+
+    def evenly_joined(self) -> Request | None:
+        """Return the request without units of joined extents; None if there are none, or if the
+        largest piece of the batch is hardly larger than an even part of it."""
+        examples = self.examples or 0
+        if self.units is not None or not self._units():
+            return None
+        computed = -(-examples // self.devices) * self.devices
+        return replace(self, units=()) if computed > (1 + SAME_TIME) * examples else None
 
     def cost_model(
         self, devices: int, mesh: Mesh | None = None, speed: float | None = None

@@ -17,7 +17,7 @@ from pydantic import Discriminator, Field, Tag
 
 from tensoropt.converters import MeshAxes, Natural, Number, Positive, Text
 from tensoropt.errors import PlanError
-from tensoropt.parallel.mesh import Shares
+from tensoropt.parallel.mesh import Shares, Units
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
 from tensoropt.planner.offers.number_rows import rows_of, texts_of
 from tensoropt.planner.offers.offer import Offer, Points
@@ -48,6 +48,7 @@ class _Step:
     space: Space
     microbatches: Positive
     shares: Shares | None
+    units: Units | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,8 @@ def kept_offer(offer: Offer, numbers: Sequence[int]) -> KeptOffer:
         numbers: the numbers of the points, ascending.
     """
     request = offer.request
-    step = _Step(request.rewrites, request.space, request.microbatches, request.shares)
+    pieces = request.shares, request.units
+    step = _Step(request.rewrites, request.space, request.microbatches, *pieces)
     if isinstance(offer, Strategies):
         return _StrategiesOffer(step, _strategies(offer, numbers))
     assert isinstance(offer, Pipelines), "there are two classes of offers"
@@ -166,7 +168,7 @@ def _step(request: Request, step: _Step) -> Request:
     if step.rewrites:
         graph = rewritten(request.graph, step.rewrites, request.roots)
         request = request.of_rewritten(step.rewrites, graph)
-    request = replace(request, space=step.space, shares=step.shares)
+    request = replace(request, space=step.space, shares=step.shares, units=step.units)
     count = step.microbatches
     return request if count == request.microbatches else request.in_microbatches(count)
 

@@ -98,6 +98,7 @@ class Offer(ABC):
             self.request.keeps_less,
             self.request.microbatches > 1,
             self.request.shares is not None,
+            self.request.units is not None,
         )
 
     @property

@@ -28,7 +28,8 @@ def search_once(
     results = request.results
     if results is None:
         return search()
-    transformed = request.rewrites, request.microbatches, request.space, request.shares
+    pieces = request.shares, request.units
+    transformed = request.rewrites, request.microbatches, request.space, *pieces
     key = name, devices, request.algorithm, request.closes, *transformed
     if key not in results:
         results[key] = search()

@@ -92,6 +92,32 @@ def _attention(x: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     return tf.einsum("btd,dw->bw", values, _variable("out", 9, WIDTH)) + tf.reduce_mean(losses)
 
 
+def _joined(x: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+    """Joins of the batch with one and with two dimensions, directly and in turn, and their
+    partings; a recurrent cell between flat layers."""
+    batch, length = (int(extent) for extent in words.shape)
+    flat = tf.gather(_variable("table", WORDS, 9), tf.reshape(words, [-1]))
+    parted = tf.reshape(tf.matmul(flat, _variable("heads", 9, 6)), [batch, length, 2, 3])
+    heads = tf.reshape(tf.transpose(parted, [0, 2, 1, 3]), [batch * 2, length, 3])
+    scores = tf.nn.softmax(tf.matmul(heads, heads, transpose_b=True))
+    nested = tf.reshape(scores, [batch * 2 * length, length]) + 0.1
+    mixed = tf.matmul(tf.reshape(nested, [batch * 2, length, length]), heads)
+    each = tf.reshape(tf.reduce_sum(tf.reshape(mixed, [batch, 2, length, 3]), 3), [-1])
+    inputs = tf.reshape(tf.nn.relu(flat), [batch, length, 9])
+    state, states = x[:, 0, 0] * 0.1, []
+    for step in range(length):
+        gates = tf.concat([inputs[:, step], state], 1)
+        state = tf.tanh(tf.matmul(gates, _variable(f"cell{step}", 12, 3)))
+        states.append(state)
+    logits = tf.matmul(tf.reshape(tf.stack(states, 1), [-1, 3]), _variable("words", 3, WORDS))
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.reshape(words, [-1]), logits=logits
+    )
+    summed = tf.reduce_sum(tf.reshape(losses, [batch, length]), 1, keepdims=True)
+    summed += tf.reduce_max(tf.reshape(each, [batch, -1]), 1, keepdims=True)
+    return tf.matmul(state + summed, _variable("out", 3, WIDTH)) + tf.reduce_mean(losses)
+
+
 def _experts(x: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     """Three experts, weighted by a gate, and three towers in one stacked product."""
     del words
@@ -112,6 +138,7 @@ BODIES: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "recurrent": _recurrent,
     "attention": _attention,
     "experts": _experts,
+    "joined": _joined,
 }
 """Functions from images and words to features [batch, WIDTH], by name."""
 
