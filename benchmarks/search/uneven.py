@@ -1,9 +1,10 @@
 """``python -m benchmarks.search.uneven``: plans with and without uneven splits.
 
-Each step is searched twice in one process: with the offers of uneven splits, and without them. A
+Each step is searched in three ways in one process: with the offers of uneven splits, with those
+that joined batches do not have ("unjoined": reshapes gather an uneven batch), and without any. A
 decoder has a vocabulary of 50,257 words, which no number of devices divides; a perceptron has
 layers of width 509; a mixture has three experts. The frontier's fastest point and its point of
-least memory are printed. ``--measure`` trains the perceptron on 255 examples under both fastest
+least memory are printed. ``--batch`` gives another batch. ``--measure`` trains the perceptron on 255 examples under both fastest
 plans in turns, under mpirun. ``--pairs`` plans pairs of one step, whose batch, vocabulary or width
 is even in the first and uneven in the second, and compares the CPU seconds. The last line is one
 JSON object.
@@ -16,7 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -35,6 +36,7 @@ from examples.models.lstm import lstm_language_model
 from examples.models.parts import variable
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.parallel.choices import choices
+from tensoropt.planner import request as requests
 from tensoropt.planner.kernels import load_kernels
 from tensoropt.planner.searches.frontier_search import search_frontier
 
@@ -43,6 +45,7 @@ __all__ = ["main"]
 WIDTH, CLASSES, BATCH, ODD_BATCH, RANKS = 509, 10, 256, 255, 4
 _STEPS, _WARM_UP, _ROUNDS = 10, 3, 5
 WAYS = ("even", "uneven")
+SEARCHED = ("even", "unjoined", "uneven")
 _AT_ONCE: dict[str, Any] = {"microbatches": 1, "pipeline": False, "rewrite": False}
 """Options of `find_strategy` that allow only the batch at once, without stages."""
 
@@ -97,19 +100,23 @@ PAIRS: dict[str, tuple[Callable[..., object], str, tuple[int, int]]] = {
 
 @contextmanager
 def offers(way: str) -> Iterator[None]:
-    """Let searches have no uneven splits, or those that they are offered."""
-    if way == "uneven":
-        yield
-        return
-    with patch.object(choices, "uneven_extents", lambda *_: frozenset()):
+    """Let searches have no uneven splits, all but those of joined batches, or all."""
+    with ExitStack() as patches:
+        if way != "uneven":
+            patches.enter_context(patch.object(requests, "joined_units", lambda *_, **__: ()))
+        if way == "even":
+            nothing = patch.object(choices, "uneven_extents", lambda *_: frozenset())
+            patches.enter_context(nothing)
         yield
 
 
-def searched(name: str, layers: int, devices: int, cluster: str, way: str) -> dict[str, Any]:
+def searched(
+    name: str, layers: int, devices: int, cluster: str, way: str, batch: int | None
+) -> dict[str, Any]:
     """Return the ends of a step's frontier: megabytes of a device, and milliseconds."""
-    build, batch, _ = STEPS[name]
+    build, usual, _ = STEPS[name]
     loaded = load_cluster(cluster)
-    request = request_of_script(partial(build, layers), batch, loaded, devices)
+    request = request_of_script(partial(build, layers), batch or usual, loaded, devices)
     begun = time.process_time()
     with offers(way):
         _, frontier = search_frontier(request, devices)
@@ -154,6 +161,7 @@ def main() -> None:
     )
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--devices", type=int, nargs="+", help="in place of each step's own")
+    parser.add_argument("--batch", type=int, help="in place of each step's own")
     parser.add_argument("--cluster", default="2x8-v100")
     parser.add_argument("--measure", action="store_true", help="the perceptron, under mpirun")
     parser.add_argument("--pairs", action="store_true", help="of even and uneven sizes, see above")
@@ -182,8 +190,8 @@ def main() -> None:
     found: dict[str, dict[str, Any]] = {}
     for name in options.names or STEPS:
         for devices in options.devices or STEPS[name][2]:
-            for way in WAYS:
-                line = searched(name, options.layers, devices, options.cluster, way)
+            for way in SEARCHED:
+                line = searched(name, options.layers, devices, options.cluster, way, options.batch)
                 found[f"{name}, {devices} devices, {way}"] = line
                 print(f"{name}, {devices} devices, {way}: {line}")
                 sys.stdout.flush()

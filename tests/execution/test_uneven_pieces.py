@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tensoropt.parallel.choices import uneven
+from tensoropt.parallel.choices.joined import joined_units
 from tensoropt.parallel.mesh import Mesh
 from tests.oracles.equality import (
     Script,
@@ -18,6 +19,7 @@ from tests.oracles.equality import (
     worst_error,
 )
 from tests.oracles.equality.scripts import mlp
+from tests.oracles.equality.uneven_scripts import uneven_script
 
 v1 = tf.compat.v1
 BAR = 1e-10
@@ -50,6 +52,11 @@ def lookups(batch: int) -> Script:
     return Script(graph, train.name, loss.name, feeds)
 
 
+def joined(batch: int) -> Script:
+    """Reshapes that join the batch with other dimensions, and part them again."""
+    return uneven_script("joined", batch)
+
+
 def normalised(batch: int) -> Script:
     """A small convolutional model with batch normalisation and dropout."""
     graph = tf.Graph()
@@ -72,7 +79,8 @@ def normalised(batch: int) -> Script:
 
 
 @pytest.mark.parametrize(
-    ("model", "devices"), [("mlp", 3), ("lookups", 3), ("lookups", 4), ("normalised", 4)]
+    ("model", "devices"),
+    [("mlp", 3), ("lookups", 3), ("lookups", 4), ("normalised", 4), ("joined", 3), ("joined", 4)],
 )
 def test_training_equals_one_device(
     model: str, devices: int, monkeypatch: pytest.MonkeyPatch
@@ -82,12 +90,19 @@ def test_training_equals_one_device(
         "mlp": lambda: mlp(tf.float64, 3, 7, (48, 101, 53)),
         "lookups": lambda: lookups(7),
         "normalised": lambda: normalised(7),
+        "joined": lambda: joined(7),
     }
     script = made[model]()
-    mesh, batched = Mesh.of(devices), frozenset(script.feeds[0])
+    batched = frozenset(script.feeds[0])
+    units = joined_units(script.imported(), devices, batched)
+    mesh = Mesh(Mesh.of(devices).axes, units=units)
     choices = choices_of(script, mesh, batched)
     random = np.random.default_rng(devices)
     drawn = draw(script.imported(), choices, mesh, random)
+    if model == "joined":
+        reshapes = [group for group in choices if script.imported()[group.leader].type == "Reshape"]
+        assert units
+        assert sum(len(group.options) > 1 for group in reshapes) > 10
     trained = train_parallel(script, mesh, drawn.numbers, random_prices(devices), batched)
     bar = 1e-5 if model == "normalised" else BAR
     assert worst_error(trained, train_plain(script)) <= bar, drawn

