@@ -35,7 +35,7 @@ def times(
 
 def back(source: Layout, target: Layout, *, stays: bool = True, count: int = LOOKED_UP) -> int:
     slices = Slices(count, 4, stays)
-    found = slices_times((ROWS, COLUMNS), 4, slices, [source], [target], times)
+    found = slices_times((ROWS, COLUMNS), 4, slices, [source], [target], times, MESH)
     return int(found[0, 0])
 
 

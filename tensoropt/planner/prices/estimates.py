@@ -69,8 +69,9 @@ def _summed_bytes(strategy: Strategy, microbatches: int) -> int:
             tensor, spec = operator.inputs[number], operator.input_specs[number]
             layout, shape = strategy.input_slot(operator, number).gradient, known_shape(spec.shape)
             if tensor in sparse and looks_up_rows(operator, number):
-                rows = prod(known_shape(operator.input_specs[1].shape))
-                split = Layout((layout.partial, *layout.dims[1:]))
+                lookups = prod(known_shape(operator.input_specs[1].shape))
+                rows = -(-lookups // strategy.mesh.pieces(layout.partial))
+                split = Layout(((), *layout.dims[1:]))
                 elements = split.local_elements((rows, *shape[1:]), strategy.mesh)
                 slices += (microbatches - 1) * elements * spec.itemsize
             elif path_to_variable(strategy, tensor):

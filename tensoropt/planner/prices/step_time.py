@@ -249,7 +249,8 @@ class _Step:
         slices = looked_up(operator, number, self._sparse)
         if slices is not None:
             moved = partial(self._moved, Reason("gradient sum", [tensor.operator]))
-            slices_times(shape, spec.itemsize, slices, back[:1], back[1:], moved)
+            ends, mesh = (back[:1], back[1:]), self._strategy.mesh
+            slices_times(shape, spec.itemsize, slices, *ends, moved, mesh)
         elif -1 not in spec.shape and (path := path_to_variable(self._strategy, tensor)):
             size = back[0].local_elements(shape, self._strategy.mesh) * spec.itemsize
             variable = path[-1].operator

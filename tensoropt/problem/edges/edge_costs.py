@@ -239,7 +239,7 @@ class EdgeCosts:
             return self._times(tensor, sources, targets)
         layouts = self._layouts(tensor, sources), self._layouts(tensor, targets)
         return slices_times(
-            tensor.shape, tensor.itemsize, tensor.slices, *layouts, self._times_between
+            tensor.shape, tensor.itemsize, tensor.slices, *layouts, self._times_between, self._mesh
         )
 
     def _times_between(

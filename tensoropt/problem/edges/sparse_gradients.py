@@ -9,6 +9,7 @@ most as many as the rows of the table.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -18,6 +19,7 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.sparse import known_shape, looks_up_rows, slice_layouts, travels_sparse
 from tensoropt.tensor_spec import TensorSpec
 
@@ -65,8 +67,11 @@ def slices_times(
     sources: Sequence[Layout],
     targets: Sequence[Layout],
     times: TimesBetween,
+    mesh: Mesh,
 ) -> Int64Array:
     """Return the nanoseconds from each layout at the reader to each layout at the producer.
+
+    The number of slices is no extent of the graph. If it equals one with a unit, more are sent.
 
     Args:
         shape: shape of the table.
@@ -75,9 +80,11 @@ def slices_times(
         sources: layouts of the gradient at the reader, as if it were dense.
         targets: layouts of the gradient at the producer, as if it were dense.
         times: gives the times of a resharding.
+        mesh: the devices.
     """
+    count = next(n for n in itertools.count(slices.count) if mesh.unit(n) == 1)
     result = np.zeros((len(sources), len(targets)), np.int64)
-    values, numbers = (slices.count, *shape[1:]), (slices.count,)
+    values, numbers = (count, *shape[1:]), (count,)
     for partial in sorted({target.partial for target in targets}):
         columns = [n for n, target in enumerate(targets) if target.partial == partial]
         some = [targets[n] for n in columns]

@@ -21,7 +21,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.sparse import looks_up_rows, slice_layouts, travels_sparse
 from tensoropt.parallel.strategy import Strategy, derivation_of
 from tensoropt.tensor_spec import TensorSpec
-from tests.oracles.certificates.checker.cheapest_way import cheapest_way
+from tests.oracles.certificates.checker.cheapest_way import blocks, cheapest_way
 from tests.oracles.certificates.checker.copies import Copies, footprint
 from tests.oracles.certificates.checker.operator_shard import (
     NAMES,
@@ -209,7 +209,10 @@ class Checker:
             stays = operator.inputs[number] in self._sparse
             if stays or travels_sparse(rows.elements, spec.shape, target):
                 here, there = slice_layouts(source, target)
-                slices = (rows.elements, *spec.shape[1:])
+                count = rows.elements
+                while blocks(count, self._mesh) < count:  # not an extent, although it equals one
+                    count += 1
+                slices = (count, *spec.shape[1:])
                 return self._way(slices, spec.itemsize, here, there) + self._way(
                     slices[:1], rows.itemsize, Layout(here.dims[:1]), Layout(((),))
                 )
