@@ -113,7 +113,8 @@ class Mesh:
         axes: size of each atomic axis, slowest link first. Their product is the number of devices.
         shares: the speeds of its devices, if dimensions are cut in proportion to them.
         units: (extent, unit) of the dimensions whose pieces begin at multiples of a unit, sorted.
-            Each extent is larger than the number of devices, so no number of pieces is one.
+            Each extent is larger than the number of devices, and its number of units has no unit.
+            So a search may put a number of pieces or of units in the place of an extent.
 
     Raises:
         LayoutError: if an axis has fewer than 2 devices, some devices have no speed, or a unit does
@@ -134,11 +135,13 @@ class Mesh:
             )
         extents = [extent for extent, _ in self.units]
         if sorted(set(extents)) != extents or any(
-            unit < 2 or extent % unit or extent <= self.size for extent, unit in self.units
+            unit < 2 or extent % unit or extent <= self.size or extent // unit in extents
+            for extent, unit in self.units
         ):
             raise LayoutError(
                 "extents with units are sorted, larger than the number of devices, and multiples "
-                f"of a unit of at least 2. Got {list(self.units)} on mesh {self}."
+                "of a unit of at least 2, and the multiple has no unit. Got "
+                f"{list(self.units)} on mesh {self}."
             )
 
     @classmethod

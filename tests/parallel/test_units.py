@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensoropt.errors import LayoutError
@@ -40,6 +40,7 @@ def reshape(source: tuple[int, ...], target: tuple[int, ...]) -> Derivation:
     )
 
 
+@settings(max_examples=40, deadline=None)
 @given(meshes())
 def test_a_joined_extent_falls_into_the_pieces_of_its_batch(drawn: tuple[Mesh, int, int]) -> None:
     mesh, batch, unit = drawn
@@ -53,6 +54,7 @@ def test_a_joined_extent_falls_into_the_pieces_of_its_batch(drawn: tuple[Mesh, i
         assert mesh.has_empty(joined, axes) == mesh.has_empty(batch, axes)
 
 
+@settings(max_examples=40, deadline=None)
 @given(meshes(), st.booleans(), st.integers(1, 3))
 def test_a_piece_of_a_reshape_is_the_reshape_of_a_piece(
     drawn: tuple[Mesh, int, int], parts: bool, width: int
@@ -106,7 +108,7 @@ def test_other_splits_of_an_extent_with_a_unit_stay_right() -> None:
     assert splits == {(), (0,), (1,), (0, 1)}
 
 
-@pytest.mark.parametrize("units", [((30, 4),), ((30, 1),), ((4, 2),), ((30, 5), (12, 3))])
+@pytest.mark.parametrize("units", [((30, 4),), ((30, 1),), ((4, 2),), ((30, 5), (12, 3)), ((6, 2), (30, 5))])
 def test_units_fit_their_extents(units: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(LayoutError, match=r"extents with units are sorted, larger than the number"):
         Mesh((2, 2), None, units)

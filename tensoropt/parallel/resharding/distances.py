@@ -37,7 +37,7 @@ class Distances:
 
     The paths are those of `tensoropt.parallel.resharding.planner.plan_reshard`. They depend on the
     bytes of a tensor, on the numbers of pieces that divide its dimensions, in any order, and on the
-    extents of dimensions with uneven pieces. Tensors that have these in common are of one kind,
+    extents, in units, of dimensions with uneven pieces. Tensors that have these in common are of one kind,
     and the paths of each kind are computed once.
 
     A symmetry is a permutation of dimensions that the same numbers of pieces divide, combined with
@@ -127,8 +127,8 @@ class Distances:
     ) -> Int64Array:
         """Return `between`, where only the dimensions ``uneven`` fall into uneven pieces."""
         divisors = [
-            extent if dim in uneven else gcd(self._mesh.blocks(extent), self._mesh.size)
-            for dim, extent in enumerate(shape)
+            blocks if dim in uneven else gcd(blocks, self._mesh.size)
+            for dim, blocks in enumerate(map(self._mesh.blocks, shape))
         ]
         split_dims = [dim for dim, divisor in enumerate(divisors) if divisor > 1]
         split_dims.sort(key=lambda dim: -divisors[dim])
