@@ -258,8 +258,12 @@ class Request:
         )
 
     def _units(self) -> Units:
+        """Return the units of extents. With them, an extent falls into as many pieces as its batch
+        has examples, which may be fewer than the script pins."""
         if self.units is not None:
             return self.units
+        if self.pins.of_operator and (self.examples or 0) < self.devices * self.microbatches:
+            return ()
         return joined_units(
             self.graph,
             self.devices,
