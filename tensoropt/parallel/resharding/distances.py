@@ -37,8 +37,8 @@ class Distances:
 
     The paths are those of `tensoropt.parallel.resharding.planner.plan_reshard`. They depend on the
     bytes of a tensor, on the numbers of pieces that divide its dimensions, in any order, and on the
-    extents, in units, of dimensions with uneven pieces. Tensors that have these in common are of one kind,
-    and the paths of each kind are computed once.
+    extents, in units, of dimensions with uneven pieces. Tensors that have these in common are of
+    one kind, and the paths of each kind are computed once.
 
     A symmetry is a permutation of dimensions that the same numbers of pieces divide, combined with
     a permutation of mesh axes that have the same prices in every step. It maps the graph of layouts
