@@ -108,7 +108,9 @@ def test_other_splits_of_an_extent_with_a_unit_stay_right() -> None:
     assert splits == {(), (0,), (1,), (0, 1)}
 
 
-@pytest.mark.parametrize("units", [((30, 4),), ((30, 1),), ((4, 2),), ((30, 5), (12, 3)), ((6, 2), (30, 5))])
+@pytest.mark.parametrize(
+    "units", [((30, 4),), ((30, 1),), ((4, 2),), ((30, 5), (12, 3)), ((6, 2), (30, 5))]
+)
 def test_units_fit_their_extents(units: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(LayoutError, match=r"extents with units are sorted, larger than the number"):
         Mesh((2, 2), None, units)
