@@ -64,7 +64,8 @@ def test_reshapes_are_split_along_an_uneven_batch() -> None:
     market, plan = chosen(of(30), "mini_time")
     assert plan.units == ((30 * LENGTH, LENGTH),)
     assert joins(plan) == {"(0, 1)"}
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    written = json.loads(json.dumps(plan.to_json()))
+    assert Plan.from_json(written).to_json() == plan.to_json()
     kept = KeptFrontier.from_json(json.loads(json.dumps(market.kept(plan).to_json())))
     again = kept.plan_of(of(30), "mini_time", len(plan.frontier) - 1)
     assert (again.units, again.operators) == (plan.units, plan.operators)
