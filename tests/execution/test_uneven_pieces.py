@@ -80,7 +80,7 @@ def normalised(batch: int) -> Script:
 
 @pytest.mark.parametrize(
     ("model", "devices"),
-    [("mlp", 3), ("lookups", 3), ("lookups", 4), ("normalised", 4), ("joined", 3), ("joined", 4)],
+    [("mlp", 3), ("lookups", 3), ("lookups", 4), ("normalised", 4), ("joined", 4)],
 )
 def test_training_equals_one_device(
     model: str, devices: int, monkeypatch: pytest.MonkeyPatch
