@@ -105,8 +105,8 @@ def offers(way: str) -> Iterator[None]:
         if way != "uneven":
             patches.enter_context(patch.object(requests, "joined_units", lambda *_, **__: ()))
         if way == "even":
-            nothing = patch.object(choices, "uneven_extents", lambda *_: frozenset())
-            patches.enter_context(nothing)
+            nothing: frozenset[int] = frozenset()
+            patches.enter_context(patch.object(choices, "uneven_extents", lambda *_: nothing))
         yield
 
 
