@@ -34,10 +34,10 @@ def joined_units(
 ) -> Units:
     """Return the units of the extents that reshapes join with a batch of uneven pieces.
 
-    Such an extent is the product of the batch and its unit. It gets none, and reshapes between it
-    and the batch are not split along the batch, if two batches ask for different units, or if an
-    operator other than these reshapes would lose a split into equal pieces: a variable with a
-    dimension of that extent, or a reshape of it that does not concern the batch.
+    The extent is the product of the batch and its unit. It gets none, and reshapes between it and
+    the batch are not split along the batch, if two batches ask for different units, or if an
+    operator would lose a split into equal pieces: a variable with a dimension of that extent, or a
+    reshape of it that does not concern the batch.
 
     Args:
         graph: the graph, of the whole batch.
