@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reproduction.paper.claims import Claim, Evidence, all_claims
+from reproduction.paper.claims import Claim, Evidence, all_claims, tasks_of_failing, turns
 from reproduction.paper.page import documented, page
 from reproduction.paper.results import ROOT, Store, code_digest
 from reproduction.paper.tasks import (
@@ -32,7 +33,7 @@ from reproduction.paper.tasks import (
 
 __all__ = ["main"]
 
-_BATCH = 8  # tasks of a process, which imports TensorFlow and a model once
+_BATCH = 24  # tasks of a process, which imports TensorFlow and a model once
 DOCUMENT = ROOT / "docs" / "paper-figures.md"
 
 
@@ -46,6 +47,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--begin-within", type=float, default=math.inf, help=begin)
     fixed = "do not judge again with links a quarter slower and faster"
     add("--no-sensitivity", dest="sensitivity", action="store_false", help=fixed)
+    turn = "factors of the links' bandwidth with which failing claims are judged again"
+    add("--turn", type=float, nargs="+", default=(), metavar="FACTOR", help=turn)
+    only = "compute those results alone whose name has this regular expression"
+    add("--only", type=re.compile, default=re.compile(""), metavar="PATTERN", help=only)
     add("--fresh", action="store_true", help="compute all results again")
     kept = "compute nothing: use the results of earlier runs, also those of other code"
     add("--as-found", action="store_true", help=kept)
@@ -55,65 +60,90 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _computed(store: Store, options: argparse.Namespace) -> dict[Task, str]:
     """Compute missing results; return the tasks without a result, with the reasons."""
-    tasks = all_tasks()
     if options.as_found:
-        return {task: why for task in tasks if (why := store.failure(task)) is not None}
+        return {task: why for task in all_tasks() if (why := store.failure(task)) is not None}
+    tasks = _chosen(all_tasks(), options)
     if options.fresh:
         store.forget(tasks)
-    failures = store.compute((*searches(), *eliminations()), jobs=1)  # timed searches run alone
+    timed = _chosen((*searches(), *eliminations()), options)
+    failures = store.compute(timed, jobs=1)  # timed searches run alone
     others = [task for task in tasks if task not in failures]
     failures |= store.compute(others, options.jobs, _BATCH)
     if options.sensitivity:
         others = [task for links in SENSITIVITY for task in sensitivity(links).values()]
-        store.compute(others, options.jobs, _BATCH)
+        store.compute(_chosen(others, options), options.jobs, _BATCH)
+    if options.turn:
+        evidence = _evidence(store, failures)
+        failing = tasks_of_failing(all_claims(evidence), evidence)
+        others = [replace(task, links=links) for links in options.turn for task in failing]
+        store.compute(_chosen(others, options), options.jobs, _BATCH)
     return failures
+
+
+def _chosen(tasks: Iterable[Task], options: argparse.Namespace) -> list[Task]:
+    return [task for task in tasks if options.only.search(task.name)]
+
+
+def _evidence(
+    store: Store, failures: Mapping[Task, str], *, links: float = 1.0, whatever_code: bool = False
+) -> Evidence:
+    """The results of all tasks; with other links, as if these were the test bed's."""
+    found = []
+    for task in all_tasks():
+        result = store.load(replace(task, links=links), whatever_code=whatever_code)
+        if result is not None:
+            found.append(replace(result, task=task))
+    return Evidence(found, failures)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compute missing results, draw, and judge."""
     options = _arguments(arguments)
     store = Store(options.output / "results", code_digest(), options.limit, options.begin_within)
-    tasks = all_tasks()
     failures = _computed(store, options)
-    found = [store.load(task, whatever_code=options.as_found) for task in tasks]
-    evidence = Evidence([result for result in found if result is not None], failures)
+    evidence = _evidence(store, failures, whatever_code=options.as_found)
     claims = list(all_claims(evidence))
-    flips = {
-        links: _flips(store, claims, links, whatever_code=options.as_found) for links in SENSITIVITY
+    again = {
+        links: list(all_claims(_evidence(store, {}, links=links, whatever_code=options.as_found)))
+        for links in sorted({*SENSITIVITY, *store.links()})
     }
+    flips = {links: _flips(claims, again[links]) for links in SENSITIVITY}
+    turning = list(turns(claims, again))
     from reproduction.paper.drawing import draw  # imports Matplotlib, which drawing alone needs
 
     pictures = draw(evidence, options.output)
     path = options.output / "claims.md"
-    path.write_text(page(claims, evidence, pictures, failures, flips), encoding="utf-8")
+    path.write_text(page(claims, evidence, pictures, failures, flips, turning), encoding="utf-8")
     if options.document:
-        there = sum(result is not None for result in found)
-        older = sum(store.load(each.task) is None for each in found if each is not None)
-        basis = f"{there} of {len(tasks)} frontiers were computed" + (
-            f", {older} of them by older code." if older else "."
-        )
-        text = documented(DOCUMENT.read_text(encoding="utf-8"), claims, basis, flips)
+        basis = _basis(store, whatever_code=options.as_found)
+        text = documented(DOCUMENT.read_text(encoding="utf-8"), claims, basis, flips, turning)
         DOCUMENT.write_text(text, encoding="utf-8")
     for claim in claims:
         print(f"{claim.figure:8} {'yes' if claim.holds else 'NO ':3} {claim.claim}: {claim.why}")
     print(f"wrote {path}")
-    print(json.dumps({"claims": [claim.to_json() for claim in claims]}))
+    report = {
+        "claims": [claim.to_json() for claim in claims],
+        "turns": [{"claim": each.claim.claim, "links": each.at} for each in turning],
+    }
+    print(json.dumps(report))
     return int(any(task not in eliminations() for task in failures))
 
 
-def _flips(
-    store: Store, claims: Sequence[Claim], links: float, *, whatever_code: bool
-) -> tuple[int, tuple[str, ...]]:
+def _basis(store: Store, *, whatever_code: bool) -> str:
+    """A sentence about the frontiers behind the judgements."""
+    tasks = all_tasks()
+    there = [task for task in tasks if store.load(task, whatever_code=whatever_code) is not None]
+    older = sum(store.load(task) is None for task in there)
+    by = f", {older} of them by older code" if older else ""
+    return f"{len(there)} of {len(tasks)} frontiers were computed{by}."
+
+
+def _flips(claims: Sequence[Claim], again: Sequence[Claim]) -> tuple[int, tuple[str, ...]]:
     """The number of claims, without those about searches, that were judged with other links, and
     the claims whose judgement differs."""
-    others = []
-    for task, other in sensitivity(links).items():
-        result = store.load(other, whatever_code=whatever_code)
-        if result is not None:
-            others.append(replace(result, task=task))
     pairs = [
         (one, other)
-        for one, other in zip(claims, all_claims(Evidence(others, {})), strict=True)
+        for one, other in zip(claims, again, strict=True)
         if not (one.lacks_data or other.lacks_data) and one.figure != "Table 3"
     ]
     flipped = [one for one, other in pairs if one.holds != other.holds]

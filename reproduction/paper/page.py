@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from reproduction.paper.claims import PAPER_SECONDS, Claim, Evidence
+from reproduction.paper.claims import PAPER_SECONDS, Claim, Evidence, Turn
 from reproduction.paper.claims.evidence import TITLES
 from reproduction.paper.results import Result
 from reproduction.paper.tasks import Task, all_tasks, searches
@@ -28,6 +28,13 @@ Flips = Mapping[float, tuple[int, Sequence[str]]]
 judgement changes."""
 
 _MARKER = "<!-- what follows is written by python -m reproduction.paper --document -->"
+_FIRST = "<!-- written by python -m reproduction.paper --document -->"
+_LAST = "<!-- as far as here -->"
+_READINGS = {
+    ", counting every copy that is kept": " (copies)",
+    ", layers as operators": " (layers)",
+}
+"""Readings of a model in claims, and in the table."""
 _PICTURES = {
     "6": "Figure 6: cost frontiers on 16 devices",
     "6 VGG16": "Figure 6, for a small model",
@@ -43,11 +50,12 @@ def page(
     pictures: Mapping[str, Path],
     failures: Mapping[Task, str],
     flips: Flips,
+    turns: Sequence[Turn] = (),
 ) -> str:
     """The whole page, in Markdown; pictures lie beside it."""
     held = sum(claim.holds for claim in claims)
     parts = [_HEAD, f"## Claims: {held} of {len(claims)} hold\n\n", claims_list(claims)]
-    parts += ["\n", sensitivity_lines(flips)]
+    parts += ["\n", sensitivity_lines(flips), "\n", turning_lines(turns)]
     for name, title in _PICTURES.items():
         if name in pictures:
             parts.append(f"\n## {title}\n\n![{title}]({pictures[name].name})\n")
@@ -59,8 +67,11 @@ def page(
     return "".join(parts)
 
 
-def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> str:
-    """A page of the documentation, with the claims after its marker replaced.
+def documented(
+    text: str, claims: Sequence[Claim], basis: str, flips: Flips, turns: Sequence[Turn] = ()
+) -> str:
+    """A page of the documentation, with its table of claims, and the claims after its marker,
+    replaced.
 
     Every statement has its verdict, and claims that do not hold their figures; `page` has all.
 
@@ -69,12 +80,18 @@ def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> 
         claims: all claims.
         basis: a sentence about the data behind the judgements.
         flips: the claims whose judgement changes with other links.
+        turns: the claims that do not hold, with other links.
     """
     head, marker, _ = text.partition(_MARKER)
     judged = [claim for claim in claims if not claim.lacks_data]
-    found = f"{basis} {len(judged)} of {len(claims)} claims were judged.\n\n"
     failed = claims_list(judged, with_held=False)
-    found += f"{sensitivity_lines(flips)}\n{summary(claims)}\n{failed}"
+    before, first, rest = head.partition(_FIRST)
+    if first:
+        told = f"{basis} {len(judged)} of {len(claims)} claims were judged."
+        tables = f"{_wrapped(told)}\n{summary(claims)}\n{sensitivity_lines(flips)}\n"
+        tables += turning_table(turns)
+        head = f"{before}{first}\n\n{tables}\n{_LAST}{rest.partition(_LAST)[2]}"
+    found = f"{turning_lines(turns)}\n{failed}"
     return f"{head}{marker or _MARKER}\n\n{found}"
 
 
@@ -91,26 +108,48 @@ def sensitivity_lines(flips: Flips) -> str:
     return "".join(map(_item, items))
 
 
+def turning_lines(turns: Sequence[Turn]) -> str:
+    """An item for each claim that does not hold: the links with which it would."""
+    return "".join(_item(str(each)) for each in turns)
+
+
+def turning_table(turns: Sequence[Turn]) -> str:
+    """A table of the claims that do not hold: the factors of the links' bandwidth that were tried
+    and between which each turns."""
+    rows = []
+    for turn in turns:
+        tried = f"{min(turn.tried):g} to {max(turn.tried):g}"
+        between = f"holds at none of {len(turn.tried)}"
+        if turn.at is not None:
+            between = " and ".join(f"{links:g}" for links in (*turn.before, turn.at))
+        rows.append((turn.claim.figure, _short(turn.claim.claim), tried, between))
+    return _table(("figure", "claim that does not hold", "factors tried", "turns between"), rows)
+
+
 def summary(claims: Sequence[Claim]) -> str:
-    """An item for each statement of the paper: the models for which it holds, measured or
-    simulated, does not hold, or was not judged."""
-    of_statement: dict[tuple[str, str], list[tuple[str, Claim]]] = {}
+    """A table with a row for each statement of the paper: the models for which it holds and does
+    not hold, and the number of those for which it was not judged."""
+    of_statement: dict[tuple[str, str], dict[str, list[str]]] = {}
     for claim in claims:
-        model, _, statement = claim.claim.rpartition(": ")
-        of_statement.setdefault((claim.figure, statement), []).append((model, claim))
-    items = []
-    for (figure, statement), found in of_statement.items():
-        told: dict[str, list[str]] = {}
-        for model, claim in found:
-            verdict = f"holds {claim.by}" if claim.holds else "does not hold"
-            verdict = "not judged" if claim.lacks_data else verdict
-            told.setdefault(verdict, []).append(model)
-        verdicts = [
-            f"**{verdict}**" + (f" ({'; '.join(models)})" if any(models) else "")
-            for verdict, models in told.items()
-        ]
-        items.append(_item(f"{figure}, {statement}: {'; '.join(verdicts)}."))
-    return "".join(items)
+        model, _, statement = _short(claim.claim).rpartition(": ")
+        told = of_statement.setdefault((claim.figure, statement), {})
+        verdict = "not judged" if claim.lacks_data else "holds" if claim.holds else "does not"
+        told.setdefault(verdict, []).append(model or "yes")
+    rows = [
+        (
+            *of,
+            *(", ".join(told.get(verdict, ())) for verdict in ("holds", "does not")),
+            str(len(told.get("not judged", ())) or ""),
+        )
+        for of, told in of_statement.items()
+    ]
+    return _table(("figure", "claim", "holds", "does not", "not judged"), rows)
+
+
+def _short(claim: str) -> str:
+    for reading, name in _READINGS.items():
+        claim = claim.replace(reading, name)
+    return claim
 
 
 def claims_list(claims: Sequence[Claim], *, with_held: bool = True) -> str:
@@ -136,6 +175,10 @@ def claims_list(claims: Sequence[Claim], *, with_held: bool = True) -> str:
         listed = "".join(["\n", *items]) if items else ""
         groups.append(f"**{title}**: {held} of {len(of_figure)} hold.\n{listed}")
     return "\n".join(groups)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 118) + "\n"
 
 
 def _item(text: str) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,7 @@ _CODE = (
     "tensoropt/search",
     "tensoropt/arrays.py",
 )
+_LINKS = re.compile(r"-links-([\d.e-]*\d)-")  # in the name of a task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,6 +163,11 @@ class Store:
         if values["digest"] != self._digest and not whatever_code:
             return None
         return Result.from_json(values)
+
+    def links(self) -> frozenset[float]:
+        """The factors of the links' bandwidth of which there are results."""
+        found = (_LINKS.search(path.name) for path in self._folder.glob("*.json"))
+        return frozenset(float(each[1]) for each in found if each)
 
     def forget(self, tasks: Sequence[Task]) -> None:
         """Remove results of tasks."""

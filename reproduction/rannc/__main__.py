@@ -2,9 +2,10 @@
 
 For each model the program predicts the examples per second of data parallelism, of Megatron's
 splits of tensors and of searched splits without a pipeline, of GPipe, of RaNNC's own search and of
-ours: pipelines whose stages are split by frontier tracking. ``--frontier`` adds the fastest
-pipeline of replicated stages. Seconds are CPU seconds with kernels loaded. Then the program judges
-the paper's claims; a claim that does not hold is a finding, not an error. The last line is one JSON
+ours: pipelines whose stages are split by frontier tracking. ``--systems`` asks for some of them, or
+for others: "frontier", the fastest pipeline of replicated stages, and RaNNC's search of any number
+of stages. Seconds are CPU seconds with kernels loaded. Then the program judges the paper's claims;
+a claim that does not hold is a finding, not an error. The last line is one JSON
 object.
 """
 
@@ -18,7 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from reproduction.rannc.claims import all_claims, largest
-from reproduction.rannc.models import ALL, QUICK, Line
+from reproduction.rannc.models import ALL, ANY_STAGES, EVERY, QUICK, Line
 from reproduction.rannc.systems import computed, load_kernels
 from reproduction.rannc.tables import claims_table, coarsening, throughputs, told
 
@@ -33,18 +34,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--quick", action="store_true", help=f"only {' '.join(QUICK)}")
     parser.add_argument("--nvlink", type=float, default=50.0, help="GB/s between two devices")
-    parser.add_argument("--frontier", action="store_true")
+    every = ", ".join((*EVERY, ANY_STAGES, "frontier"))
+    parser.add_argument("--systems", nargs="+", default=EVERY, help=every)
+    parser.add_argument("--memory", type=float, default=32.0, help="GB of a device")
     parser.add_argument("--search-seconds", type=float, default=120.0, help="of find_strategy")
     parser.add_argument("--jobs", type=int, default=2, help="models at a time")
     parser.add_argument(
         "--results",
         type=Path,
         help="a file of results, one a line, to which new ones are added; what it has for these "
-        "links is not searched again, so that a run that was interrupted goes on",
+        "links, memory and systems is not searched again, so that a run that was interrupted goes "
+        "on",
     )
     options = parser.parse_args(arguments)
     models = options.models or (QUICK if options.quick else ALL)
-    known = {line["model"]: line for line in _kept(options.results, options.nvlink)}
+    known = {line["model"]: line for line in _kept(options)}
     missing = [model for model in models if model not in known]
     for line in _computed(missing, options):
         known[line["model"]] = line
@@ -68,17 +72,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "largest": largest(lines),
                 "search_seconds": seconds,
                 "nvlink": options.nvlink,
+                "memory_gb": options.memory,
                 "models": lines,
             }
         )
     )
 
 
-def _kept(path: Path | None, nvlink: float) -> Iterator[Line]:
+def _kept(options: argparse.Namespace) -> Iterator[Line]:
+    """The lines of the file of results that are of the same test bed and systems."""
+    path, asked = options.results, (options.nvlink, options.memory, sorted(options.systems))
     if path is not None and path.exists():
         for text in path.read_text(encoding="utf-8").splitlines():
             line = json.loads(text)
-            if line["nvlink"] == nvlink:
+            if (line["nvlink"], line["memory_gb"], line["systems"]) == asked:
                 yield line
 
 
@@ -88,7 +95,7 @@ def _computed(models: Sequence[str], options: argparse.Namespace) -> Iterator[Li
         return
     workers = min(options.jobs, len(models))
     with ProcessPoolExecutor(workers, get_context("spawn"), load_kernels) as pool:
-        asked = options.nvlink, options.frontier, options.search_seconds
+        asked = options.nvlink, options.systems, options.search_seconds, options.memory
         tasks = [pool.submit(computed, each, *asked) for each in models]
         for task in as_completed(tasks):
             line = task.result()

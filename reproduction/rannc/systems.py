@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from reproduction.entry import Script
 from reproduction.rannc.megatron import TensorSplit, megatron
-from reproduction.rannc.models import OTHER_BLOCKS, WITHOUT_BLOCKS, Line
+from reproduction.rannc.models import ANY_STAGES, OTHER_BLOCKS, WITHOUT_BLOCKS, Line
 from reproduction.rannc.searches.alpa import alpa
 from reproduction.rannc.searches.galvatron import LayerSplits, galvatron
 from reproduction.rannc.searches.gpipe import gpipe
@@ -39,32 +39,41 @@ _GPIPE_MICROBATCHES = 64  # GPipe's number for ResNets
 
 def load_kernels() -> None:
     """Compile the kernels of the phases, or load them."""
-    phases = Phases(step_of("1x64"), testbed(50.0))
+    phases = Phases(step_of("1x64"), testbed(50.0, 32.0))
     problem = replace(phases.problem, machines=1, batch=8)
     form_stage(problem)
     pipeline_frontier(problem)
     without_blocks(replace(phases.summed(), machines=1, batch=8))
 
 
-def computed(model: str, nvlink: float, frontier: bool, search_seconds: float = 30.0) -> Line:
-    """The steps of all systems for one model.
+def computed(
+    model: str,
+    nvlink: float,
+    systems: Sequence[str],
+    search_seconds: float = 30.0,
+    memory_gb: float = 32.0,
+) -> Line:
+    """The steps of some systems for one model.
 
     Args:
         model: name of the model.
         nvlink: GB/s between two devices.
-        frontier: whether the fastest pipeline of replicated stages is searched, too.
+        systems: names of systems; a system comes with its variants, whose names begin so.
         search_seconds: the option of `find_strategy`.
+        memory_gb: memory of a device, of which `testbed` leaves a share out.
 
     Returns:
         JSON values; ``found`` has for each system the step and CPU seconds, or ``error`` if it
             finds nothing.
     """
     step = step_of(model)
-    phases = Phases(step, testbed(nvlink))
+    phases = Phases(step, testbed(nvlink, memory_gb))
     shared = sum(phases.seconds.values())  # CPU seconds that later problems share
     found: Line = {}
-    script = script_of(model, nvlink, search_seconds)
-    for name, find in _searches(model, phases, script, frontier):
+    script = script_of(model, nvlink, search_seconds, memory_gb)
+    for name, find in _searches(model, phases, script):
+        if name.split(",")[0] not in systems:
+            continue
         batch = _ONE_MACHINE if name.endswith("one machine") else step.batch
         begun = time.process_time()
         try:
@@ -75,6 +84,8 @@ def computed(model: str, nvlink: float, frontier: bool, search_seconds: float = 
     return {
         "model": model,
         "nvlink": nvlink,
+        "memory_gb": memory_gb,
+        "systems": sorted(systems),
         "parameters": step.parameters,
         "operators": len(step.graph),
         "atoms": len(phases.atoms),
@@ -87,13 +98,16 @@ def computed(model: str, nvlink: float, frontier: bool, search_seconds: float = 
 
 
 def _searches(
-    model: str, phases: Phases, script: Script, frontier: bool
+    model: str, phases: Phases, script: Script
 ) -> Iterator[tuple[str, Callable[[], Found]]]:
     yield "rannc", lambda: form_stage(phases.problem)
+    yield ANY_STAGES, lambda: form_stage(phases.problem, fewest=False)
     yield "data parallelism", phases.data_parallel
     if model.startswith("resnet"):  # a ResNet's layers differ
         alone = phases.one_machine(_ONE_MACHINE)
         yield "rannc, one machine", lambda: form_stage(alone)
+        any_alone = f"{ANY_STAGES}, one machine"
+        yield any_alone, lambda: form_stage(alone, fewest=False)
         yield "gpipe, one machine", lambda: _gpipe_model(alone)
     else:
         layer = layers_of(phases.atoms)
@@ -106,8 +120,7 @@ def _searches(
         yield f"rannc, {blocks} blocks", lambda k=blocks: form_stage(phases.coarsened(k))  # type: ignore[misc]
     if model in WITHOUT_BLOCKS:
         yield "without blocks", lambda: without_blocks(phases.summed())
-    if frontier:
-        yield "frontier", lambda: pipeline_frontier(phases.problem, ("1f1b",))[-1]
+    yield "frontier", lambda: pipeline_frontier(phases.problem, ("1f1b",))[-1]
     yield "tensor split", lambda: script.plan(pipeline=False)
     yield "ours", script.plan
 

@@ -31,7 +31,8 @@ def throughputs(lines: Sequence[Line]) -> str:
     for line in lines:
         found = line["found"]
         rates = [_cell(found[name]) if name in found else "" for name in SYSTEMS]
-        rows.append((line["model"], *rates, f"{found['ours']['seconds']:.0f}"))
+        seconds = f"{found['ours']['seconds']:.0f}" if "ours" in found else ""
+        rows.append((line["model"], *rates, seconds))
     return _table(("model", *SYSTEMS, "ours, s"), rows)
 
 

@@ -46,8 +46,8 @@ _ALPA_AXES = 2
 _BLOCK_EXAMPLES = 1  # examples of the microbatch with which blocks have to fit a device
 
 
-def testbed(nvlink_gb_per_second: float) -> Cluster:
-    """Four machines of eight V100 of 32 GB.
+def testbed(nvlink_gb_per_second: float, memory_gb: float) -> Cluster:
+    """Four machines of eight V100; the paper's have 32 GB.
 
     Two devices are joined with 25 or 50 GB/s, and each machine has one InfiniBand card of 100 Gb/s.
     All else is as in `2x8-v100`.
@@ -58,7 +58,7 @@ def testbed(nvlink_gb_per_second: float) -> Cluster:
         replace(between, count=MACHINES, bandwidth_bytes_per_second=12.5e9),
         replace(within, bandwidth_bytes_per_second=nvlink_gb_per_second * 1e9),
     )
-    device = replace(known.device, name="V100-SXM2-32GB", memory_bytes=32 * 2**30)
+    device = replace(known.device, name="V100-SXM2-32GB", memory_bytes=round(memory_gb * 2**30))
     return replace(known, name="4x8-v100-32gb", levels=levels, device=device)
 
 
@@ -95,9 +95,9 @@ def step_of(model: str) -> Step:
     return Step(graph, batched, reads, batch, parameters, time.process_time() - begun)
 
 
-def script_of(model: str, nvlink: float, search_seconds: float) -> Script:
+def script_of(model: str, nvlink: float, search_seconds: float, memory_gb: float = 32.0) -> Script:
     """The script that trains a model on the test bed; see `step_of`."""
-    cluster = testbed(nvlink)
+    cluster = testbed(nvlink, memory_gb)
     assert cluster.devices is not None, "the test bed has all its levels"
 
     def train() -> Any:

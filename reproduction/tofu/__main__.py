@@ -20,6 +20,7 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 from benchmarks.training_step import TrainingStep, gradient_descent_step
@@ -27,11 +28,12 @@ from examples.models import lstm_language_model
 from examples.models.lstm import lstm_parameters
 from examples.models.wide_resnet import wide_resnet_parameters
 from reproduction.baselines import tofu_recursive
+from reproduction.links import with_links
 from reproduction.paper.breakdown import breakdown
 from reproduction.tofu.alternatives import ALTERNATIVES
 from reproduction.tofu.claims import claims
 from reproduction.tofu.models import BYTES_PER_PARAMETER, DEVICES, TOFU_MODELS, TofuModel, search
-from reproduction.tofu.systems import ALL, SYSTEMS, throughputs
+from reproduction.tofu.systems import ALL, CLUSTER, SYSTEMS, Assumed, throughputs
 from reproduction.tofu.traffic import Traffic, step_bytes
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.memory import Footprint
@@ -46,7 +48,6 @@ from tensoropt.search.pareto.frontier import Frontier
 __all__ = ["main", "table_2"]
 
 GB = 2**30
-CLUSTER = "8-k80"
 MODELS = {
     **TOFU_MODELS,
     # The models of Figure 10; the other two are the largest of their kind.
@@ -227,18 +228,19 @@ def _theorem_2(step: TrainingStep, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _figures_8_9(models: Sequence[str], search_seconds: float) -> int:
+def _figures_8_9(models: Sequence[str], search_seconds: float, assumed: Assumed) -> int:
     """Print the throughputs of all systems, the claims and a line of JSON."""
     found = {}
     for model in models:
-        found[model] = throughputs(model, search_seconds)
+        found[model] = throughputs(model, search_seconds, assumed)
         rates = [(name, found[model].get(name)) for name in SYSTEMS]
         print(model, *(f"{name} {rate:.1f}" if rate else f"{name} -" for name, rate in rates),
               sep=", ", flush=True)  # fmt: skip
     judged = list(claims(found))
     for claim in judged:
         print("holds" if claim.holds else "FAILS", claim.claim, claim.here, sep="; ")
-    print(json.dumps({"systems": found, "claims": [claim.to_json() for claim in judged]}))
+    judgements = [claim.to_json() for claim in judged]
+    print(json.dumps({"systems": found, "claims": judgements, "assumed": asdict(assumed)}))
     return 0
 
 
@@ -249,9 +251,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--search", action="store_true", help="only time the search, as Table 1")
     parser.add_argument("--systems", nargs="*", choices=ALL, help="Figures 8 and 9, Table 3 alone")
     parser.add_argument("--search-seconds", type=float, default=30.0, help="of find_strategy")
+    for each in fields(Assumed):
+        parser.add_argument(f"--{each.name}", type=float, default=1.0, help="factor; see Assumed")
     options = parser.parse_args(arguments)
+    assumed = Assumed(**{each.name: getattr(options, each.name) for each in fields(Assumed)})
     if options.systems is not None:
-        return _figures_8_9(options.systems or list(ALL), options.search_seconds)
+        return _figures_8_9(options.systems or list(ALL), options.search_seconds, assumed)
     names = options.models
     if options.search:
         print(json.dumps([search(name) for name in TOFU_MODELS], indent=1))
@@ -260,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("Table 2: weights, gradients and history, GB")
     for row in rows:
         print(f"  {row['model']:15} {row['gb']:6.2f}, paper {row['paper_gb']}", flush=True)
-    cluster = load_cluster(CLUSTER)
+    cluster = with_links(load_cluster(CLUSTER), assumed.links)
     report: dict[str, Any] = {"table2": rows, "figure10": {}, "figure11": {}, "theorem2": {}}
     for name in names:
         model = MODELS[name]

@@ -37,14 +37,15 @@ DIMENSIONS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
 """The indices by which products may be split, as growing sets; "pipeline" is the last."""
 
 
-def figure_15a(devices: int, model: str = "bert_large") -> dict[str, float]:
+def figure_15a(devices: int, model: str = "bert_large", links: float = 1.0) -> dict[str, float]:
     """Seconds of a step for each set of dimensions.
 
     Args:
         devices: number of devices of the test bed.
         model: a name of `reproduction.unity.models.MODELS`.
+        links: factor of the bandwidth of all links.
     """
-    request = script_of(MODELS[model], devices).request()
+    request = script_of(MODELS[model], devices, links=links).request()
     problem = problem_of(request, devices)
     found = {
         name: int(least_time(problem.problem, _kept(problem, allowed)).time[0]) / 1e9

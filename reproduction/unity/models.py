@@ -14,6 +14,7 @@ import tensoropt as tf
 from benchmarks.search.inception import inception_v3
 from examples.models.parts import dense, variable
 from reproduction.entry import Script
+from reproduction.links import with_links
 from tensoropt.cost.cluster import load_cluster
 
 __all__ = [
@@ -53,9 +54,12 @@ def minimized(model: JointModel) -> Any:
     return make(1e-4 if model.adam else 0.01).minimize(model.build())
 
 
-def script_of(model: JointModel, devices: int, search_seconds: float = 30.0) -> Script:
-    """The script that trains a model on devices of the cluster; each has the model's examples."""
-    train, cluster = partial(minimized, model), load_cluster(CLUSTER)
+def script_of(
+    model: JointModel, devices: int, search_seconds: float = 30.0, links: float = 1.0
+) -> Script:
+    """The script that trains a model on devices of the cluster, with ``links`` times the bandwidth
+    of its links; each device has the model's examples."""
+    train, cluster = partial(minimized, model), with_links(load_cluster(CLUSTER), links)
     return Script(train, model.batch * devices, devices, cluster, search_seconds)
 
 

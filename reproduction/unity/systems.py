@@ -69,22 +69,27 @@ class Found:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def find(model: str, devices: int, search_seconds: float = 30.0) -> Found:
+def find(model: str, devices: int, search_seconds: float = 30.0, links: float = 1.0) -> Found:
     """The steps of all systems for a model.
 
     Args:
         model: a name of `MODELS`.
         devices: number of devices of the cluster.
         search_seconds: the option of `find_strategy`, and the time of each of the others' searches.
+        links: factor of the bandwidth of all links.
     """
-    return find_model(MODELS[model], devices, search_seconds, model)
+    return find_model(MODELS[model], devices, search_seconds, model, links)
 
 
 def find_model(
-    model: JointModel, devices: int, search_seconds: float = 30.0, name: str = ""
+    model: JointModel,
+    devices: int,
+    search_seconds: float = 30.0,
+    name: str = "",
+    links: float = 1.0,
 ) -> Found:
     """See `find`; experts know a model by its name."""
-    script = script_of(model, devices, search_seconds)
+    script = script_of(model, devices, search_seconds, links)
     started = time.perf_counter()
     plan = script.plan()
     took = time.perf_counter() - started

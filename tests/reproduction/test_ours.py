@@ -72,7 +72,7 @@ def test_unitys_ours_is_what_tensoropt_plan_prints_and_no_other_is_held_back(
 
 def test_ranncs_ours_is_what_tensoropt_plan_prints(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.json"
-    cluster.write_text(json.dumps(testbed.testbed(50.0).to_json()), encoding="utf-8")
+    cluster.write_text(json.dumps(testbed.testbed(50.0, 32.0).to_json()), encoding="utf-8")
     plan = printed(
         tmp_path / "script.py",
         32,

@@ -8,8 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reproduction.paper.claims import Claim, Evidence, all_claims, shortest
-from reproduction.paper.page import claims_list, documented, page
+from reproduction.paper.claims import (
+    Claim,
+    Evidence,
+    all_claims,
+    shortest,
+    tasks_of_failing,
+    turns,
+)
+from reproduction.paper.page import claims_list, documented, page, turning_lines
 from reproduction.paper.results import Result
 from reproduction.paper.tasks import Task, all_tasks
 
@@ -232,3 +239,36 @@ def test_documentation_has_the_last_claims_alone() -> None:
     assert claims_list(claims[:2], with_held=False) in again
     assert claims_list(claims, with_held=False).count("\n- ") == sum(not c.holds for c in claims)
     assert claims[-1].claim not in again
+
+
+def test_documentation_has_a_table_of_claims_where_the_page_asks_for_it() -> None:
+    claims = [*all_claims(Evidence([each for each in PAPER if each.task != RNN], {}))]
+    asked = "# T\n\n<!-- written by python -m reproduction.paper --document -->\nEarlier.\n"
+    asked += "<!-- as far as here -->\n\nAfter.\n\n"
+    once = documented(asked, claims, "Some is there.", {})
+    rows = [line for line in once.splitlines() if line.startswith("| 6 | data parallelism is far")]
+    assert rows == ["| 6 | data parallelism is far off | RNN (layers) |  | 1 |"]
+    assert "Earlier" not in once
+    assert once.index(rows[0]) < once.index("After.")
+    assert documented(once, claims, "Some is there.", {}) == once
+
+
+def test_a_failing_claim_names_the_links_nearest_to_the_test_beds_with_which_it_holds() -> None:
+    task, text = Task("rnn", "data_parallel"), "RNN: data parallelism takes 39 s"
+
+    def judged(seconds: float) -> Evidence:
+        slow = result(task, [109.0], [seconds])
+        return Evidence([slow if each.task == task else each for each in PAPER], {})
+
+    evidence = judged(20.0)
+    failing = tasks_of_failing(all_claims(evidence), evidence)
+    assert failing == (task,)
+    seconds = {0.25: 50.0, 0.4: 40.0, 0.5: 35.0, 0.75: 25.0, 4.0: 10.0}
+    again = {links: all_claims(judged(each)) for links, each in seconds.items()}
+    (turn,) = turns(all_claims(judged(20.0)), again)
+    assert (turn.claim.claim, turn.at) == (text, 0.5)
+    assert f"6, {text}: holds with 0.5 times the bandwidth, not with 0.75: 35 s" in str(turn)
+    (none,) = turns(all_claims(judged(20.0)), {4.0: all_claims(judged(10.0))})
+    assert none.at is None
+    assert "with none of 4 times the bandwidth; with 4 times 10 s" in str(none)
+    assert turning_lines([none]).count("- 6, ") == 1

@@ -72,6 +72,9 @@ def test_algorithm_2_takes_the_fewest_machines_and_stages_that_have_room() -> No
     assert len(form_stage(replace(problem, memory_limit=240)).stages) == 1
     larger = form_stage(replace(problem, memory_limit=90))
     assert (len(larger.stages), larger.copies) == (3, 1)
+    fastest = form_stage(replace(problem, memory_limit=240), fewest=False)
+    assert fastest.time <= form_stage(replace(problem, memory_limit=240)).time
+    assert form_stage(problem, fewest=False).time <= found.time
     with pytest.raises(InfeasibleError, match="stages of a pipeline fit 50 bytes"):
         form_stage(replace(problem, memory_limit=50))
     with pytest.raises(InfeasibleError, match="a pipeline fits 50 bytes"):

@@ -19,7 +19,7 @@ from reproduction.tofu.alternatives import (
     icml18,
 )
 from reproduction.tofu.claims import claims
-from reproduction.tofu.systems import SYSTEMS, throughputs
+from reproduction.tofu.systems import SYSTEMS, Assumed, throughputs
 from reproduction.tofu.traffic import Traffic, step_bytes
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
@@ -129,8 +129,10 @@ def test_a_small_model_has_a_throughput_of_every_system(monkeypatch: pytest.Monk
     small = {"RNN-2-tiny": lambda: lstm_language_model(64, 2, 2, vocabulary=64, embedding=16)}
     monkeypatch.setattr(systems, "ALL", small)
     monkeypatch.setattr(systems, "_LARGEST", {"RNN": 16})
-    found = throughputs("RNN-2-tiny")
+    found = throughputs("RNN-2-tiny", assumed=Assumed(small=0.5))
     assert found.keys() == set(SYSTEMS)
     rates = [rate for rate in found.values() if rate is not None]
     assert len(rates) == len(SYSTEMS)
-    assert found["smallbatch"] == found["swapping"] == found["ideal"] == max(rates)
+    assert found["swapping"] == found["ideal"] == max(rates)
+    assert found["smallbatch"] is not None
+    assert found["smallbatch"] < max(rates)

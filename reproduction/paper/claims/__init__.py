@@ -10,8 +10,19 @@ from reproduction.paper.claims.factors import figure_7_claims
 from reproduction.paper.claims.frontiers import figure_6_claims
 from reproduction.paper.claims.parallelism import figure_8_claims, shortest
 from reproduction.paper.claims.searches import PAPER_SECONDS, table_3_claims
+from reproduction.paper.claims.turning import Turn, tasks_of_failing, turns
 
-__all__ = ["PAPER_SECONDS", "Claim", "Evidence", "NoDataError", "all_claims", "shortest"]
+__all__ = [
+    "PAPER_SECONDS",
+    "Claim",
+    "Evidence",
+    "NoDataError",
+    "Turn",
+    "all_claims",
+    "shortest",
+    "tasks_of_failing",
+    "turns",
+]
 
 
 def all_claims(evidence: Evidence) -> Iterator[Claim]:

@@ -85,11 +85,16 @@ class NoDataError(LookupError):
 
 
 class Evidence:
-    """The results by task."""
+    """The results by task.
+
+    Attributes:
+        asked: the tasks whose results were asked for.
+    """
 
     def __init__(self, results: Iterable[Result], failures: Mapping[Task, str]) -> None:
         self._results = {result.task: result for result in results}
         self._failures = failures
+        self.asked: dict[Task, None] = {}
 
     def __getitem__(self, task: Task) -> Result:
         """The result of a task.
@@ -97,6 +102,7 @@ class Evidence:
         Raises:
             NoDataError: if there is no result.
         """
+        self.asked[task] = None
         if task not in self._results:
             raise NoDataError(f"{task.name} {self.why(task)}")
         return self._results[task]
@@ -107,6 +113,7 @@ class Evidence:
 
     def get(self, task: Task) -> Result | None:
         """The result of a task, None if there is none."""
+        self.asked[task] = None
         return self._results.get(task)
 
 

@@ -22,7 +22,11 @@ Solve = Callable[[PipelineProblem, int, int, int, Schedule, Tables], "Pipeline |
 
 
 def form_stage(
-    problem: PipelineProblem, schedule: Schedule = "gpipe", solve: Solve | None = None
+    problem: PipelineProblem,
+    schedule: Schedule = "gpipe",
+    solve: Solve | None = None,
+    *,
+    fewest: bool = True,
 ) -> Pipeline:
     """Algorithm 2: stages, replicas, microbatches and copies of the pipeline, aligned to machines.
 
@@ -33,26 +37,30 @@ def form_stage(
         problem: the blocks.
         schedule: determines how many microbatches a stage holds.
         solve: finds a given number of stages; by default `form_stage_dp`.
+        fewest: whether the fewest stages that fit are taken, as in the paper; otherwise the fastest
+            of all numbers of stages.
 
     Raises:
         InfeasibleError: if no stages fit the memory.
     """
     machine, solve = problem.links.machine, solve or form_stage_dp
+    found = list[Pipeline]()
     per_copy = 1
     while per_copy <= problem.machines:
         devices, copies = machine * per_copy, problem.machines // per_copy
         tables: Tables = {}
         for stages in range(machine * (per_copy - 1) + 1, devices + 1):
-            found = []
             microbatches = 1
             while microbatches <= problem.batch // copies:
                 solution = solve(problem, stages, per_copy, microbatches, schedule, tables)
                 if solution is not None:
                     found.append(solution)
                 microbatches *= 2
-            if found:
+            if found and fewest:
                 return min(found, key=lambda each: each.time)
         per_copy *= 2
+    if found:
+        return min(found, key=lambda each: each.time)
     raise InfeasibleError(
         f"the stages of a pipeline fit {problem.memory_limit} bytes of each device. Got none that "
         f"do, of {problem.blocks} blocks on {problem.devices} devices; use more devices, a smaller "
