@@ -85,6 +85,9 @@ def test_the_start_after_a_loss_searches_nothing(
     assert len(searches) == searched == 1
     start(door, "ab", None, **options)
     assert len(searches) == 2  # another request
+    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "0,2;2,0")
+    start(door, "aabb", None, **options)
+    assert not steps._noted  # nothing is left to plan
 
 
 def test_steps_and_models(python: Callable[..., Finished], tmp_path: Path) -> None:

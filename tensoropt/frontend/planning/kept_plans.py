@@ -115,6 +115,11 @@ class KeptPlan:
         """The file of the plan's frontier."""
         return None if self.path is None else self.path.with_suffix(".frontier.json")
 
+    def is_kept(self, point: int | str | None) -> bool:
+        """Whether a start finds its plan, or the frontier of a point that it asks for."""
+        path = self.path if point is None else self.frontier_path
+        return path is not None and path.exists()
+
     def of_point(self, point: int | str, search: Search) -> Plan:
         """The plan of a point of the frontier.
 

@@ -63,10 +63,9 @@ def _kept(job: Job, links_path: Path | None, step: Step, graph: tf.Graph) -> flo
     with graph.as_default():
         request = request_of(job, options)
     file = KeptPlan.of(request, options.option, job.transport)
-    used = file.path if options.point is None else file.frontier_path
     begun = process_time()
     found = None
-    if used is not None and not used.exists():
+    if not file.is_kept(options.point):
         with Watch(clock=process_time):
             found = plan_and_frontier(request, options.option)
     with _writing:

@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
@@ -27,8 +27,10 @@ from tensoropt.elastic.rank_variables import (
     PLAN_VARIABLE,
     TRACE_VARIABLE,
 )
+from tensoropt.errors import TensorOptError
 from tensoropt.frontend.job.job import Job, at_shutdown
 from tensoropt.frontend.planning.ahead.message import Message, Step, step_of, write_message
+from tensoropt.frontend.planning.ahead.next_job import next_job
 from tensoropt.frontend.planning.kept_plans import KeptPlan, script_descriptions
 from tensoropt.graph.from_tensorflow import OWN_GRADIENT
 from tensoropt.planner.optional_space import first_line
@@ -77,6 +79,8 @@ def note_step(job: Job, options: PlanningOptions, request: Request) -> None:
             _say(f"no plan is searched ahead: {reason}")
             _said.add(reason)
         return
+    if all(_is_kept(job, options, request, start) for start in starts):
+        return
     if not _noted:
         at_checkpoint(lambda: _begin(job, starts))
     _noted.append(_Noted(step_of(options, request), weakref.ref(script)))
@@ -103,6 +107,29 @@ def _why_not(
     return ""
 
 
+def _is_kept(job: Job, options: PlanningOptions, request: Request, start: NextStart) -> bool:
+    """Whether an earlier start has kept the plan of a next start, and its links."""
+    try:
+        there, links_path = next_job(_message(job, (start,)), start)
+        request = replace(
+            request,
+            devices=there.devices,
+            cluster_at=there.cluster_at,
+            profile_at=there.profile_at,
+        )
+        file = KeptPlan.of(request, options.option, job.transport)
+    except TensorOptError:
+        return False  # the process says why
+    return links_path is None and file.is_kept(options.point)
+
+
+def _message(job: Job, starts: Sequence[NextStart], steps: Sequence[Step] = ()) -> Message:
+    hardware, library = job.hardware, job.group.library
+    return Message(
+        tuple(starts), hardware.ranks, job.cluster, job.links, library, job.transport, tuple(steps)
+    )
+
+
 def _begin(job: Job, starts: Sequence[NextStart]) -> None:
     """Search plans of the noted steps; if a process does so already, at the next checkpoint."""
     global _beside
@@ -112,15 +139,7 @@ def _begin(job: Job, starts: Sequence[NextStart]) -> None:
     noted, _noted[:] = [(each.step, each.graph()) for each in _noted], []
     steps = [(step, graph) for step, graph in noted if graph is not None]
     if steps:
-        message = Message(
-            tuple(starts),
-            job.hardware.ranks,
-            job.cluster,
-            job.links,
-            job.group.library,
-            job.transport,
-            tuple(step for step, _ in steps),
-        )
+        message = _message(job, starts, [step for step, _ in steps])
         _beside = _Process(message, [graph for _, graph in steps])
         _beside.start()
 
