@@ -6,8 +6,8 @@ It listens on the Unix socket NAME in its folder until the process OWNER ends. `
 program, its environment and its file descriptors; the answer is the program's process id, and how
 it ended once it has. Importing TensorFlow takes seconds and starts no thread, so that a fork is as
 good as an interpreter of its own, and no program sees what another one did. Nothing is imported
-here that changes what a program finds: not TensorOpt's frontend, which turns TensorFlow's graph
-mode on, nor mpi4py.
+here that changes what a program finds: not mpi4py, and of TensorOpt's frontend the modules, but not
+the package, whose import installs guards where a launcher has started the program.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import importlib.util
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -41,6 +43,8 @@ IMPORTED = (
     "tensoropt.planner.split_check",
     "tensoropt.search",
 )
+# Only the modules below it: each program imports the package itself.
+BELOW = "tensoropt.frontend"
 HEADER_BYTES = 8
 MOST_DESCRIPTORS = 10
 LAUNCHER = "PMI_FD"  # the variable with the descriptor over which MPICH's launcher hears of a rank
@@ -82,6 +86,7 @@ def accepted(name: str, owner: int) -> socket.socket:
     before = set(sys.modules)
     for module in IMPORTED:
         importlib.import_module(module)
+    import_below(BELOW)
     kernels = importlib.import_module("tensoropt.planner.kernels")
     shared |= sys.modules.keys() - before
     kernels.load_kernels()  # Each program that plans would load them from files.
@@ -99,6 +104,18 @@ def accepted(name: str, owner: int) -> socket.socket:
             listening.close()
             return client
         client.close()
+
+
+def import_below(package: str) -> None:
+    """Import all modules of a package, in whose place an empty module stands meanwhile."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    sys.modules[package] = importlib.util.module_from_spec(spec)
+    for module in pkgutil.walk_packages(spec.submodule_search_locations, f"{package}."):
+        importlib.import_module(module.name)
+    parent, _, name = package.rpartition(".")
+    del sys.modules[package]
+    vars(sys.modules[parent]).pop(name, None)
 
 
 def leave(names: set[str]) -> None:
