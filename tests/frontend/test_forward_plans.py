@@ -107,12 +107,17 @@ def test_a_search_that_fails_is_a_note(
 
 
 @pytest.mark.slow
-def test_a_model_that_fits_only_split_is_evaluated_saved_and_trained_on_by_other_ranks(
-    mpirun: Callable[..., Any], python: Callable[..., Any], tmp_path: Path
+@pytest.mark.parametrize("others", ["devices of one process", proof("ranks")])
+def test_a_model_that_fits_only_split_is_evaluated_saved_and_trained_on_by_others(
+    others: str, mpirun: Callable[..., Any], python: Callable[..., Any], tmp_path: Path
 ) -> None:
-    for ranks, phase in ((2, "begin"), (4, "go_on")):
-        finished = mpirun(ranks, SPLIT_ONLY, tmp_path, phase)
-        assert finished.returncode == 0, finished.stderr
+    """Two ranks begin, and four others go on: in processes of their own, or all in one."""
+    begun = mpirun(2, SPLIT_ONLY, tmp_path, "begin")
+    assert begun.returncode == 0, begun.stderr
+    going_on = (SPLIT_ONLY, tmp_path, "go_on")
+    in_one = {"TENSOROPT_DEVICES": "4"}
+    ended = mpirun(4, *going_on) if others == "ranks" else python(*going_on, env=in_one)
+    assert ended.returncode == 0, ended.stderr
     compared = python(SPLIT_ONLY, tmp_path, "plain")
     assert compared.returncode == 0, compared.stderr
     errors = json.loads(compared.stdout.splitlines()[-1])
