@@ -1,7 +1,7 @@
 """A model whose weights fit only split: trained, evaluated, saved, and trained on by other ranks.
 
-``mpirun -np N python split_only_ranks.py FOLDER begin|go_on`` writes a file of numbers; ranks in one
-process are ``TENSOROPT_DEVICES``, without ``mpirun``. Afterwards
+``mpirun -np N python split_only_ranks.py FOLDER begin|go_on`` writes a file of numbers, also
+without ``mpirun``, where ``TENSOROPT_DEVICES`` is N. Afterwards
 ``python split_only_ranks.py FOLDER plain`` compares them with Keras's own, and serves the
 SavedModel.
 """
