@@ -68,7 +68,7 @@ $(VENV)/%.txt.installed: $(VENV)/%.txt
 	$(INSTALL) -r $<
 	touch $@
 
-$(VENV)/kernels: $(VENV)/others.txt.installed
+$(VENV)/kernels: $(VENV)/others.txt.installed $(shell find tensoropt -name '*.py')
 	$(COMPILE_KERNELS)
 	touch $@
 
@@ -124,7 +124,7 @@ collected: $(STAMP)
 
 # Those that have changed: else each worker of pytest would compile them.
 kernels: $(STAMP)
-	$(COMPILE_KERNELS)
+	@$(MAKE) --no-print-directory $(VENV)/kernels
 
 # No test at all (status 5) is a failure. A worker more than two cores have: one waits for ranks.
 pytest proofs: kernels horovod collected
