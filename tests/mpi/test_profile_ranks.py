@@ -72,7 +72,7 @@ Mpirun = Callable[..., Any]
 def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) -> None:
     script, file = tmp_path / "train.py", tmp_path / "profile.json"
     script.write_text(SCRIPT)
-    command = ("tensoropt", "profile", script, "--largest", "64B", "--output", file)
+    command = ("tensoropt", "profile", script, "--largest", "32B", "--output", file)
     first = mpirun(2, "-m", *command)
     assert first.returncode == 0, first.stderr
     assert first.stdout.count("the script runs") == 1
@@ -84,7 +84,7 @@ def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) ->
     assert {table.kind for table in profile.tables()} == {*KINDS, *ways}
     for table in profile.tables():
         assert table.axes == (0,)
-        assert table.bytes == (16, 32, 64)
+        assert table.bytes == (16, 32)
     products = [each.work for each in profile.operators if each.work.operator == "MatMul"]
     shapes = {work.local_shapes for work in products}
     assert shapes == {
