@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tensoropt import errors, launched
@@ -101,10 +102,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tensoropt' has no attribute {name!r}")
     if name in _PLANS:
         return getattr(importlib.import_module("tensoropt.plan"), name)
-    frontend = sys.modules.get("tensoropt.frontend")
-    if frontend is None:
-        with importing():
-            frontend = importlib.import_module("tensoropt.frontend")
+    with importing() if "tensorflow" not in sys.modules else nullcontext():
+        frontend = importlib.import_module("tensoropt.frontend")
     return getattr(frontend, name) if name in _EAGER_TOO else frontend.of_graph_api(name)
 
 

@@ -132,9 +132,9 @@ def share_cores() -> None:
     several ranks on this machine.
 
     A process has one pool of threads for them, made with the first eager tensor or session. By
-    default it has a thread for each core. Keras makes a model's variables before `init`, so without
-    this each rank would divide its operators among all cores. A number that the environment or
-    ``tf.config.threading`` gives counts.
+    default it has a thread for each core that the rank may use. Keras makes a model's variables
+    before `init`, so without this each rank would divide its operators among all cores. A number
+    that the environment or ``tf.config.threading`` gives counts.
     """
     if os.environ.get("TENSOROPT_ALLOW_COPIES") == "1" or not several_ranks():
         return
@@ -142,7 +142,8 @@ def share_cores() -> None:
     local = launch.detect().local_processes or 1
     demanded = os.environ.get(_THREADS, "")
     if local > 1 or demanded:
-        share = max(1, launch.available_cores() // local)
+        bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else local
+        share = min(bound, max(1, launch.available_cores() // local))
         os.environ.setdefault(_POOL_THREADS, demanded or str(share))
 
 

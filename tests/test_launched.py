@@ -43,6 +43,7 @@ def test_launchers_say_how_many_ranks_there_are(
         ({}, None),
         (MPICH, None),  # the number of ranks on this machine is unknown
         ({**MPICH, "MPI_LOCALNRANKS": "2"}, "4"),
+        ({**MPICH, "MPI_LOCALNRANKS": "2", "BOUND": "1"}, "1"),
         ({**MPICH, "MPI_LOCALNRANKS": "16"}, "1"),
         ({**MPICH, "MPI_LOCALNRANKS": "2", "TENSOROPT_THREADS": "3"}, "3"),
         ({**MPICH, "MPI_LOCALNRANKS": "2", "TF_NUM_INTRAOP_THREADS": "7"}, "7"),
@@ -52,7 +53,9 @@ def test_launchers_say_how_many_ranks_there_are(
 def test_the_ranks_of_a_machine_share_its_cores(
     environment: dict[str, str], threads: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    own = range(int(environment.get("BOUND", "8")))
     monkeypatch.setattr("os.environ", environment.copy())
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(own))
     monkeypatch.setattr("collectives.transport.launch.available_cores", lambda: 8)
     share_cores()
     assert os.environ.get("TF_NUM_INTRAOP_THREADS") == threads

@@ -27,6 +27,8 @@ def tell_checkpoint() -> None:
     """Tell the supervisor, if there is one, that a checkpoint is whole. The first rank calls."""
     if RESTARTS_VARIABLE in os.environ:
         os.write(2, CONTROL_LINE)
-    begun, _waiting[:] = list(_waiting), []
+    begun = []
+    while _waiting:  # other threads may add to it
+        begun.append(_waiting.pop(0))
     for begin in begun:
         begin()

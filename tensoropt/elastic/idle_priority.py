@@ -1,7 +1,8 @@
-"""``python -m tensoropt.elastic.idle_priority MODULE``: a module on cores that nothing else uses.
+"""``python -m tensoropt.elastic.idle_priority LIFE MODULE``: a module on cores that nothing uses.
 
 Linux's idle class gets a core only while no other process wants it. Elsewhere the process has the
-lowest priority of the usual class. The priority is set before the module loads TensorFlow.
+lowest priority of the usual class. The process ends when the pipe LIFE, an open descriptor of it,
+does. Both hold from the start on: at idle priority the module may load TensorFlow for minutes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+
+from tensoropt.elastic.life import end_with
 
 __all__ = ["give_way", "main"]
 
@@ -23,7 +26,8 @@ def give_way() -> None:
 def main() -> None:
     """Run the module that the command line names, with the rest of the command line."""
     give_way()
-    del sys.argv[0]
+    end_with(int(sys.argv[1]))
+    del sys.argv[:2]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

@@ -23,4 +23,5 @@ TRACE_VARIABLE = "TENSOROPT_TRACE"
 """Environment variable: folder for a timeline of each rank's steps."""
 
 PLAN_AHEAD_VARIABLE = "TENSOROPT_PLAN_AHEAD"
-"""Environment variable: the starts to plan for in advance, see `elastic.next_starts`."""
+"""Environment variable: the present start, and those to plan for in advance; see
+`elastic.next_starts`."""

@@ -200,7 +200,8 @@ class Supervisor:
         starts = next_starts(self._read, hosts, without, limits.devices, limits.least_devices)
         if not starts:
             self._say("no plan is searched ahead: no start follows on fewer machines of this one")
-        return {PLAN_AHEAD_VARIABLE: write_starts(starts)}
+        present = tuple(host.slots for host in hosts)
+        return {PLAN_AHEAD_VARIABLE: write_starts((present, *starts) if starts else ())}
 
     def _without_suspect(self, after: State, suspect: str, silent: frozenset[str]) -> State:
         """Leave a host out if two starts in a row were lost there, and the rest is enough."""

@@ -90,11 +90,11 @@ def with_traces(view: PlanView, folder: Path) -> PlanView:
         PlanError: if a rank's trace is missing or damaged, or if the traces are of another plan.
     """
     ranks = traced_runs(folder)
-    if len(ranks) < view.summary.devices:
+    if len(ranks) != view.summary.devices:
         raise PlanError(
             "times are measured on every rank: a trace has a file for each of the plan's "
             f"{view.summary.devices} devices. Got {len(ranks)} in {folder}. Start the script under "
-            "mpirun, and copy the files of all machines into one folder."
+            "mpirun with a new folder, and copy the files of all machines into one."
         )
     row_of = {name: row.name for row in view.layers for name in (*row.names, *row.operators)}
     steps = [step for runs in ranks if (step := _step(runs, row_of))]

@@ -117,7 +117,7 @@ def main(folder: Path) -> None:
     for door in (tape, fit):
         with pytest.MonkeyPatch.context() as patch:
             searches = watched(patch, folder / door.__name__)
-            patch.setenv(PLAN_AHEAD_VARIABLE, "0,2;2,0")
+            patch.setenv(PLAN_AHEAD_VARIABLE, "2,2;0,2;2,0")
             start(door, "aabb", None)
             tell_checkpoint()
             before = len(searches)

@@ -71,7 +71,7 @@ def test_the_start_after_a_loss_searches_nothing(
     searches: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "0,2;2,0")
+    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "2,2;0,2;2,0")
     start(door, "aabb", None, **options)
     assert AtOnce.lines == []
     tell_checkpoint()
@@ -85,7 +85,7 @@ def test_the_start_after_a_loss_searches_nothing(
     assert len(searches) == searched == 1
     start(door, "ab", None, **options)
     assert len(searches) == 2  # another request
-    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "0,2;2,0")
+    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "2,2;0,2;2,0")
     start(door, "aabb", None, **options)
     assert not steps._noted  # nothing is left to plan
 
@@ -100,7 +100,7 @@ def test_steps_and_models(python: Callable[..., Finished], tmp_path: Path) -> No
 def test_the_links_of_the_machines_that_are_left_are_kept(
     searches: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "0,1,1;1,0,1;1,1,0")
+    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "1,1,1;0,1,1;1,0,1;1,1,0")
     start(graph, "abc", LINKS)
     tell_checkpoint()
     assert len(AtOnce.lines) == 1
@@ -117,7 +117,7 @@ def test_the_links_of_the_machines_that_are_left_are_kept(
 def test_a_start_for_which_nothing_fits_is_told(
     searches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "2,0")
+    monkeypatch.setenv(PLAN_AHEAD_VARIABLE, "2,2;2,0")
     start(graph, "aabb", None, fixed={"*": {"batch": "machine"}})
     tell_checkpoint()
     (line,) = AtOnce.lines
@@ -141,9 +141,9 @@ def own_gradient(**options: Any) -> None:
 @pytest.mark.parametrize(
     ("door", "starts", "plans", "reason"),
     [
-        (own_gradient, "0,2;2,0", "", "the step has gradients of its own"),
-        (graph, "0,1,1", "", "the ranks run on 2 machines, not on 3"),
-        (graph, "0,2;2,0", "none", "no plans are kept"),
+        (own_gradient, "2,2;0,2;2,0", "", "the step has gradients of its own"),
+        (graph, "2,1,1;0,1,1", "", "the machines have (2, 2) ranks, in their order, not (2, 1, 1)"),
+        (graph, "2,2;0,2;2,0", "none", "no plans are kept"),
     ],
 )
 def test_a_plan_that_no_start_would_use_is_not_searched(

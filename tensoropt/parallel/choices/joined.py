@@ -55,9 +55,9 @@ def joined_units(
     refused: set[int] = set()
     while reshapes:
         units = _units(batches, reshapes, refused)
-        parts = {extent: extent // microbatches for extent in units}
+        parts = {extent: extent // microbatches for extent in (*batches, *units)}
         unit = {parts[extent]: units[extent] for extent in units if parts[extent] > devices}
-        lost = _losing(graph, unit, devices, in_proportion=in_proportion)
+        lost = _losing(graph, unit, parts, devices, in_proportion=in_proportion)
         bad = {extent for extent in units if parts[extent] in lost}
         if not bad:
             return tuple(sorted(unit.items()))
@@ -101,11 +101,25 @@ def _units(
 
 
 def _losing(
-    graph: Graph, units: Mapping[int, int], devices: int, *, in_proportion: bool
+    graph: Graph,
+    units: Mapping[int, int],
+    parts: Mapping[int, int],
+    devices: int,
+    *,
+    in_proportion: bool,
 ) -> set[int]:
-    """Return the extents with units for which an operator loses a split into equal pieces."""
+    """Return the extents with units for which an operator loses a split into equal pieces.
+
+    Args:
+        graph: the graph, of the whole batch.
+        units: the units of the extents of one part.
+        parts: for each extent of the whole batch that of one part.
+        devices: the number of devices.
+        in_proportion: see `joined_units`.
+    """
     lost: set[int] = set()
-    for group, is_stored in _rigid(graph):
+    for whole, is_stored in _rigid(graph):
+        group = frozenset(parts.get(extent, extent) for extent in whole)
         concerned = group & units.keys()
         blocks = {extent // units.get(extent, 1) for extent in group}
         if concerned and (is_stored or len(blocks) > 1):

@@ -1,7 +1,6 @@
-"""``python -m tensoropt.elastic.idle_priority tensoropt.frontend.planning.ahead LIFE < MESSAGE``.
+"""``python -m tensoropt.elastic.idle_priority LIFE tensoropt.frontend.planning.ahead < MESSAGE``.
 
-Searches plans for the next start of a job. The process ends when the pipe LIFE, an open descriptor
-of it, does. It prints a line for each plan.
+Searches plans for the next start of a job, and prints a line for each plan.
 """
 
 from __future__ import annotations
@@ -9,11 +8,10 @@ from __future__ import annotations
 import sys
 
 from tensoropt.frontend.planning.ahead.message import read_message
-from tensoropt.frontend.planning.ahead.search import end_with, search_ahead
+from tensoropt.frontend.planning.ahead.search import search_ahead
 from tensoropt.search.threads import use_at_most
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[1]))
     use_at_most(1)
     for line in search_ahead(*read_message(sys.stdin.buffer)):
         print(f"tensoropt: {line}", flush=True)

@@ -25,13 +25,13 @@ def next_job(message: Message, start: NextStart) -> tuple[Job, Path | None]:
 
     The next start reads its links from a file. If there is none yet, they are those of the present
     start, which has all these machines: the latency and bandwidth of a link follow from
-    measurements on any number of machines.
+    measurements on any number of machines, by ranks that have as many cores.
 
     Returns:
         The job, and the file in which its links have to be kept; None if they are kept there.
 
     Raises:
-        PlanError: the links within a machine were never measured, or a file is damaged.
+        PlanError: the present links are not those of the next start, or a file is damaged.
     """
     hardware = Hardware.of(_ranks_of(message, start))
     devices = sum(start)
@@ -70,17 +70,16 @@ def _links_of(message: Message, hardware: Hardware) -> tuple[MeasuredLinks | Non
     measured = message.links
     if measured is None or len(counts) == 1:
         return None, None
-    carrier = measured.setting.carrier
-    cores = hardware.cores_per_host
-    setting = LinkSetting(tuple(counts), tuple(counts.values()), cores, carrier)
+    present, cores = measured.setting, hardware.cores_per_host
+    setting = LinkSetting(tuple(counts), tuple(counts.values()), cores, present.carrier)
     path = profile_folder() / setting.file_name
     if path.exists():
         return MeasuredLinks.load(path), None
-    if max(counts.values()) == 1:
-        return replace(measured, setting=setting, within=None), path
-    if measured.within is None:
+    fewest, most = present.cores_per_host, max(present.ranks_per_host)
+    if (cores, max(counts.values())) != (fewest, most):
         raise PlanError(
-            "plans for several ranks on a machine need the links within it. Got a start with one "
-            "rank on each machine; the next start measures them."
+            "links are known for ranks that have as many cores as those which measured them. Got "
+            f"{max(counts.values())} ranks on {cores} cores after {most} on {fewest}; the next "
+            "start measures them."
         )
     return replace(measured, setting=setting), path

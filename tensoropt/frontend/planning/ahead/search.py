@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import process_time
@@ -11,6 +9,7 @@ from time import process_time
 import tensorflow as tf
 
 from tensoropt.cost.measured_links import MeasuredLinks
+from tensoropt.elastic.life import finishing
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.planning.ahead.message import Message, Step
 from tensoropt.frontend.planning.ahead.next_job import next_job
@@ -20,13 +19,10 @@ from tensoropt.plan.amounts import devices_of
 from tensoropt.planner.optional_space import first_line
 from tensoropt.search.watch import Watch
 
-__all__ = ["end_with", "search_ahead"]
+__all__ = ["search_ahead"]
 
 _MOST_SEARCHES = 3
 """Searches for a step. Machines that are alike need one, whichever of them is lost."""
-
-_writing = threading.Lock()
-"""Held while files are written: the process does not end within them."""
 
 
 def search_ahead(message: Message, graphs: Sequence[tf.Graph]) -> Iterator[str]:
@@ -45,15 +41,18 @@ def search_ahead(message: Message, graphs: Sequence[tf.Graph]) -> Iterator[str]:
             if searches[number] == _MOST_SEARCHES:
                 continue
             try:
-                seconds = _kept(*next_job(message, start), step, graph)
+                job, links_path = next_job(message, start)
+                seconds = _kept(job, links_path, step, graph)
             except Exception as error:
+                searches[number] += 1
                 yield f"no plan is kept for a start on {devices}: {first_line(error)}"
                 continue
             if seconds is not None:
                 searches[number] += 1
+                links = "" if links_path is None else f"; the links' file is in {links_path.parent}"
                 yield (
                     f"a plan for a start on {devices} is kept, after a search beside the job of "
-                    f"{seconds:.1f} s of processor time"
+                    f"{seconds:.1f} s of processor time{links}"
                 )
 
 
@@ -68,7 +67,7 @@ def _kept(job: Job, links_path: Path | None, step: Step, graph: tf.Graph) -> flo
     if not file.is_kept(options.point):
         with Watch(clock=process_time):
             found = plan_and_frontier(request, options.option)
-    with _writing:
+    with finishing:
         if links_path is not None and job.links is not None:
             _keep_links(job.links, links_path)
         if found is not None:
@@ -80,18 +79,3 @@ def _keep_links(links: MeasuredLinks, path: Path) -> None:
     """Keep the links that the plan was made with, unless a start has measured them meanwhile."""
     if not path.exists():
         links.save(path)
-
-
-def end_with(life: int) -> None:
-    """End this process when a pipe ends.
-
-    Args:
-        life: the descriptor of the pipe's end to read.
-    """
-
-    def wait() -> None:
-        os.read(life, 1)
-        with _writing:
-            os._exit(0)
-
-    threading.Thread(target=wait, name="end", daemon=True).start()

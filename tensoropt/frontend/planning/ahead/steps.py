@@ -28,6 +28,7 @@ from tensoropt.elastic.rank_variables import (
     TRACE_VARIABLE,
 )
 from tensoropt.errors import TensorOptError
+from tensoropt.execution.native.library import SWITCH
 from tensoropt.frontend.job.job import Job, at_shutdown
 from tensoropt.frontend.planning.ahead.message import Message, Step, step_of, write_message
 from tensoropt.frontend.planning.ahead.next_job import next_job
@@ -40,7 +41,8 @@ from tensoropt.quiet.standard_error import LOG_VARIABLE
 
 __all__ = ["note_step"]
 
-_COMMAND = ("-m", "tensoropt.elastic.idle_priority", "tensoropt.frontend.planning.ahead")
+_COMMAND = ("-m", "tensoropt.elastic.idle_priority")
+_MODULE = "tensoropt.frontend.planning.ahead"
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1"
 )
@@ -59,6 +61,7 @@ class _Noted:
 
 
 _noted: list[_Noted] = []  # steps that the next process gets
+_of: tuple[Job, Sequence[NextStart]] | None = None  # the job of these steps, and its next starts
 _said: set[str] = set()
 _beside: _Process | None = None
 
@@ -69,11 +72,12 @@ def note_step(job: Job, options: PlanningOptions, request: Request) -> None:
     Nothing happens unless ``tensoropt run --plan-ahead`` asks for it, or on other ranks than the
     first. If the next start could not use the plans, a line says why, once.
     """
-    starts = read_starts(os.environ.get(PLAN_AHEAD_VARIABLE, ""))
+    global _of
+    present, *starts = read_starts(os.environ.get(PLAN_AHEAD_VARIABLE, "")) or [()]
     if not starts or not job.is_mpi or job.group.rank or job.dry_run is not None:
         return
     script = tf.compat.v1.get_default_graph()
-    reason = _why_not(job, options, request, starts)
+    reason = _why_not(job, options, request, present)
     if reason:
         if reason not in _said:
             _say(f"no plan is searched ahead: {reason}")
@@ -82,18 +86,17 @@ def note_step(job: Job, options: PlanningOptions, request: Request) -> None:
     if all(_is_kept(job, options, request, start) for start in starts):
         return
     if not _noted:
-        at_checkpoint(lambda: _begin(job, starts))
+        at_checkpoint(_begin)
+    _of = job, starts
     _noted.append(_Noted(step_of(options, request), weakref.ref(script)))
 
 
-def _why_not(
-    job: Job, options: PlanningOptions, request: Request, starts: Sequence[NextStart]
-) -> str:
+def _why_not(job: Job, options: PlanningOptions, request: Request, present: NextStart) -> str:
     """The reason why the next start could not use a plan that is searched ahead; empty if it
     could."""
-    machines = len(Counter(rank.host for rank in job.hardware.ranks))
-    if any(len(start) != machines for start in starts):
-        return f"the ranks run on {machines} machines, not on {len(starts[0])}"
+    counts = tuple(Counter(rank.host for rank in job.hardware.ranks).values())
+    if counts != present:
+        return f"the machines have {counts} ranks, in their order, not {present}"
     if options.validate:
         return "plans of validate= are measured, not kept"
     if job.paces:
@@ -130,18 +133,27 @@ def _message(job: Job, starts: Sequence[NextStart], steps: Sequence[Step] = ()) 
     )
 
 
-def _begin(job: Job, starts: Sequence[NextStart]) -> None:
-    """Search plans of the noted steps; if a process does so already, at the next checkpoint."""
+def _begin() -> None:
+    """Search plans of the noted steps; if a process does so already, at the next checkpoint.
+
+    The script is saving its checkpoint meanwhile, so a failure is a line.
+    """
     global _beside
+    if _of is None:
+        return  # the job has ended
     if _beside is not None and _beside.is_alive():
-        at_checkpoint(lambda: _begin(job, starts))
+        at_checkpoint(_begin)
         return
     noted, _noted[:] = [(each.step, each.graph()) for each in _noted], []
     steps = [(step, graph) for step, graph in noted if graph is not None]
     if steps:
-        message = _message(job, starts, [step for step, _ in steps])
-        _beside = _Process(message, [graph for _, graph in steps])
-        _beside.start()
+        message = _message(*_of, [step for step, _ in steps])
+        try:
+            _beside = _Process(message, [graph for _, graph in steps])
+            _beside.start()
+        except (OSError, RuntimeError) as error:  # no descriptor or thread is left
+            _beside = None
+            _say(f"plans are not searched ahead: {first_line(error)}")
 
 
 class _Process(threading.Thread):
@@ -166,6 +178,9 @@ class _Process(threading.Thread):
             reason = self._searched()
         except Exception as error:
             reason = first_line(error)
+        finally:
+            self._graphs = ()
+            os.close(self._reading)
         if reason and not self._is_over:
             _say(f"plans are not searched ahead: {reason}")
         self._life.close()
@@ -185,21 +200,21 @@ class _Process(threading.Thread):
         environment = {**os.environ, **_ONE_THREAD, **_ALONE}
         for name in _OF_RANKS:
             environment.pop(name, None)
+        if tf.config.list_physical_devices("GPU"):
+            environment[SWITCH] = "0"  # the kernels of the job, though the process sees no GPU
         with tempfile.TemporaryFile() as request:
             write_message(self._message, self._graphs, request)
-            self._graphs = ()
             request.seek(0)
             if self._is_over:
                 return ""
             process = self._process = subprocess.Popen(
-                [sys.executable, *_COMMAND, str(self._reading)],
+                [sys.executable, *_COMMAND, str(self._reading), _MODULE],
                 stdin=request,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 pass_fds=(self._reading,),
             )
-        os.close(self._reading)
         last = ""
         assert process.stdout is not None
         with process.stdout as output:
@@ -218,8 +233,9 @@ def _say(text: str) -> None:
 
 def _end() -> None:
     """Forget the noted steps, and end the process."""
-    global _beside
+    global _beside, _of
     _noted.clear()
+    _of = None
     beside, _beside = _beside, None
     if beside is not None:
         beside.end()
