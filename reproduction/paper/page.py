@@ -118,7 +118,7 @@ def turning_table(turns: Sequence[Turn]) -> str:
     and between which each turns."""
     rows = []
     for turn in turns:
-        tried = f"{min(turn.tried):g} to {max(turn.tried):g}"
+        tried = " to ".join(f"{links:g}" for links in sorted({min(turn.tried), max(turn.tried)}))
         between = f"holds at none of {len(turn.tried)}"
         if turn.at is not None:
             between = " and ".join(f"{links:g}" for links in (*turn.before, turn.at))
