@@ -31,8 +31,8 @@ _MARKER = "<!-- what follows is written by python -m reproduction.paper --docume
 _FIRST = "<!-- written by python -m reproduction.paper --document -->"
 _LAST = "<!-- as far as here -->"
 _READINGS = {
-    ", counting every copy that is kept": " (copies)",
-    ", layers as operators": " (layers)",
+    ", counting every copy that is kept": " copies",
+    ", layers as operators": " layers",
 }
 """Readings of a model in claims, and in the table."""
 _PICTURES = {

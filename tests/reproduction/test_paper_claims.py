@@ -247,7 +247,7 @@ def test_documentation_has_a_table_of_claims_where_the_page_asks_for_it() -> Non
     asked += "<!-- as far as here -->\n\nAfter.\n\n"
     once = documented(asked, claims, "Some is there.", {})
     rows = [line for line in once.splitlines() if line.startswith("| 6 | data parallelism is far")]
-    assert rows == ["| 6 | data parallelism is far off | RNN (layers) |  | 1 |"]
+    assert rows == ["| 6 | data parallelism is far off | RNN layers |  | 1 |"]
     assert "Earlier" not in once
     assert once.index(rows[0]) < once.index("After.")
     assert documented(once, claims, "Some is there.", {}) == once
