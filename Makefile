@@ -97,7 +97,8 @@ $(DOCS)/.installed: constraints-docs.txt
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	touch $@
 
-# The pictures of docs/reading-a-plan.md and of README.md, from a real plan.
+# The pictures of docs/reading-a-plan.md, from two real plans. Time ends their searches, so a machine
+# with other work may draw other plans than the page describes.
 TRANSFORMER := --layers 2 --model-width 1024 --feed-forward-width 4096 --heads 16 --length 64 --batch 256 \
 	--vocabulary 8192
 PIPELINE := --layers 4 --model-width 512 --feed-forward-width 2048 --heads 8 --length 64 --batch 64 \

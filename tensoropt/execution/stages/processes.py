@@ -16,6 +16,7 @@ from tensoropt.errors import RankMismatchError
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.agreement.name_counters import equalise_name_counters
 from tensoropt.execution.stages.stage_ranks import Pipeline
+from tensoropt.execution.world.shares import Share
 
 __all__ = ["StageProcesses"]
 
@@ -37,8 +38,13 @@ class StageProcesses:
     def same_feeds(
         self, feeds: Mapping[str, Any], batch_placeholders: Collection[str]
     ) -> Mapping[str, Any]:
-        """Return the values to feed: batches of this rank, and the first rank's other values."""
-        names = sorted(name for name in feeds if name not in batch_placeholders)
+        """Return the values to feed: batches and rows of this rank, and the first rank's other
+        values."""
+        names = sorted(
+            name
+            for name, value in feeds.items()
+            if name not in batch_placeholders and not isinstance(value, Share)
+        )
         if self._everyone is None or not names:
             return feeds
         values = [np.asarray(feeds[name], order="C") for name in names]

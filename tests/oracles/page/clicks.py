@@ -53,13 +53,17 @@ def click_a_point(page: Page, data: Values) -> str:
     page.mouse.click(*_point(page, place))
     point = data["view"]["frontier"][place]
     wanted = f"Point {point['number']}" if point["number"] is not None else point["name"]
+    if point["kind"] == "plan":  # a frontier of one point
+        wanted = "The plan"
     page.wait_for_function(
         "(name) => byId('point-name').textContent.toLowerCase() === name.toLowerCase()", arg=wanted
     )
     shown = page.inner_text("#point-name")
     at_hand = any(each["number"] == point["number"] for each in data["points"])
     text = page.inner_text("#point-strategy")
-    if point["number"] is None:
+    if point["kind"] == "plan":
+        assert "strategy" in text, text
+    elif point["number"] is None:
         assert "comparison" in text, text
     elif at_hand:
         assert "this point" in text.lower(), text
