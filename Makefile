@@ -97,7 +97,7 @@ $(DOCS)/.installed: constraints-docs.txt
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	touch $@
 
-# The pictures of docs/reading-a-plan.md, from two real plans. Time ends their searches, so a machine
+# The pictures of docs/reading-a-plan.md and README.md, from two real plans. Time ends their searches: a machine
 # with other work may draw other plans than the page describes.
 TRANSFORMER := --layers 2 --model-width 1024 --feed-forward-width 4096 --heads 16 --length 64 --batch 256 \
 	--vocabulary 8192
