@@ -78,7 +78,7 @@ function fillCommunication(most) {
 
 function communicationRow(each) {
   const readers = [...new Set(each.targets)].filter((name) => name && name !== each.source);
-  const links = [layerLink(each.source), ...readers.flatMap((name, number) => [number ? ", " : " → ", layerLink(name)])];
+  const links = [layerLink(each.source), ...readers.map((name) => element("div", { class: "reader" }, "→", layerLink(name)))];
   return element("tr", {},
     element("td", {}, ...breakable(each.what)),
     element("td", { title: PURPOSES[each.purpose] }, each.purpose),
