@@ -28,7 +28,7 @@ Blocks = tuple[Int64Array, ...]
 """Five arrays, see `merged_products`."""
 Survivors = tuple[Int64Array, Int64Array, Int64Array]
 
-_FEWEST_BINS, _MOST_BINS = 8, 4096
+_MOST_BINS = 4096
 # Points of a run that are tested together, and those of a group within it that are tested next.
 _RUN, _FEW = 16, 4
 _PARTS = 4
@@ -155,7 +155,7 @@ def _limits(
 ) -> tuple[int, float]:
     """Set for every bin of memory the least time of lower bins, for blocks ``begin`` to ``end``.
 
-    Returns the lowest memory and the number of bins per byte; 0 where there are too few products.
+    Returns the lowest memory and the number of bins per byte.
     """
     (left_memory, _), (right_memory, _) = left, right
     left_start, left_size, right_start, right_size, _ = blocks
@@ -169,9 +169,6 @@ def _limits(
         highest = max(highest, int(left_memory[last] + right_memory[other_last]))
         work += int(left_size[block] * right_size[block])
     bins = min(work // 4, _MOST_BINS)
-    limits[0] = np.iinfo(np.int64).max
-    if bins < _FEWEST_BINS:
-        return lowest, 0.0
     scale = (bins - 1) / (float(highest - lowest) + 1.0)
     limits[: bins + 1] = np.iinfo(np.int64).max
     waiting = np.empty((_MOST_WAITING, 4), np.int64)
