@@ -20,8 +20,6 @@ __all__ = ["through_edge"]
 
 # Triples of the general case that are listed at once: 40 MiB.
 _TRIPLES = 1 << 20
-# Keys for sorting stay below this, to fit 64 bits.
-_LARGEST_KEY = 2**62
 
 
 def through_edge(
@@ -142,7 +140,7 @@ def _by_running_minimum(
     row = left.row_of_points
     slot, group = slots[row], batch[row]
     memory = left.memory + edge.near_memory[slot]
-    order = _by_group(group, memory)
+    order = np.lexsort((memory, group))
     memory, slot, time = memory[order], slot[order], left.time[order]
     starts = np.searchsorted(group[order], np.arange(batches + 1))
     count = edge.far_memory.size
@@ -158,18 +156,6 @@ def _by_running_minimum(
         times,
         identity,
     )
-
-
-def _by_group(group: Int64Array, memory: Int64Array) -> Int64Array:
-    """Return the order by group, then by memory; ties keep their order."""
-    low = int(memory.min(initial=0))
-    span = int(memory.max(initial=0)) - low + 1
-    order: Int64Array
-    if (int(group.max(initial=0)) + 1) * span < _LARGEST_KEY:
-        order = np.argsort(group * span + (memory - low), kind="stable")
-    else:
-        order = np.lexsort((memory, group))
-    return order
 
 
 @numba.njit(cache=True, nogil=True)
