@@ -4,7 +4,8 @@ A job on simulated machines (`tests.machines`) of one rank each loses its last m
 without and with ``tensoropt run --plan-ahead``. In both, the machine is lost as many seconds after
 the checkpoint, once the search beside the job has ended. The last line is one JSON object: for each
 way the median seconds from the start of the first rank's process to the end of its first step after
-the loss, and the median milliseconds of a step in the seconds of the search and in those after it.
+the loss, and the median milliseconds of a step before the checkpoint, in the seconds of the search
+and in those after it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Turn:
         first_step_seconds: from the start of the first rank's process after the loss.
         search_seconds: from the checkpoint to the end of the search beside the job; in a job
             without one, those of the job before.
+        before_ms: a step before the checkpoint.
         beside_ms: a step in these seconds.
         after_ms: a step after them.
         reused: whether the start after the loss has used a kept plan.
@@ -48,6 +50,7 @@ class Turn:
 
     first_step_seconds: float
     search_seconds: float
+    before_ms: float
     beside_ms: float
     after_ms: float
     reused: bool
@@ -73,7 +76,7 @@ def main() -> None:
 
 
 def _medians(turns: Sequence[Turn]) -> dict[str, float]:
-    names = ("first_step_seconds", "search_seconds", "beside_ms", "after_ms")
+    names = ("first_step_seconds", "search_seconds", "before_ms", "beside_ms", "after_ms")
     medians = {name: round(median(getattr(turn, name) for turn in turns), 2) for name in names}
     return {**medians, "reused": sum(turn.reused for turn in turns)}
 
@@ -122,12 +125,14 @@ def _figures(
     first = [ended for start, _, ended in log if start == 0]
     steps = [(ended, 1e3 * (ended - before)) for before, ended in pairwise(first)]
     _, begun, ended = next(entry for entry in log if entry[0] == 1)
+    before = [took for at, took in steps if at <= saved]
     # The first step after the checkpoint has its time, too.
     beside = [took for at, took in steps if saved < at <= saved + seconds][1:]
     after = [took for at, took in steps if saved + seconds < at <= saved + seconds + _AFTER_SECONDS]
     return Turn(
         round(ended - begun, 2),
         round(seconds, 1),
+        round(median(before), 1),
         round(median(beside), 1),
         round(median(after), 1),
         reused,
