@@ -31,8 +31,8 @@ def collected_later() -> Iterator[None]:
 def importing() -> Iterator[None]:
     """A context for the import of TensorFlow, in which Python collects no garbage.
 
-    It saves a fifth of the import's time. What is there at its end is never collected, so a script
-    is not to have made its own objects by then.
+    It saves a fifth of the import's time. Objects that exist at its end are never collected, so a
+    script is not to have made objects of its own by then.
     """
     with collected_later():
         yield
