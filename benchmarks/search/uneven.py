@@ -39,6 +39,7 @@ from tensoropt.parallel.choices import choices
 from tensoropt.planner import request as requests
 from tensoropt.planner.kernels import load_kernels
 from tensoropt.planner.searches.frontier_search import search_frontier
+from tensoropt.search.baselines import data_parallel
 
 __all__ = ["main"]
 
@@ -83,6 +84,7 @@ STEPS: dict[str, tuple[Callable[[int], object], int, tuple[int, ...]]] = {
     "perceptron": (perceptron, BATCH, (8,)),
     "experts": (three_experts, 64, (8,)),
     "decoder": (attention.decoder, 64, (8, 16)),
+    "narrow decoder": (partial(attention.decoder, width=512, vocabulary=4000), 30, (4,)),
 }
 """For each name a function of the number of layers, the batch, and the numbers of devices."""
 
@@ -113,13 +115,15 @@ def offers(way: str) -> Iterator[None]:
 def searched(
     name: str, layers: int, devices: int, cluster: str, way: str, batch: int | None
 ) -> dict[str, Any]:
-    """Return the ends of a step's frontier: megabytes of a device, and milliseconds."""
+    """Return data parallelism and the ends of a step's frontier: megabytes of a device, and
+    milliseconds."""
     build, usual, _ = STEPS[name]
     loaded = load_cluster(cluster)
     request = request_of_script(partial(build, layers), batch or usual, loaded, devices)
     begun = time.process_time()
     with offers(way):
-        _, frontier = search_frontier(request, devices)
+        problem, frontier = search_frontier(request, devices)
+        only_batch = data_parallel.incumbent(problem)
     spent = time.process_time() - begun
     memory, milliseconds = frontier.memory / 1e6, frontier.time / 1e6
     fastest, smallest = int(frontier.time.argmin()), int(frontier.memory.argmin())
@@ -128,6 +132,8 @@ def searched(
         "fastest_mb": round(float(memory[fastest]), 1),
         "smallest_mb": round(float(memory[smallest]), 1),
         "smallest_ms": round(float(milliseconds[smallest]), 3),
+        "data_parallel_ms": round(float(only_batch.time.min()) / 1e6, 3),
+        "data_parallel_mb": round(float(only_batch.memory.min()) / 1e6, 1),
         "points": len(frontier),
         "within": frontier.within,
         "cpu_seconds": round(spent, 1),
