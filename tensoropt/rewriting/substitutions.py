@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
@@ -123,15 +123,23 @@ def _erased(term: Term) -> Term:
 
 
 @cache
-def verified() -> tuple[Substitution, ...]:
-    """The proven substitutions of the package's file, in both directions if both are proven."""
-    forward = read(FILE)
+def verified(kinds: tuple[str, ...] = KINDS) -> tuple[Substitution, ...]:
+    """The proven substitutions of the package's file, in both directions if both are proven.
+
+    Args:
+        kinds: the kinds of substitutions; to read fewer takes less time.
+    """
+    forward = read(FILE, kinds)
     backward = (substitution.reversed() for substitution in forward)
     return (*forward, *(substitution for substitution in backward if substitution is not None))
 
 
-def read(path: Path) -> tuple[Substitution, ...]:
+def read(path: Path, kinds: Sequence[str] = KINDS) -> tuple[Substitution, ...]:
     """The substitutions of a file, in its order.
+
+    Args:
+        path: the file.
+        kinds: the kinds of substitutions that are read and checked.
 
     Raises:
         PlanError: if the file is not a valid file of substitutions.
@@ -139,6 +147,9 @@ def read(path: Path) -> tuple[Substitution, ...]:
     remedy = "Install TensorOpt again, or write the file anew: python -m tools.rewriting.generate."
     rule = "a file of substitutions is JSON that the generator wrote"
     values = read_json(path, rule, remedy)
+    if set(kinds) != set(KINDS):
+        entries = [entry for entry in values["substitutions"] if entry["kind"] in kinds]
+        values = {**values, "substitutions": entries}
     file = from_values(_File, values, f"{rule}. Got {str(path)!r}", remedy, _PLACEMENT)
     substitutions = file.substitutions
     for substitution in substitutions:

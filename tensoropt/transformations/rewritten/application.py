@@ -63,8 +63,8 @@ class Rewrite:
 
 @cache
 def substitutions_by_name() -> Mapping[str, Substitution]:
-    """The proven substitutions by name, in both directions if both are proven."""
-    return {substitution.name: substitution for substitution in verified()}
+    """The proven substitutions of logical graphs by name, in both directions if both are proven."""
+    return {substitution.name: substitution for substitution in verified(("algebraic",))}
 
 
 def rewrite_of(substitution: Substitution, match: Match) -> Rewrite:
