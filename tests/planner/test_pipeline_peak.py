@@ -44,10 +44,13 @@ def test_peaks_are_those_of_the_largest_stages() -> None:
         asked.append(stage)
         return Peak(planned.stages[stage].memory_bytes + 50, 0, "")
 
-    found = with_peaks(replace(request(1), stage_peak=peak), plan(100, 40, 95))
-    assert asked == [0, 2]
-    assert [stage.peak_bytes for stage in found.stages] == [150, None, 145]
+    found = with_peaks(replace(request(150), stage_peak=peak), plan(95, 40, 100))
+    assert asked == [2, 0]
+    assert [stage.peak_bytes for stage in found.stages] == [145, None, 150]
     assert found.peak_bytes == 150
+    too_high = with_peaks(replace(request(149), stage_peak=peak), plan(95, 40, 100))
+    assert asked == [2, 0, 2]  # the first peak says that the plan does not fit
+    assert too_high.peak_bytes == 150
     failed = with_peaks(replace(request(1), stage_peak=lambda *_: "why"), plan(100, 40))
     assert failed.peak_bytes is None
     assert "its dry run failed (why)" in failed.notes[-1]

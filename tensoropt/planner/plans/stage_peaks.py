@@ -17,7 +17,7 @@ from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 
-__all__ = ["UnmadePlan", "failed_in_dry_run", "fitting_plan", "with_peaks"]
+__all__ = ["UnmadePlan", "failed_in_dry_run", "fitting_plan", "has_dry_runs", "with_peaks"]
 
 
 class UnmadePlan(NamedTuple):
@@ -48,7 +48,8 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
     """Return a plan of stages with the peaks that dry runs predict.
 
     A dry run of a stage takes about as long as building its execution graph, so only stages with
-    much memory have one.
+    much memory have one, the largest first. A peak above the limit is the last one: then the plan
+    does not fit, and ``peak_bytes`` is at least this peak.
 
     Stages on devices with more memory count in proportion (`Request.counted_bytes`).
 
@@ -62,14 +63,16 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
     if request.stage_peak is None:
         return plan
     most, stages = plan.memory_bytes, list(plan.stages)
-    is_far_below = SUM * most <= request.limit_bytes(request.devices)
-    if is_far_below and request.saves_dry_runs and not is_demanded(request):
+    if not has_dry_runs(request, most):
         return replace(plan, peak_bytes=most, peak_is_estimated=True)
     peaks: list[int] = []
-    for number, stage in enumerate(plan.stages):
-        devices = plan.devices_of_stage(number)
-        counted = request.counted_bytes(stage.memory_bytes, devices)
-        if counted < (_LARGE_AGAIN if stage.recompute else _LARGE) * most:
+    counted = [
+        request.counted_bytes(stage.memory_bytes, plan.devices_of_stage(number))
+        for number, stage in enumerate(stages)
+    ]
+    for number in sorted(range(len(stages)), key=lambda number: -counted[number]):
+        stage = stages[number]
+        if counted[number] < (_LARGE_AGAIN if stage.recompute else _LARGE) * most:
             continue
         peak = request.stage_peak(plan, number)
         if peak == NO_TIME:
@@ -78,8 +81,18 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
             note = f"peak memory is unknown: its dry run failed ({peak})"
             return replace(plan, notes=(*plan.notes, note))
         stages[number] = replace(stage, peak_bytes=peak.bytes)
-        peaks.append(request.counted_bytes(peak.bytes, devices))
+        peaks.append(request.counted_bytes(peak.bytes, plan.devices_of_stage(number)))
+        if peaks[-1] > request.limit_bytes(request.devices):
+            break
     return replace(plan, stages=tuple(stages), peak_bytes=max(peaks))
+
+
+def has_dry_runs(request: Request, memory: int) -> bool:
+    """Whether `with_peaks` makes dry runs for a plan with these bytes, as the search adds up."""
+    if request.stage_peak is None:
+        return False
+    is_far_below = SUM * memory <= request.limit_bytes(request.devices)
+    return not is_far_below or not request.saves_dry_runs or is_demanded(request)
 
 
 def failed_in_dry_run(request: Request, plan: Plan) -> bool:
