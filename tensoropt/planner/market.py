@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
@@ -26,6 +27,7 @@ from tensoropt.planner.spaces import (
     stages,
 )
 from tensoropt.planner.spaces.findings import Findings
+from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.watch import Watch, seconds_left
 
 __all__ = ["SPACES", "Market"]
@@ -43,6 +45,9 @@ because no bound of a step's time ends its searches early. A new space is a modu
 
 _UNDERCUTTING = (stages.NAME, branches.NAME, keeping_less.NAME)
 """Spaces that search only for steps faster than the fastest one that is known to fit."""
+_NONE_FITS = (
+    "none of the batch at once fits the memory: it was searched to a gap of {gap:.0%} alone"
+)
 _LONGEST_REASON = 90
 """The most characters of the reason for which a space was not searched."""
 
@@ -68,7 +73,7 @@ class Market:
         self.findings.fits = bool(whole.fitting)
         self.findings.searched(whole.request, whole.points)
         if whole.fitting and not whole.choice.excess_bytes:
-            self._know_price(whole)
+            self._know_price(whole, whole.allowed_price)
         with Watch(seconds=self._seconds()):
             for step in self._steps(whole):
                 for name, space in SPACES.items():
@@ -117,45 +122,44 @@ class Market:
     def _whole(self) -> Strategies:
         """Return the batch at once, with a request from which spaces make theirs.
 
-        The searches of spaces end at a wider gap, which leaves time to search more of them. The
-        batch at once is searched like them if no strategy of it fits, and another space may; unless
-        requests with other limits use its search, too.
+        The searches of spaces end at a wider gap, which leaves time to search more of them. If a
+        bound proves that no strategy of the batch at once fits, and another space may, the batch at
+        once is searched to `SearchLimits.coarse_gap`: only the ends of its frontier are used.
+        Requests with other limits may use more of it.
         """
         request, devices = self.request, self.request.devices
         optional = replace(request, closes=False)
         has_others = request.accumulate or request.keep_less or request.pipeline is not None
         may_end_early = has_others and request.results is None
         if may_end_early and least_bytes(request, devices) > request.usable_bytes(devices):
-            request = optional
+            gap = max(request.epsilon, DEFAULT_LIMITS.coarse_gap)
+            request = replace(optional, epsilon=gap)
+            self.findings.notes.append(_NONE_FITS.format(gap=gap))
         return Strategies(optional, *search_frontier(request, devices))
 
     def _know_fastest(self) -> None:
-        """Tell the spaces the price of the fastest strategy without stages whose peak fits.
+        """Tell the spaces the price of the fastest strategy whose peak fits.
 
         Offers that need long dry runs are left out. A plan needs such a dry run only if nothing
         else is faster.
         """
         findings = self.findings
-        for offer in sorted(
-            (offer for offer in self.offers if isinstance(offer, Strategies) and offer.fitting),
-            key=lambda offer: offer.price or 0,
-        ):
-            if not offer.is_quick_to_emit or not seconds_left():
-                continue
-            if findings.price is not None and (offer.price or 0) >= findings.price:
+        priced = [(offer.price, offer) for offer in self.offers if offer.price is not None]
+        for price, offer in sorted(priced, key=itemgetter(0)):
+            if findings.price is not None and price >= findings.price:
                 return
-            if offer.choice.excess_bytes:
-                continue
-            if findings.price is None or offer.allowed_price < findings.price:
-                self._know_price(offer)
+            known = offer.known_price if seconds_left() else None
+            if known is not None and (findings.price is None or known < findings.price):
+                self._know_price(offer, known)
 
-    def _know_price(self, fastest: Strategies) -> None:
-        """Tell the spaces the price of an offer's choice, and the search's time of its point.
+    def _know_price(self, fastest: Offer, price: int) -> None:
+        """Tell the spaces a price, and the search's time of its point if it has no stages.
 
         Other offers' points are compared with that time, since both are sums of a search.
         """
-        self.findings.price = fastest.allowed_price
-        self.findings.time = fastest.points[fastest.choice.point][1]
+        self.findings.price = price
+        if isinstance(fastest, Strategies):
+            self.findings.time = fastest.points[fastest.choice.point][1]
 
     def _steps(self, whole: Strategies) -> Iterator[Request]:
         """Yield the steps for which spaces make offers.

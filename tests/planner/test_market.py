@@ -23,6 +23,7 @@ from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.planner.searches import frontier_search
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
+from tensoropt.search.limits import DEFAULT_LIMITS
 
 CLUSTER = load_cluster("2x8-v100")
 REQUEST = Request(Graph({}), lambda _: CLUSTER, 2, (), {}, frozenset(), 1000)
@@ -38,6 +39,10 @@ class Made(Offer):
     @property
     def points(self) -> Points:
         return [(100, self._time)]
+
+    @property
+    def known_price(self) -> int | None:
+        return self._time
 
     @property
     def is_staged(self) -> bool:
@@ -106,6 +111,14 @@ def test_where_no_offer_can_be_planned_the_error_says_why(monkeypatch: pytest.Mo
         chosen(monkeypatch, *high)
 
 
+def test_later_spaces_have_to_undercut_pipelines_too() -> None:
+    market = object.__new__(Market)
+    market.offers = [Made("whole batch", 100), Made("stages", 90), Made("branches", 95)]
+    market.findings = Findings(price=100)
+    market._know_fastest()
+    assert market.findings.price == 90
+
+
 @pytest.fixture
 def request_() -> Request:
     """A step whose activations are larger than its weights, on two devices."""
@@ -172,6 +185,7 @@ def test_only_a_batch_at_once_that_may_fit_is_searched_to_the_closing_gap(
     Market(replace(request_, memory_limit_bytes=int(limit)))
     whole, *others = searches
     assert whole.closes == may_fit
+    assert (whole.epsilon == DEFAULT_LIMITS.coarse_gap) != may_fit
     assert others
     assert not any(request.closes for request in others)
 

@@ -89,6 +89,11 @@ class Offer(ABC):
         return self.price
 
     @property
+    @abstractmethod
+    def known_price(self) -> int | None:
+        """The price of a strategy whose peak fits; None if none is known without long dry runs."""
+
+    @property
     def complexity(self) -> tuple[bool, ...]:
         """The order of offers that are about as fast: the least one is planned."""
         return (

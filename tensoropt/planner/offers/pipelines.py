@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 
+from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.ways import way
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.plans.from_pipeline import executed_nanoseconds, plan_for_pipeline
-from tensoropt.planner.plans.stage_peaks import UnmadePlan, fitting_plan
+from tensoropt.planner.plans.stage_peaks import (
+    UnmadePlan,
+    failed_in_dry_run,
+    fitting_plan,
+    has_dry_runs,
+)
+from tensoropt.planner.prices.dry_runs import is_quick_to_emit
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 
@@ -34,6 +42,7 @@ class Pipelines(Offer):
     ) -> None:
         self.kind, self.request = kind, request
         self.pipelines = sorted(pipelines, key=lambda each: (each[1].memory, each[1].time))
+        self._plans: dict[int, Plan] = {}
 
     @cached_property
     def points(self) -> Points:
@@ -65,6 +74,23 @@ class Pipelines(Offer):
         """See `Offer`."""
         return True
 
+    @property
+    def known_price(self) -> int | None:
+        """See `Offer`. Only the fastest pipeline has dry runs."""
+        if not self.fitting:
+            return None
+        _, pipeline = self.pipelines[self.fitting[0]]
+        is_quick = is_quick_to_emit(self.request, pipeline.microbatches)
+        if has_dry_runs(self.request, pipeline.memory) and not is_quick:
+            return None
+        try:
+            plan = self.plan_of(self.fitting[0], "mini_time")
+        except (GraphError, InfeasibleError):  # it is raised again if this offer is to be planned
+            return None
+        fits = (plan.peak_bytes or 0) <= self.request.limit_bytes(self.request.devices)
+        is_emitted = not failed_in_dry_run(self.request, plan)
+        return plan.predicted_nanoseconds if fits and is_emitted else None
+
     def plan(self, option: str) -> Plan:
         """See `Offer`."""
         candidates = [
@@ -74,10 +100,13 @@ class Pipelines(Offer):
         return fitting_plan(self.request, candidates)
 
     def plan_of(self, number: int, option: str) -> Plan:
-        """See `Offer`."""
-        search, pipeline = self.pipelines[number]
-        notes = _notes(search)
-        return plan_for_pipeline(self.request, search, pipeline, self.points, option, notes)
+        """See `Offer`. A plan and its dry runs are made once."""
+        if number not in self._plans:
+            search, pipeline = self.pipelines[number]
+            self._plans[number] = plan_for_pipeline(
+                self.request, search, pipeline, self.points, option, _notes(search)
+            )
+        return replace(self._plans[number], option=option)
 
 
 def _notes(search: PipelineSearch) -> tuple[str, ...]:

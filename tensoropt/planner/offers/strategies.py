@@ -16,7 +16,7 @@ from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_frontiers
 from tensoropt.planner.plans.from_frontier import plan_for
-from tensoropt.planner.prices.dry_runs import NO_TIME
+from tensoropt.planner.prices.dry_runs import NO_TIME, is_quick_to_emit
 from tensoropt.planner.prices.estimates import can_be_estimated
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.prices.frontier_peaks import frontier_peaks
@@ -33,8 +33,6 @@ __all__ = ["Choice", "Strategies", "choice_of", "executed_step", "preferred"]
 
 _SLOWER_TRIED = 2
 """Slower points of the frontier that are tried if the dry run of the chosen one fails."""
-_EMITTED_OPERATORS = 4_000
-"""The most operators of a step that is quick to emit, in some seconds."""
 _PREFERRED = (
     "data parallelism is planned: steps of the frontier's fastest point are predicted to be at most"
     f" {SAME_TIME:.0%} faster, which is within the error of predictions"
@@ -76,11 +74,6 @@ class Choice:
     def planned(self) -> FrontierPoint:
         """The planned strategy."""
         return self.preferred or self.frontier[self.point]
-
-    @property
-    def price(self) -> int:
-        """The predicted nanoseconds of a step of the planned strategy, as it is executed."""
-        return executed_step(self.request, self.problem, self.planned)
 
     def plan(self) -> Plan:
         """Return the plan."""
@@ -169,12 +162,23 @@ def _executable(choice: Choice) -> Choice:
     return choice
 
 
-def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> FrontierPoint | None:
+def preferred(
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    step_of: Callable[[FrontierPoint], int] | None = None,
+) -> FrontierPoint | None:
     """Return data parallelism if it fits and is about as fast as the fastest point that fits.
 
     Then it is preferred: the fastest of many points owes some of its lead to errors of prediction,
     and users know data parallelism. The result is None if it is not preferred, or if it is the
     fastest point itself.
+
+    Args:
+        request: the step.
+        problem: the searched problem.
+        frontier: its frontier.
+        step_of: returns `executed_step` of a point, if a caller stores it.
     """
     if request.algorithm != "ft" or problem.mesh.size == 1:
         return None
@@ -185,8 +189,8 @@ def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> Fr
     fastest = frontier[frontier.fastest(usable)]
     if np.array_equal(fastest.strategy, parallel.strategy):
         return None
-    least, time = (executed_step(request, problem, point) for point in (fastest, parallel))
-    return parallel if time <= (1 + SAME_TIME) * least else None
+    step_of = step_of or partial(executed_step, request, problem)
+    return parallel if step_of(parallel) <= (1 + SAME_TIME) * step_of(fastest) else None
 
 
 def executed_step(request: Request, problem: GraphProblem, point: FrontierPoint) -> int:
@@ -202,6 +206,7 @@ class Strategies(Offer):
     def __init__(self, request: Request, problem: GraphProblem, frontier: Frontier) -> None:
         self.request, self.problem, self.frontier = request, problem, frontier
         self.kind = "whole batch" if request.microbatches == 1 else "microbatches"
+        self._steps: dict[bytes, int] = {}
 
     @classmethod
     def of(cls, request: Request) -> Strategies:
@@ -215,7 +220,14 @@ class Strategies(Offer):
 
     def price_of(self, number: int) -> int:
         """See `Offer`."""
-        return executed_step(self.request, self.problem, self.frontier[number])
+        return self._step_of(self.frontier[number])
+
+    def _step_of(self, point: FrontierPoint) -> int:
+        """Return `executed_step` of a point. It is computed once."""
+        strategy = point.strategy.tobytes()
+        if strategy not in self._steps:
+            self._steps[strategy] = executed_step(self.request, self.problem, point)
+        return self._steps[strategy]
 
     def way_of(self, _: int) -> str:
         """See `Offer`."""
@@ -235,14 +247,14 @@ class Strategies(Offer):
 
     @cached_property
     def _preferred(self) -> FrontierPoint | None:
-        return preferred(self.request, self.problem, self.frontier)
+        return preferred(self.request, self.problem, self.frontier, self._step_of)
 
     @cached_property
     def price(self) -> int | None:
         """The price of `_fastest`; None if no point's memory fits."""
         if self.frontier.memory[0] > self.request.usable_bytes(self.request.devices):
             return None
-        return executed_step(self.request, self.problem, self._fastest)
+        return self._step_of(self._fastest)
 
     @cached_property
     def _fastest(self) -> FrontierPoint:
@@ -253,16 +265,20 @@ class Strategies(Offer):
 
     @cached_property
     def allowed_price(self) -> int:
-        """The price of the choice. Often the choice is `_fastest`, which has been priced."""
-        choice = self._allowed
-        if self.price and np.array_equal(choice.planned.strategy, self._fastest.strategy):
-            return self.price
-        return choice.price
+        """The price of the choice."""
+        return self._step_of(self._allowed.planned)
 
     @property
     def is_quick_to_emit(self) -> bool:
         """Whether a dry run takes only some seconds, so that its result can bound searches."""
-        return len(self.request.graph) * self.request.microbatches <= _EMITTED_OPERATORS
+        return is_quick_to_emit(self.request, self.request.microbatches)
+
+    @property
+    def known_price(self) -> int | None:
+        """See `Offer`."""
+        if self.price is None or not self.is_quick_to_emit or self.choice.excess_bytes:
+            return None
+        return self.allowed_price
 
     def plan(self, option: str) -> Plan:
         """See `Offer`."""

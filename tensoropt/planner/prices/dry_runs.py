@@ -14,10 +14,18 @@ from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 
-__all__ = ["NO_TIME", "dry_runs_in_time"]
+__all__ = ["NO_TIME", "dry_runs_in_time", "is_quick_to_emit"]
 
 NO_TIME = "search_seconds were over; allow more"
 """The reason in place of a peak for which there was no time."""
+
+_EMITTED_OPERATORS = 4_000
+"""The most operators of a step that is quick to emit, in some seconds."""
+
+
+def is_quick_to_emit(request: Request, microbatches: int) -> bool:
+    """Whether a dry run takes only some seconds, so that its result can bound searches."""
+    return len(request.graph) * microbatches <= _EMITTED_OPERATORS
 
 
 def dry_runs_in_time(request: Request) -> Request:
