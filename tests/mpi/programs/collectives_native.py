@@ -290,7 +290,7 @@ def main() -> None:
     world = collectives.world()
     window.CHUNK_BYTES = CHUNK_BYTES
     check(world)
-    check_many_chunks(Member(world, new_transport(world, 1)), (1, 2049, 320003))
+    check_many_chunks(Member(world, new_transport(world, 1)), (1, 2049, 80003))
     past_caches = Member(world, new_transport(world, 1 << 60, math.inf))
     check_many_chunks(past_caches)
     check_together(past_caches)
