@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
-from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.ways import way
@@ -85,8 +84,8 @@ class Pipelines(Offer):
             return None
         try:
             plan = self.plan_of(self.fitting[0], "mini_time")
-        except (GraphError, InfeasibleError):  # it is raised again if this offer is to be planned
-            return None
+        except Exception:
+            return None  # No price is known. The error comes again if this offer is to be planned.
         fits = (plan.peak_bytes or 0) <= self.request.limit_bytes(self.request.devices)
         is_emitted = not failed_in_dry_run(self.request, plan)
         return plan.predicted_nanoseconds if fits and is_emitted else None
