@@ -22,6 +22,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import Any, TypeAlias
 
+from tensoropt.elastic.rank_variables import THREADS_VARIABLE
 from tensoropt.garbage import importing
 
 __all__ = [
@@ -43,7 +44,6 @@ _SRUN = " srun ends the other ranks only with --kill-on-bad-exit=1."
 
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _TENSORFLOW = "tensorflow"
-_THREADS = "TENSOROPT_THREADS"
 _POOL_THREADS = "TF_NUM_INTRAOP_THREADS"
 
 Hook: TypeAlias = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
@@ -113,12 +113,17 @@ def _end_job(kind: type[BaseException], error: BaseException, trace: TracebackTy
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _trains_together() -> bool:
+    """Whether a launcher has started several ranks, and the script may not train copies."""
+    return os.environ.get("TENSOROPT_ALLOW_COPIES") != "1" and several_ranks() > 0
+
+
 def refuse_copies() -> None:
     """Let the first tape or session import the front end, if a launcher has started several ranks.
 
     The environment variable ``TENSOROPT_ALLOW_COPIES`` set to 1 allows copies.
     """
-    if os.environ.get("TENSOROPT_ALLOW_COPIES") == "1" or not several_ranks():
+    if not _trains_together():
         return
     module = sys.modules.get(_TENSORFLOW)
     if module is None:
@@ -136,11 +141,11 @@ def share_cores() -> None:
     before `init`, so without this each rank would divide its operators among all cores. A number
     that the environment or ``tf.config.threading`` gives counts.
     """
-    if os.environ.get("TENSOROPT_ALLOW_COPIES") == "1" or not several_ranks():
+    if not _trains_together():
         return
     launch = importlib.import_module("collectives.transport.launch")
     local = launch.detect().local_processes or 1
-    demanded = os.environ.get(_THREADS, "")
+    demanded = os.environ.get(THREADS_VARIABLE, "")
     if local > 1 or demanded:
         bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else local
         share = min(bound, max(1, launch.available_cores() // local))

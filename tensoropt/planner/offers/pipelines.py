@@ -73,9 +73,9 @@ class Pipelines(Offer):
         """See `Offer`."""
         return True
 
-    @property
+    @cached_property
     def known_price(self) -> int | None:
-        """See `Offer`. Only the fastest pipeline has dry runs."""
+        """See `Offer`. Only the fastest pipeline has dry runs, once, also if its plan fails."""
         if not self.fitting:
             return None
         _, pipeline = self.pipelines[self.fitting[0]]
