@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,8 +61,9 @@ def way_of(name: str, model: Any) -> Way:
 
 def set_threads(name: str, ranks: int) -> None:
     """Set TensorFlow's threads before it starts: as many as ranks in one process, a rank's share of
-    the cores for Horovod; ours chooses its own."""
+    the cores for Horovod. Ours sets them when it is imported, which scripts do at their top."""
     if name == "ours":
+        importlib.import_module("tensoropt")
         return
     cores = len(os.sched_getaffinity(0))
     threads = ranks if name == "keras" else max(1, cores // ranks)
