@@ -76,12 +76,11 @@ def end_job_on_error() -> None:
 
 
 def filter_standard_error() -> None:
-    """Hold back chatter of libraries if a launcher has started several ranks; see `quiet`."""
+    """Hold back chatter of libraries if a launcher has started this process; see `quiet`."""
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), None)
-    is_one = rank is None or not several_ranks()
-    if not is_one or os.environ.get("TENSOROPT_LOG"):
+    if rank is not None or os.environ.get("TENSOROPT_LOG"):
         filters = importlib.import_module("tensoropt.quiet.standard_error")
-        filters.filter_standard_error(None if is_one else rank)
+        filters.filter_standard_error(rank)
 
 
 def hook_of_script() -> Hook:

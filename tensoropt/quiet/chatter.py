@@ -34,6 +34,7 @@ _KNOWN = rb"|".join(
         rb"Optimization loop failed: CANCELLED",  # a data set that ends early
         rb"Local rendezvous is aborting with status: OUT_OF_RANGE",
         rb"End of sequence",
+        rb"GPU trace was not collected",
     )
 )
 CHATTER = re.compile(

@@ -1,6 +1,6 @@
 """Starts the filter of a rank's standard error, and writes the lines that it knows.
 
-The filter starts at ``import tensoropt`` where a launcher has started several ranks, or
+The filter starts at ``import tensoropt`` where a launcher has started the process, or
 ``TENSOROPT_LOG`` is set: before TensorFlow is imported, if TensorOpt is imported first. It replaces
 descriptor 2, which C++ and child processes write to as well.
 """
@@ -41,7 +41,7 @@ def filter_standard_error(rank: str | None) -> None:
     """Start the filter, unless it has started, or has nothing to do.
 
     Args:
-        rank: the number of this rank; None if it is the only one.
+        rank: the number of this rank; None if no launcher has started this process.
 
     Raises:
         OptionError: a variable with another value than it takes; a log in a folder that is not

@@ -26,6 +26,7 @@ I0000 00:00:1795936583.729632   27077 mlir_graph_optimization_pass.cc:401] MLIR 
 2026-11-29 07:15:54.284079: E external/cuda_driver.cc:152] failed call to cuInit: INTERNAL: 303
 To enable the following instructions: AVX2 AVX512F, rebuild TensorFlow
 2026-11-29 07:16:47.4: W tensorflow/root_dataset.cc:362] Optimization loop failed: CANCELLED: it was
+E0000 00:00:1795936583.8   27077 cupti_tracer.cc:9] GPU trace was not collected: no device
 WARNING:tensorflow:From train.py:3: The name tf.Session is deprecated. Use tf.compat.v1.Session.
 WARNING:tensorflow:From a.py:4: f (from m) is deprecated and will be removed in a future version.
 Instructions for updating:
@@ -89,6 +90,12 @@ def test_a_rank_that_dies_has_written_its_last_lines(end: str, tmp_path: Path) -
     log = (tmp_path / "run.1.log").read_bytes()
     assert log.startswith((CHATTER + SHOWN).replace(b"\x1f", b""))
     assert log.endswith(done.stderr[-100:])
+
+
+def test_one_rank_of_a_launcher_writes_as_few_lines(tmp_path: Path) -> None:
+    done = rank(PROGRAM.format(CHATTER + SHOWN), tmp_path, PMI_RANK="0", PMI_SIZE="1")
+    assert done.stderr == SHOWN
+    assert (tmp_path / "run.0.log").exists()
 
 
 WITHOUT = """\
