@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from tensoropt.frontend.job.dry_run import DryRun, StepReached
 from tensoropt.frontend.job.job import in_dry_run
 from tensoropt.plan import Plan
 from tensoropt.planner.request import Request
+from tensoropt.search.watch import Watch
 
 __all__ = ["Script"]
 
@@ -27,7 +29,8 @@ class Script:
         batch: number of examples of a step.
         devices: number of devices of the cluster.
         cluster: the cluster.
-        search_seconds: the option of `find_strategy`.
+        search_seconds: the option of `find_strategy`, here in CPU seconds of all threads, so that
+            a plan does not depend on the load of the machine.
     """
 
     train: Callable[[], Any]
@@ -64,7 +67,7 @@ class Script:
         )
 
     def _planned(self, options: dict[str, Any]) -> Plan:
-        with tf.Graph().as_default():
+        with tf.Graph().as_default(), Watch(clock=time.process_time):
             tf.init()
             asked = {"search_seconds": self.search_seconds, **options}
             train = self.train()

@@ -19,7 +19,7 @@ import json
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -31,8 +31,9 @@ from reproduction.baselines import tofu_recursive
 from reproduction.links import with_links
 from reproduction.paper.breakdown import breakdown
 from reproduction.tofu.alternatives import ALTERNATIVES
-from reproduction.tofu.claims import claims
+from reproduction.tofu.claims import Claim, claims
 from reproduction.tofu.models import BYTES_PER_PARAMETER, DEVICES, TOFU_MODELS, TofuModel, search
+from reproduction.tofu.partition_claims import partition_claims
 from reproduction.tofu.systems import ALL, CLUSTER, SYSTEMS, Assumed, throughputs
 from reproduction.tofu.traffic import Traffic, step_bytes
 from tensoropt.cost.cluster import Cluster, load_cluster
@@ -236,12 +237,18 @@ def _figures_8_9(models: Sequence[str], search_seconds: float, assumed: Assumed)
         rates = [(name, found[model].get(name)) for name in SYSTEMS]
         print(model, *(f"{name} {rate:.1f}" if rate else f"{name} -" for name, rate in rates),
               sep=", ", flush=True)  # fmt: skip
-    judged = list(claims(found))
-    for claim in judged:
-        print("holds" if claim.holds else "FAILS", claim.claim, claim.here, sep="; ")
-    judgements = [claim.to_json() for claim in judged]
-    print(json.dumps({"systems": found, "claims": judgements, "assumed": asdict(assumed)}))
+    judged = _judged(claims(found))
+    print(json.dumps({"systems": found, "claims": judged, "assumed": asdict(assumed)}))
     return 0
+
+
+def _judged(claims: Iterable[Claim]) -> list[dict[str, Any]]:
+    """Print claims, and return them as JSON values."""
+    judged = []
+    for claim in claims:
+        print("holds" if claim.holds else "FAILS", claim.claim, claim.here, sep="; ")
+        judged.append(claim.to_json())
+    return judged
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -287,6 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name == "wresnet_152":
             report["figure11"] = _figure_11(step, cluster)
             print(f"Figure 11: {json.dumps(report['figure11'], indent=2)}", flush=True)
+    report["claims"] = _judged(partition_claims(report))
     print(json.dumps(report))
     return 0
 

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from reproduction.baselines import flexflow
+from reproduction.entry import Script
 from reproduction.unity.models import MODELS, JointModel, script_of
 from reproduction.unity.taso import fastest_alone
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError
+from tensoropt.plan import Plan
 from tensoropt.planner.choose import choose
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
@@ -28,6 +30,7 @@ from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.least_time import least_time
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_option
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.watch import Watch
 
 __all__ = ["Found", "find", "find_model"]
 
@@ -49,9 +52,11 @@ class Found:
         rewritten_first: the same graph, then planned in all spaces of `find_strategy`; or data
             parallelism of the script's graph if that is faster.
         ours: the plan of `find_strategy`.
-        way: how that plan runs the step.
+        without_stages: the plan of `find_strategy` without stages, as Unity compares itself in
+            Figure 14 (section 6.1); branches may run side by side.
+        way: how the plan of ours runs the step.
         substitutions: substitutions of that plan.
-        search_seconds: time of `find_strategy`.
+        search_seconds: CPU seconds of its `find_strategy`.
     """
 
     data_parallel: float | None
@@ -60,6 +65,7 @@ class Found:
     taso_flexflow: float | None
     rewritten_first: float | None
     ours: float
+    without_stages: float | None
     way: str
     substitutions: tuple[str, ...]
     search_seconds: float
@@ -90,9 +96,9 @@ def find_model(
 ) -> Found:
     """See `find`; experts know a model by its name."""
     script = script_of(model, devices, search_seconds, links)
-    started = time.perf_counter()
+    started = time.process_time()
     plan = script.plan()
-    took = time.perf_counter() - started
+    took = time.process_time() - started
     request = script.request()
     problem = problem_of(request, devices)
     parallel = _priced(request, problem, data_parallel.solve(problem))
@@ -106,10 +112,26 @@ def find_model(
         taso_flexflow=_priced(first, walked, flexflow.solve(walked, usable)),
         rewritten_first=_least(parallel, _planned(first)),
         ours=plan.predicted_step_seconds,
+        without_stages=_without_stages(script, plan),
         way=plan.way,
         substitutions=tuple(dict.fromkeys(each.substitution for each in plan.rewrites)),
         search_seconds=took,
     )
+
+
+def _without_stages(script: Script, plan: Plan) -> float | None:
+    """Seconds of a step's plan without stages; None if nothing fits.
+
+    Args:
+        script: the script.
+        plan: its plan, which is asked anew only if it has stages.
+    """
+    if plan.stages and plan.schedule != "side_by_side":
+        try:
+            plan = script.plan(pipeline=False)
+        except InfeasibleError:
+            return None
+    return plan.predicted_step_seconds
 
 
 def _priced(request: Request, problem: GraphProblem, found: Frontier) -> float | None:
@@ -134,7 +156,8 @@ def _planned(request: Request) -> float | None:
     """
     asked = replace(request, keep_less=True, accumulate=True)
     try:
-        return choose(asked, "mini_time").predicted_step_seconds
+        with Watch(clock=time.process_time):
+            return choose(asked, "mini_time").predicted_step_seconds
     except InfeasibleError:
         return None
 

@@ -19,6 +19,7 @@ from reproduction.tofu.alternatives import (
     icml18,
 )
 from reproduction.tofu.claims import claims
+from reproduction.tofu.partition_claims import partition_claims
 from reproduction.tofu.systems import SYSTEMS, Assumed, throughputs
 from reproduction.tofu.traffic import Traffic, step_bytes
 from tensoropt.cost.cluster import load_cluster
@@ -116,13 +117,55 @@ def test_claims_about_throughput_follow_from_it() -> None:
         as_in_the_paper[model] |= {"tofu": tofu, "ours": tofu}
     judged = list(claims(as_in_the_paper))
     assert [claim.claim for claim in judged if not claim.holds] == []
-    assert len(judged) == 12
+    assert len(judged) == 14
     as_in_the_paper["RNN-6-4K"]["placement"] = 300.0
     as_in_the_paper["WResNet-152-10"]["ours"] = None
+    as_in_the_paper["WResNet-152-10"]["smallbatch"] = 1.0
     failing = [claim.claim for claim in claims(as_in_the_paper) if not claim.holds]
-    assert len(failing) == 4
-    assert all("placement" in claim for claim in failing[:3])
-    assert failing[3].startswith("ours is")
+    assert len(failing) == 5
+    assert all("placement" in claim for claim in failing[:1] + failing[2:4])
+    assert failing[1].startswith("Figure 8: SmallBatch")
+    assert failing[4].startswith("ours is")
+
+
+def partition(seconds: float, communication: float, gb: float) -> dict[str, float]:
+    return {"seconds": seconds, "communication_share": communication, "stored_gb": gb}
+
+
+def test_claims_about_partitions_follow_from_the_report() -> None:
+    rows = {
+        "AllRow-Greedy": partition(5.0, 0.3, 60.0),
+        "Spartan": partition(4.5, 0.22, 11.0),
+        "EqualChop": partition(4.4, 0.24, 11.0),
+        "ICML18": partition(4.28, 0.1, 13.0),
+        "Tofu": partition(4.0, 0.1, 11.0),
+    }
+    groups = {"stage 1": True, "stage 2": True}
+    fetched = {name: {"weights": 1.0, "activations": 0.0} for name in groups}
+    report = {
+        "table2": [{"model": "RNN-6-4K", "gb": 8.5, "paper_gb": 8.4}],
+        "figure10": {"WResNet-152-10": rows, "RNN-4-8K": rows},
+        "figure11": {
+            "indices_split": {"n": 1, "c": 1},
+            "several_dimensions": True,
+            "convolutions_of_a_block_differ": True,
+            "repeated_blocks_alike": 1.0,
+            "first_block_differs": groups,
+            "fetched_gb": fetched,
+            "weights_share_falls": True,
+        },
+        "theorem2": {"RNN-4-8K": {"gb_of_each_halving": [1.0, 1.0, 2.0], "never_falls": True}},
+    }
+    judged = list(partition_claims(report))
+    assert [claim.claim for claim in judged if not claim.holds] == []
+    assert len(judged) == 16
+    rows["ICML18"] = partition(4.1, 0.1, 11.0)
+    rows["EqualChop"] = partition(4.1, 0.29, 11.0)
+    report["figure11"]["repeated_blocks_alike"] = 0.9
+    failing = [claim.claim for claim in partition_claims(report) if not claim.holds]
+    assert sum("ICML18" in claim for claim in failing) == 2
+    assert sum("EqualChop" in claim for claim in failing) == 4
+    assert len(failing) == 7
 
 
 def test_a_small_model_has_a_throughput_of_every_system(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from tensoropt.transformations.rewritten.application import (
     substitutions_by_name,
 )
 from tensoropt.transformations.rewritten.moves import Move, moves
+from tensoropt.transformations.rewritten.parts import operator_of, other_shape, split_outputs
 from tensoropt.transformations.rewritten.term_builder import TermBuilder
 from tests.oracles.equality.engine import Script, train_plain, worst_error
 from tests.oracles.equality.rewrite_scripts import (
@@ -74,6 +75,20 @@ def test_sizes_beyond_32_bits_reshape_by_constants_of_64() -> None:
     assert builder.spec(flat).shape == ((1 << 17) * 50_000,)
     reshape = builder.operators[flat.operator]
     assert reshape.attributes["Tshape"] == reshape.input_specs[1].dtype == "int64"
+
+
+def test_parts_of_a_dimension_beyond_32_bits_have_sizes_of_64() -> None:
+    with tf.Graph().as_default() as script:
+        flat = tf.compat.v1.placeholder(tf.float32, (3 << 31,), "flat")
+        pieces = tf.split(flat, [1 << 30, 1 << 30, 1 << 32])
+        square = tf.reshape(flat, (3 << 10, 1 << 11, 1 << 10))
+    graph = import_graph(script, [each.op.name for each in (*pieces, square)], {})
+    split, reshape = graph[pieces[0].op.name], graph[square.op.name]
+    parts = operator_of(graph, split_outputs(split.name, 1, 3).operator)
+    merged = operator_of(graph, other_shape(reshape, (3 << 31,)).operator)
+    for part, attribute in ((parts, "Tlen"), (merged, "Tshape")):
+        assert part is not None
+        assert part.attributes[attribute] == part.input_specs[1].dtype == "int64"
 
 
 def test_all_products_of_one_input_are_one() -> None:

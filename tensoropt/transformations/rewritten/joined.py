@@ -11,11 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.rewritten.needed import needed
+from tensoropt.transformations.rewritten.parts import whole_numbers
 
 __all__ = ["join_nested", "merge_equal"]
 
@@ -172,13 +170,12 @@ def _flat_split(
         return None
     outputs = [*outer.outputs]
     outputs[tensor.index : tensor.index + 1] = operator.outputs
-    sizes = np.array([spec.shape[dim] for spec in outputs], np.int32)
-    spec = TensorSpec(sizes.shape, "int32", sizes)
+    spec = whole_numbers([spec.shape[dim] for spec in outputs])
     return replace(
         outer,
         input_specs=(outer.input_specs[0], spec, outer.input_specs[2]),
         outputs=tuple(outputs),
-        attributes={**outer.attributes, "num_split": len(outputs)},
+        attributes={**outer.attributes, "num_split": len(outputs), "Tlen": spec.dtype},
     )
 
 
@@ -197,8 +194,12 @@ def _renumber(
         inner: the split of one of its parts, ``inner.inputs[0]``.
     """
     outer, part, more = before.name, inner.inputs[0].index, len(inner.outputs) - 1
-    sizes = operators[outer].inputs[1].operator
-    operators[sizes] = replace(operators[sizes], outputs=(operators[outer].input_specs[1],))
+    sizes, spec = operators[outer].inputs[1].operator, operators[outer].input_specs[1]
+    operators[sizes] = replace(
+        operators[sizes],
+        outputs=(spec,),
+        attributes={**operators[sizes].attributes, "dtype": spec.dtype},
+    )
 
     def moved(tensor: TensorName) -> TensorName:
         later = tensor.operator == outer and tensor.index > part

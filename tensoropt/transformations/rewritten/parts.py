@@ -17,7 +17,7 @@ if a substitution reads them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -34,6 +34,7 @@ __all__ = [
     "other_shape",
     "part_of",
     "split_outputs",
+    "whole_numbers",
     "with_tensors",
 ]
 
@@ -166,7 +167,7 @@ def _split(name: str, base: Operator, start: int, stop: int) -> Operator | None:
         (base.inputs[data], *(tensor for tensor, _ in given)),
         (whole, *(spec for _, spec in given)),
         outputs,
-        {"T": whole.dtype, "num_split": len(sizes), "Tlen": "int32"},
+        {"T": whole.dtype, "num_split": len(sizes), "Tlen": given[0][1].dtype},
         synthetic=True,
     )
 
@@ -204,14 +205,20 @@ def _reshape(
         (tensor, wanted),
         (spec, value),
         (TensorSpec(tuple(shape), spec.dtype),),
-        {"T": spec.dtype, "Tshape": "int32"},
+        {"T": spec.dtype, "Tshape": value.dtype},
         synthetic=True,
     )
 
 
 def _number(name: str, what: str, value: int | tuple[int, ...]) -> tuple[TensorName, TensorSpec]:
-    array = np.array(value, np.int32)
-    return TensorName(f"{name}/{what}", 0), TensorSpec(array.shape, "int32", array)
+    return TensorName(f"{name}/{what}", 0), whole_numbers(value)
+
+
+def whole_numbers(value: int | Sequence[int]) -> TensorSpec:
+    """A constant of whole numbers: int32, or int64 if one is too large for that."""
+    values = np.array(value, np.int64)
+    dtype = "int32" if np.all(np.abs(values) <= np.iinfo(np.int32).max) else "int64"
+    return TensorSpec(values.shape, dtype, values.astype(dtype))
 
 
 def constant_dim(operator: Operator, number: int) -> int | None:

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 from tensoropt.tensor_spec import TensorSpec
-from tensoropt.transformations.rewritten.parts import constant_dim
+from tensoropt.transformations.rewritten.parts import constant_dim, whole_numbers
 from tensoropt.transformations.rewritten.views import Kind
 
 __all__ = ["VIEWED", "DoesNotFit", "TermBuilder"]
@@ -126,12 +124,10 @@ class TermBuilder:
             _like(self._graph, type_, attributes),
         )
 
-    def constant(self, value: Any) -> TensorName:
-        """Add a constant of whole numbers: int32, or int64 if one is too large for that."""
-        values = np.array(value, np.int64)
-        dtype = "int32" if np.all(np.abs(values) <= np.iinfo(np.int32).max) else "int64"
-        spec = TensorSpec(values.shape, dtype, values.astype(dtype))
-        return self._add("Const", (), (spec,), {"dtype": dtype})
+    def constant(self, value: int | Sequence[int]) -> TensorName:
+        """Add a constant of whole numbers."""
+        spec = whole_numbers(value)
+        return self._add("Const", (), (spec,), {"dtype": spec.dtype})
 
     def _add(
         self,
@@ -269,8 +265,9 @@ def _build_split(
         if same and constant_dim(operator, 2) == dim:
             return _Built(TensorName(name, part), others)
     shapes = [(*shape[:dim], size, *shape[dim + 1 :]) for size in sizes]
-    inputs = [x.tensor, builder.constant(sizes), builder.constant(dim)]
-    result = builder.add("SplitV", inputs, shapes, num_split=2, Tlen="int32")
+    given = builder.constant(sizes)
+    inputs, wide = [x.tensor, given, builder.constant(dim)], builder.spec(given).dtype
+    result = builder.add("SplitV", inputs, shapes, num_split=2, Tlen=wide)
     return _Built(TensorName(result.operator, part), others)
 
 
