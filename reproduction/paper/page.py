@@ -30,11 +30,12 @@ judgement changes."""
 _MARKER = "<!-- what follows is written by python -m reproduction.paper --document -->"
 _FIRST = "<!-- written by python -m reproduction.paper --document -->"
 _LAST = "<!-- as far as here -->"
-_READINGS = {
+_SHORTER = {
     ", counting every copy that is kept": " copies",
     ", layers as operators": " layers",
+    "the frontier has a sharp": "a sharp",
 }
-"""Readings of a model in claims, and in the table."""
+"""Words of claims, and those of tables."""
 _PICTURES = {
     "6": "Figure 6: cost frontiers on 16 devices",
     "6 VGG16": "Figure 6, for a small model",
@@ -147,8 +148,8 @@ def summary(claims: Sequence[Claim]) -> str:
 
 
 def _short(claim: str) -> str:
-    for reading, name in _READINGS.items():
-        claim = claim.replace(reading, name)
+    for words, fewer in _SHORTER.items():
+        claim = claim.replace(words, fewer)
     return claim
 
 
