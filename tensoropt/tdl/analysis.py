@@ -26,7 +26,7 @@ from tensoropt.tdl.expression import (
     Reduction,
 )
 from tensoropt.tdl.interval import Interval
-from tensoropt.tdl.linear import linear_inputs
+from tensoropt.tdl.operator_type import linear_inputs
 from tensoropt.tdl.trace import Access, Trace, subscript_interval, trace, variables
 from tensoropt.tensor_spec import TensorSpec
 

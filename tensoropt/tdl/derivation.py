@@ -98,7 +98,7 @@ class Derivation:
             spelled-out index exchanges them; any other index with a halo cannot be split.
         flops: arithmetic operations over the whole iteration space, forward; a multiply-add is 2.
         linear: the sets of inputs in which the outputs are linear, see
-            `tensoropt.tdl.linear.linear_inputs`.
+            `tensoropt.tdl.operator_type.linear_inputs`.
     """
 
     op_type: str

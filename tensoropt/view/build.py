@@ -6,13 +6,11 @@ from tensoropt.plan.operator_plan import NAMES_ONLY
 from tensoropt.plan.plan import Plan
 from tensoropt.transformations.staged.simulated_time import simulated_tasks
 from tensoropt.view.communication import communication_of
-from tensoropt.view.data.plan_view import PlanView
-from tensoropt.view.data.stages import Pass, PassKind, StageView
+from tensoropt.view.data.plan_view import Pass, PassKind, PlanView, PointKind, PointView, StageView
 from tensoropt.view.data.summary import Measured, Summary, TimePart
 from tensoropt.view.devices import devices_of_plan
 from tensoropt.view.layers import Row, rows_of, with_communication
 from tensoropt.view.memory import memory_of
-from tensoropt.view.points import points_of
 
 __all__ = ["view_of"]
 
@@ -26,7 +24,7 @@ def view_of(plan: Plan) -> PlanView:
         layers=with_communication(plan, rows, communication),
         communication=communication,
         memory=memory_of(plan, rows),
-        frontier=points_of(plan),
+        frontier=_points(plan),
         stages=_stages(plan, rows),
         schedule=_schedule(plan),
         measured=_measured(plan),
@@ -126,3 +124,33 @@ def _measured(plan: Plan) -> tuple[Measured, ...]:
             None if peak is None else peak / 2**20,
         ),
     )
+
+
+_DATA_PARALLELISM = "data parallelism"
+
+
+def _points(plan: Plan) -> tuple[PointView, ...]:
+    """The points, the least memory first. The plan is one, even if it is not on the frontier."""
+    peaks = plan.known_peaks
+    ways = plan.frontier_ways or ("",) * len(plan.frontier)
+    chosen = plan.memory_bytes, plan.time_nanoseconds
+
+    def point_of(
+        kind: PointKind, way: str, number: int | None, memory: int, time: int
+    ) -> PointView:
+        peak, is_estimated = peaks.get(memory, (None, False))
+        fits = plan.fits(memory, peak)
+        return PointView(kind, way, number, memory, time, peak, is_estimated, fits)
+
+    points = [
+        point_of("frontier", way, number, *point)
+        for number, (point, way) in enumerate(zip(plan.frontier, ways, strict=True))
+        if point != chosen
+    ]
+    number = plan.frontier.index(chosen) if chosen in plan.frontier else None
+    points.append(point_of("plan", plan.way, number, *chosen))
+    for name, memory, time in plan.details.others if plan.details else ():
+        kind: PointKind = "data parallelism" if name == _DATA_PARALLELISM else "other algorithm"
+        fits = plan.fits(memory, None)
+        points.append(PointView(kind, name, None, memory, time, None, False, fits))
+    return tuple(sorted(points, key=lambda point: (point.memory_bytes, point.nanoseconds)))

@@ -21,8 +21,7 @@ from tensoropt.planner.split_check import Check, OperatorCheck
 from tensoropt.view import PlanView
 from tensoropt.view.data.layers import Communication, LayerView, Replicated, Split
 from tensoropt.view.data.memory import Alive, MemoryAt, MemoryView, Share
-from tensoropt.view.data.points import PointView
-from tensoropt.view.data.stages import Pass, StageView
+from tensoropt.view.data.plan_view import Pass, PointView, StageView
 from tensoropt.view.data.summary import ClusterLevel, Measured, Summary, TimePart
 from tensoropt.view.difference import LayerDifference, PlanDifference
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tensoropt.tdl import described, operator_type
-from tensoropt.tdl.linear import linear_inputs
+from tensoropt.tdl.operator_type import linear_inputs
 from tensoropt.tensor_spec import TensorSpec
 
 Shapes = Sequence[tuple[int, ...]]

@@ -1,9 +1,10 @@
 """Which operators may read partial sums, so that fewer or smaller tensors are summed over devices.
 
 A linear operator can run on each device's shares of its inputs. Then its outputs are summed in
-place of its inputs (`tensoropt.tdl.linear`). For example, in ``x @ w + h @ u`` both products can be
-partial sums, and one tensor is summed in place of two. An operator that reads one tensor and makes
-one of the same size gains nothing. It may read partial sums only if one of its readers gains.
+place of its inputs (`tdl.operator_type.linear_inputs`). For example, in ``x @ w + h @ u`` both
+products can be partial sums, and one tensor is summed in place of two. An operator that reads one
+tensor and makes one of the same size gains nothing. It may read partial sums only if one of its
+readers gains.
 
 Summing a few numbers, such as the norms of gradients, takes as long over all axes of the mesh as
 over one. Therefore these tensors are partial over all axes or over none.

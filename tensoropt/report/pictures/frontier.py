@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tensoropt.report.pictures.canvas import COLOURS, GREY, log_if_wide
 from tensoropt.report.views.amounts import memory, time
 from tensoropt.view import PlanView
-from tensoropt.view.data.points import PointView
+from tensoropt.view.data.plan_view import PointView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,16 +7,90 @@ one step, memory is bytes on one device; both are predicted unless a name says m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from tensoropt.converters import Positive, from_values, to_values
+from tensoropt.converters import Natural, Number, Positive, from_values, to_values
 from tensoropt.view.data.layers import Communication, LayerView
 from tensoropt.view.data.memory import MemoryView
-from tensoropt.view.data.points import PointView
-from tensoropt.view.data.stages import Pass, StageView
 from tensoropt.view.data.summary import Measured, Summary
 
-__all__ = ["PlanView"]
+__all__ = ["Pass", "PassKind", "PlanView", "PointKind", "PointView", "StageView"]
+
+PassKind = Literal["forward", "backward", "once"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """A pipeline's stage.
+
+    Attributes:
+        devices: numbers of its devices.
+        layers: names of its rows.
+        forward_nanoseconds, backward_nanoseconds: the passes of one microbatch.
+        once_nanoseconds: work that is done once a step.
+        waits: share of the step in which its devices wait.
+        memory_bytes: the search's sum.
+        peak_bytes: the predicted peak; None if it is unknown.
+        recompute: whether its forward pass runs again before its backward pass.
+    """
+
+    devices: tuple[Natural, ...]
+    layers: tuple[str, ...]
+    forward_nanoseconds: Natural
+    backward_nanoseconds: Natural
+    once_nanoseconds: Natural
+    waits: Number
+    memory_bytes: Natural
+    peak_bytes: Natural | None
+    recompute: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass of one microbatch through a stage.
+
+    Attributes:
+        stage: number of the stage.
+        kind: "once" is the work that a stage does once a step.
+        microbatch: number of the microbatch.
+        start, end: nanoseconds from the begin of the step.
+    """
+
+    stage: Natural
+    kind: PassKind
+    microbatch: Natural
+    start: Natural
+    end: Natural
+
+
+PointKind = Literal["plan", "frontier", "data parallelism", "other algorithm"]
+
+
+@dataclass(frozen=True, slots=True)
+class PointView:
+    """One point of memory and time.
+
+    Attributes:
+        kind: the plan; another point of the frontier; data parallelism or another algorithm, which
+            may lie above the frontier.
+        name: the way to run the step, or the algorithm.
+        number: position in the plan's frontier; None for other points.
+        memory_bytes: the search's sum.
+        nanoseconds: the search's sum of times.
+        peak_bytes: the predicted peak; None if it is unknown.
+        peak_is_estimated: whether a known peak is estimated; else it comes from a dry run.
+        fits: whether it fits the limit of memory.
+    """
+
+    kind: PointKind
+    name: str
+    number: Natural | None
+    memory_bytes: Natural
+    nanoseconds: Natural
+    peak_bytes: Natural | None
+    peak_is_estimated: bool
+    fits: bool
+
 
 SCHEMA = 1
 

@@ -1,4 +1,4 @@
-"""Matrices in the last two dimensions: diagonals, decompositions and solutions.
+"""Matrices in the last two dimensions: diagonals, decompositions, solutions; Fourier transforms.
 
 Decompositions, which Tofu's language cannot express, are opaque over the matrix. Every index of
 the dimensions before the matrix can be split.
@@ -141,3 +141,14 @@ def sparse_matmul(
     return lambda m, n: Sum(
         lambda k: (a[k, m] if transpose_a else a[m, k]) * (b[n, k] if transpose_b else b[k, n])
     )
+
+
+def _describe_transforms(dims: int, suffix: str) -> None:
+    def transform(x: Operand, *_length: Operand, outputs: Outputs) -> Any:
+        return batched("Fourier", [(x, dims)], outputs, [dims])
+
+    describe(*(f"{name}{suffix}" for name in ("FFT", "IFFT", "RFFT", "IRFFT")))(transform)
+
+
+for _dims, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
+    _describe_transforms(_dims, _suffix)

@@ -1,4 +1,4 @@
-"""Operators that move elements without computing."""
+"""Operators that move elements without computing, also between space, batch and channels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tensoropt.tdl.any_size import by_index, regrouped
 from tensoropt.tdl.description import Piece, output_shape
 from tensoropt.tdl.expression import Expression, Literal, Operand
 from tensoropt.tdl.operator_type import OperatorType
+from tensoropt.tdl.ops.whole_dimensions import along
 from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 
@@ -93,3 +94,45 @@ record(
     facts=OperatorType(value="elements", view="first", in_line=True, linear="first", affine="sum"),
 )
 record("Transpose", facts=OperatorType(value="elements", onednn=True, linear="first", affine="sum"))
+
+
+@describe("SpaceToDepth")
+def space_to_depth(x: Operand, *, block_size: int, data_format: str = "NHWC") -> Any:
+    """Channel (dy * block + dx) * C + c of a place holds channel c of its block's (dy, dx)."""
+    if data_format != "NHWC":
+        return None
+    channels = x.shape[3]
+
+    def element(b: Expression, i: Expression, j: Expression, c: Expression) -> Expression:
+        part = c // channels
+        return x[
+            b, i * block_size + part // block_size, j * block_size + part % block_size, c % channels
+        ]
+
+    return element
+
+
+@describe("DepthToSpace")
+def depth_to_space(x: Operand, *, block_size: int, data_format: str = "NHWC") -> Any:
+    """The inverse of SpaceToDepth."""
+    if data_format != "NHWC":
+        return None
+    channels = x.shape[3] // (block_size * block_size)
+
+    def element(b: Expression, i: Expression, j: Expression, c: Expression) -> Expression:
+        part = (i % block_size) * block_size + j % block_size
+        return x[b, i // block_size, j // block_size, part * channels + c]
+
+    return element
+
+
+@describe("SpaceToBatchND", "BatchToSpaceND", constant_operands=(1,))
+def space_and_batch_nd(x: Operand, block_shape: Operand, _edges: Operand) -> Any:
+    """Batch and the blocked dimensions are whole; later dimensions are independent."""
+    moved = set(range(block_shape.value.size + 1))
+    return lambda *i: along("SpaceAndBatch", x, i, moved)
+
+
+@describe("SpaceToBatch", "BatchToSpace")
+def space_and_batch(x: Operand, _edges: Operand) -> Any:
+    return lambda *i: along("SpaceAndBatch", x, i, {0, 1, 2})
