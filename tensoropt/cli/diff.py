@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from tensoropt.cli.answers.answer import Answer
-from tensoropt.cli.command import Command
+from tensoropt.cli.command import Answer, Command
 from tensoropt.plan import Plan
 from tensoropt.report.views.difference import difference_report
 from tensoropt.view.difference import PlanDifference, difference

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import click
 
 import tensoropt
-from tensoropt.cli.answers.answer import Answer
-from tensoropt.cli.command import Group
+from tensoropt.cli.command import Answer, Group
 from tensoropt.errors import TensorOptError
 
 __all__ = ["main"]

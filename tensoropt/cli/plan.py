@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tensoropt.cli.answers.answer import Answer
 from tensoropt.cli.command import (
+    Answer,
     ScriptCommand,
     check_folder,
     cluster_option,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from tensoropt.cli.answers.answer import Answer
-from tensoropt.cli.command import Command, check_folder
+from tensoropt.cli.command import Answer, Command, check_folder
 from tensoropt.cli.view import check_page, write_page
 from tensoropt.plan import Plan
 from tensoropt.report.cluster_links import links_line
@@ -15,14 +14,14 @@ from tensoropt.report.frontier_table import frontier_table
 from tensoropt.report.pictures.canvas import save
 from tensoropt.report.pictures.plans import OVERVIEW, PICTURES
 from tensoropt.report.pictures.plans import picture as draw
-from tensoropt.report.plan_table import plan_table
-from tensoropt.report.rewrite_table import rewrite_table
-from tensoropt.report.stage_table import stage_table
+from tensoropt.report.plan_table import plan_table, rewrite_table, stage_table
 from tensoropt.report.text_table import Report
-from tensoropt.report.views.communication import communication_table
-from tensoropt.report.views.layers import layer_table
-from tensoropt.report.views.memory import memory_table
-from tensoropt.report.views.replicated import replicated_table
+from tensoropt.report.views.layers import (
+    communication_table,
+    layer_table,
+    memory_table,
+    replicated_table,
+)
 from tensoropt.report.views.summary import summary
 from tensoropt.view import PlanView, view_of
 from tensoropt.view.traced import with_traces

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.cli.answers.clusters import ClusterEntry, ClusterList
-from tensoropt.cli.answers.frontier import FrontierAnswer, FrontierPoint
-from tensoropt.cli.answers.profile import ProfileAnswer
+from tensoropt.cli.clusters.command import ClusterEntry, ClusterList
 from tensoropt.cli.doctor.finding import DoctorAnswer, Finding, try_in_process
+from tensoropt.cli.frontier import FrontierAnswer, FrontierPoint
 from tensoropt.cli.main import main
+from tensoropt.cli.profile import ProfileAnswer
 from tensoropt.cost.cluster import cluster_names, load_cluster
 from tensoropt.parallel.choices.fixed_dimension import FixedDimension
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint

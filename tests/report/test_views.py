@@ -9,10 +9,12 @@ import pytest
 
 from tensoropt.cli.main import main
 from tensoropt.report.views.amounts import memory, time
-from tensoropt.report.views.communication import communication_table
-from tensoropt.report.views.layers import layer_table
-from tensoropt.report.views.memory import memory_table
-from tensoropt.report.views.replicated import replicated_table
+from tensoropt.report.views.layers import (
+    communication_table,
+    layer_table,
+    memory_table,
+    replicated_table,
+)
 from tensoropt.report.views.summary import summary
 from tensoropt.view import view_of
 from tests.plan.small_plans import a_plan, staged_plan

@@ -13,8 +13,7 @@ import click
 
 from collectives.limits import memory_limit_bytes
 from collectives.transport.launch import available_cores
-from tensoropt.cli.answers.answer import Answer
-from tensoropt.cli.command import Command, check_folder
+from tensoropt.cli.command import Answer, Command, check_folder
 from tensoropt.cost.cluster import Cluster, Device, Level, load_cluster
 from tensoropt.errors import OptionError
 from tensoropt.json_files import write_json

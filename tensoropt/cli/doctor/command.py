@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from tensoropt.cli.answers.answer import Answer
-from tensoropt.cli.command import Command, option
+from tensoropt.cli.command import Answer, Command, option
 from tensoropt.cli.doctor.checks import findings
 from tensoropt.cli.doctor.finding import DoctorAnswer, Finding
 from tensoropt.elastic.hosts import hosts_of_job

@@ -1,1 +1,0 @@
-"""The results of subcommands, as text for people and as JSON for programs."""
