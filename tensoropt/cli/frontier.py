@@ -91,7 +91,7 @@ class FrontierAnswer:
         )
 
 
-def frontier_answer(plan: Plan) -> FrontierAnswer:
+def _answer(plan: Plan) -> FrontierAnswer:
     """The frontier of a plan."""
     peaks, ways = plan.known_peaks, plan.frontier_ways
     chosen = plan.memory_bytes, plan.time_nanoseconds
@@ -141,7 +141,7 @@ def frontier(
         )
     else:
         found = plan_reached(file, devices, cluster, arguments, options, "frontier").plan
-    answer = frontier_answer(found)
+    answer = _answer(found)
     title = f"frontier of cluster {found.cluster} (* is the plan)\n"
     return Answer(answer, (title, frontier_table(found), answer.turning_sentence))
 

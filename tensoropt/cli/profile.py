@@ -32,8 +32,6 @@ from tensoropt.report.text_table import Report
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which other subcommands do not need
     from tensoropt.frontend.measuring.profile_measurement import Profiled
     from tensoropt.planner.request import Request
-if TYPE_CHECKING:
-    from tensoropt.frontend.measuring.profile_measurement import Profiled
 
 __all__ = ["ProfileAnswer", "profile"]
 
@@ -69,7 +67,7 @@ class ProfileAnswer:
     not_run: str
 
 
-def profile_answer(profiled: Profiled) -> Answer:
+def _answer(profiled: Profiled) -> Answer:
     """The answer for a measurement."""
     profile = profiled.profile
     value = ProfileAnswer(
@@ -173,7 +171,7 @@ def profile(script: Path | None, arguments: Sequence[str], **options: Any) -> An
             raise
         sys.excepthook(type(error), error, error.__traceback__)  # prints once and ends the job
         return None
-    return profile_answer(profiled) if group.rank == 0 else None
+    return _answer(profiled) if group.rank == 0 else None
 
 
 def _measured(
