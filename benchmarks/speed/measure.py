@@ -20,6 +20,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +34,6 @@ import tensorflow as tf
 
 import tensoropt
 from benchmarks.speed.models import BATCHES, Step, training_step
-from benchmarks.speed.multi_worker import multi_worker
 from collectives.group import Group
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current
@@ -201,6 +202,27 @@ def _seconds(group: Group, way: Way) -> float:
     way.step()
     own = time.perf_counter() - started
     return float(group.allreduce(np.array([own]), "max")[0])
+
+
+def multi_worker(group: Group, config: Any) -> tuple[Any, str, Any]:
+    """The strategy, and the target and configuration of a session of its workers.
+
+    TensorFlow's collectives average gradients over gRPC. Every rank calls.
+
+    Args:
+        group: all ranks, on one machine; each is a worker.
+        config: configuration of the session, to which the strategy adds options.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    cluster = {"worker": [str(each) for each in group.allgather_object(address)]}
+    task = {"type": "worker", "index": group.rank}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+    strategy = tf.compat.v1.distribute.experimental.MultiWorkerMirroredStrategy()
+    config = strategy.update_config_proto(config)
+    server = tf.distribute.Server(cluster, "worker", group.rank, config=config)
+    return strategy, server.target, config
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Sequence
 from functools import partial
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from collectives.bandwidth.caches import between_elements
 from collectives.bandwidth.chain import Chain, crosses_machines
 from collectives.bandwidth.matrices import collective_maker, matrix_shape, measured_dims
 from collectives.bandwidth.timing import Timing, clocked, timing
@@ -95,3 +96,31 @@ def measure_collective(
     # A delayed collective counts among its own repetitions only.
     means = np.sort(spans, axis=0).mean(1)
     return 4 * rows * columns, timing(np.maximum(means, 1e-9))
+
+
+_BETWEEN_CACHES = 1.0
+"""Memory that the operators between two collectives read and write, summed over all ranks of a
+machine, as a multiple of the machine's last-level cache. With 1.0 a collective finds its input in
+the cache and little else, as in a training step. On a machine with a cache of 32 MiB, collectives
+are 15 % faster than in steps with 0.8, and 15 % slower with 1.1."""
+_LEAST_BETWEEN, _MOST_BETWEEN = 1 << 20, 1 << 25
+"""Bounds of the bytes that are read."""
+_USUAL_CACHE = 1 << 25
+"""Bytes of the cache of a machine that does not say its size."""
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def between_elements(everyone: Group) -> int:
+    """Return the float32 elements that the operator between two collectives reads and writes."""
+    bytes_ = _BETWEEN_CACHES * last_cache_bytes() / (2 * everyone.hosts.count(everyone.host))
+    return round(min(max(bytes_, _LEAST_BETWEEN), _MOST_BETWEEN)) // 4
+
+
+def last_cache_bytes() -> int:
+    """Return the bytes of the first core's last-level cache, as Linux tells them."""
+    sizes = [
+        int(found.group(1)) << (10 if found.group(2) == "K" else 20)
+        for path in _CACHES.glob("index*/size")
+        if (found := re.fullmatch(r"(\d+)([KM])\s*", path.read_text()))
+    ]
+    return max(sizes, default=_USUAL_CACHE)

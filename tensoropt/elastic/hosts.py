@@ -11,7 +11,16 @@ from pathlib import Path
 
 from tensoropt.errors import OptionError
 
-__all__ = ["Host", "hosts_of_job", "parse_hosts", "placement"]
+__all__ = [
+    "Host",
+    "NextStart",
+    "hosts_of_job",
+    "next_starts",
+    "parse_hosts",
+    "placement",
+    "read_starts",
+    "write_starts",
+]
 
 _LINE = re.compile(r"([^\s:#=]+)(?::(\d+)|\s+slots\s*=\s*(\d+))?\s*(?:#.*)?")
 _FORM = "a line of a file of hosts is 'a', 'a:2' or 'a slots=2'"
@@ -109,3 +118,45 @@ def placement(hosts: Sequence[Host], left_out: Collection[str], devices: int) ->
         if ranks > 0 and host.name not in left_out:
             placed.append(Host(host.name, ranks))
     return tuple(placed)
+
+
+NextStart = tuple[int, ...]
+"""The number of ranks of each machine of the present start; 0 for a machine without ranks."""
+
+
+def next_starts(
+    hosts: Sequence[Host],
+    used: Sequence[Host],
+    left_out: Collection[str],
+    devices: int,
+    least_devices: int,
+) -> tuple[NextStart, ...]:
+    """The starts on machines of the present start, without one of them.
+
+    A start that takes a spare machine in is left out: no rank has measured that machine.
+
+    Args:
+        hosts: all hosts of the job, in the order of their use.
+        used: the hosts of the present start, each with its number of ranks.
+        left_out: names of hosts that the next start does not use.
+        devices: the most ranks.
+        least_devices: the fewest ranks of a start.
+    """
+    starts: dict[NextStart, None] = {}
+    for lost in used:
+        placed = placement(hosts, {lost.name, *left_out}, devices)
+        ranks = {host.name: host.slots for host in placed}
+        is_known = ranks.keys() <= {host.name for host in used}
+        if placed and is_known and sum(ranks.values()) >= least_devices:
+            starts[tuple(ranks.get(host.name, 0) for host in used)] = None
+    return tuple(starts)
+
+
+def write_starts(starts: Sequence[NextStart]) -> str:
+    """The starts as the text of an environment variable, such as ``0,2;2,0``."""
+    return ";".join(",".join(map(str, ranks)) for ranks in starts)
+
+
+def read_starts(text: str) -> tuple[NextStart, ...]:
+    """The inverse of `write_starts`."""
+    return tuple(tuple(map(int, ranks.split(","))) for ranks in text.split(";") if ranks)

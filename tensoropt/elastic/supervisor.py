@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 from tensoropt.elastic.endings import Ending, ending_of
-from tensoropt.elastic.hosts import Host, placement
+from tensoropt.elastic.hosts import Host, next_starts, placement, write_starts
 from tensoropt.elastic.launcher import Launcher, Run
-from tensoropt.elastic.next_starts import next_starts, write_starts
 from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE, RESTARTS_VARIABLE
 from tensoropt.elastic.state import State, StateFile
 from tensoropt.errors import OptionError

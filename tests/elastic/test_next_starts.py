@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tensoropt.elastic.hosts import Host
-from tensoropt.elastic.next_starts import next_starts, read_starts, write_starts
+from tensoropt.elastic.hosts import Host, next_starts, read_starts, write_starts
 
 A, B, C = Host("a", 2), Host("b", 2), Host("c", 2)
 

@@ -6,7 +6,7 @@ import tensoropt as tf
 from benchmarks.training_step import gradient_descent_step
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.measuring.measure import WantedCollective
-from tensoropt.frontend.measuring.importance import by_importance
+from tensoropt.frontend.measuring.profile_measurement import by_importance
 from tensoropt.planner.request import Request
 
 WIDTH, BATCH = 512, 16

@@ -50,11 +50,6 @@ class ClusterList:
     clusters: tuple[ClusterEntry, ...]
 
 
-def cluster_list() -> ClusterList:
-    """The clusters that come with TensorOpt."""
-    return ClusterList(tuple(_entry(name, load_cluster(name)) for name in cluster_names()))
-
-
 def _entry(name: str, cluster: Cluster) -> ClusterEntry:
     counts = tuple(level.count for level in cluster.levels if level.count is not None)
     return ClusterEntry(
@@ -114,9 +109,9 @@ clusters.add_command(make)
 
 def _list() -> Answer:
     header = ["name", "devices", "memory of one (GiB)", "description"]
-    entries = cluster_list()
-    rows = [_row(entry) for entry in entries.clusters]
-    return Answer(entries, (table(header, rows, [False, False, True, False]),))
+    entries = tuple(_entry(name, load_cluster(name)) for name in cluster_names())
+    shown = table(header, [_row(entry) for entry in entries], [False, False, True, False])
+    return Answer(ClusterList(entries), (shown,))
 
 
 def _row(entry: ClusterEntry) -> list[str]:

@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeVar, get_args, overload
 from tensoropt.errors import OptionError, StateError
 from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.job.job import current, init, is_initialized
-from tensoropt.frontend.keras_models.keras_package import package_of
-from tensoropt.frontend.keras_models.on_all_ranks import write_on_first_rank
+from tensoropt.frontend.keras_models.keras_package import package_of, variables_of
 from tensoropt.frontend.keras_models.training_functions import (
     install_training_functions,
     is_installed,
 )
 from tensoropt.frontend.keras_models.training_loops import loop_on_all_ranks
+from tensoropt.frontend.saving.tensorflow_files import on_first_rank
 from tensoropt.frontend.steps.parallel_step import ParallelStep, check_options
 from tensoropt.frontend.steps.parallel_step import parallelize as parallel_step
 
@@ -131,3 +131,34 @@ def _check_model(model: Any, backend: str) -> None:
         raise StateError(
             f"a model is made parallel once. Got {model.name!r} again; keep the first call."
         )
+
+
+_ENDINGS = (".h5", ".hdf5", ".keras")
+
+
+def write_on_first_rank(model: Any) -> None:
+    """Make a model's ``save``, ``save_weights`` and ``export`` write on the first rank.
+
+    The other ranks send it the variables that it reads. An error of the first rank is raised on all
+    ranks.
+    """
+    for name in ("save", "save_weights", "export"):
+        setattr(model, name, _written(model, name, getattr(model, name)))
+
+
+def _written(model: Any, name: str, write: Callable[..., None]) -> Callable[..., None]:
+    def call(*args: Any, **kwargs: Any) -> None:
+        on_first_rank(
+            f"model.{name} of {model.name!r}",
+            lambda: write(*args, **kwargs),
+            variables_of(model),
+            keeps=not _reads_once(args, kwargs),
+        )
+
+    return call
+
+
+def _reads_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether Keras writes a file of its own, for which it reads one variable after the other."""
+    paths = map(str, (*args[:1], *kwargs.values()))
+    return any(path.endswith(_ENDINGS) for path in paths)

@@ -106,7 +106,8 @@ def memory_table(view: PlanView) -> Report:
     if not held.alive:
         return shares
     tensors = [
-        [each.name, each.layer, each.holder, memory(each.bytes)] for each in held.alive[:_MOST_TENSORS]
+        [each.name, each.layer, each.holder, memory(each.bytes)]
+        for each in held.alive[:_MOST_TENSORS]
     ]
     header = ["operator", "layer", "held by", "memory"]
     return Report(

@@ -19,7 +19,6 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.corner_gaps import proven_gap
 from tensoropt.search.bounds.message_passing import Bounds
-from tensoropt.search.bounds.weights import first_weights
 from tensoropt.search.effort import SWEEPS, WEIGHTS
 from tensoropt.search.exact.ft_ldp import (
     eliminate_all,
@@ -33,11 +32,12 @@ from tensoropt.search.like_subgraphs import Memo
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
+from tensoropt.search.pareto.hull import hull_slopes
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.tolerances import MOST
 from tensoropt.search.watch import interruptible, keep
 
-__all__ = ["simplified", "simplify_first"]
+__all__ = ["first_weights", "simplified", "simplify_first"]
 
 
 def simplified(problem: Problem, limits: SearchLimits) -> SearchGraph | None:
@@ -135,3 +135,23 @@ def _with_gap(
     ]
     start = offsets_of([len(own) for own in bounds.values()])
     return replace(known, within=proven_gap(lines, known, start))
+
+
+# Without a known frontier, weights of a byte reach from its worth divided by this to its worth
+# times this.
+_SPREAD = 1e3
+
+
+def first_weights(problem: Problem, incumbent: Frontier | None, count: int) -> list[Weights]:
+    """Return at most ``count`` pairs of weights: time alone, memory alone, and pairs between.
+
+    Without a known frontier the pairs are spread around the worth of a byte. Otherwise they are
+    slopes of its convex hull, whose corners are nearest to them.
+    """
+    if incumbent is None or len(incumbent) < 3:
+        between = problem.byte_worth * np.geomspace(1 / _SPREAD, _SPREAD, count - 2)
+    else:
+        slopes = hull_slopes(incumbent.memory, incumbent.time)
+        places = np.linspace(0, slopes.size - 1, min(count - 2, slopes.size)).astype(np.int64)
+        between = slopes[np.unique(places)]
+    return [(1.0, 0.0), *((1.0, float(slope)) for slope in between), (0.0, 1.0)]

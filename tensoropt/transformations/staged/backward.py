@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tensoropt.graph.operator import GradientTag, Operator, TensorName
@@ -15,7 +15,6 @@ from tensoropt.transformations.microbatches.step_graph import SUM, StepGraph, na
 from tensoropt.transformations.staged.assignment import assign
 from tensoropt.transformations.staged.beside import DependentPart
 from tensoropt.transformations.staged.order_of_passes import Pass, Schedule
-from tensoropt.transformations.staged.recomputation import forward_again
 from tensoropt.transformations.staged.stage_graph import StageGraph
 
 __all__ = ["StagedBackward"]
@@ -287,3 +286,30 @@ class StagedBackward(Accumulation):
         """The tensor that a stage's backward pass reads: a copy, or its recomputed value."""
         copy = self._copy_of(tensor, microbatch)
         return TensorName(self._again.get(copy.operator, copy.operator), copy.index)
+
+
+def forward_again(step: StageGraph, names: Iterable[str], after: Sequence[str]) -> dict[str, str]:
+    """Add a stage's operators of a microbatch to the graph again, for its backward pass.
+
+    Random numbers follow from the microbatch, so the values are the same. Operators that change a
+    variable are left out.
+
+    Args:
+        step: the graph; the stage is its current one.
+        names: names of the operators, in topological order.
+        after: control inputs of the operators that read no other operator of the pass.
+
+    Returns:
+        The operators' new names.
+    """
+    renamed: dict[str, str] = {}
+    for name in names:
+        operator = step.operators[name]
+        if operator.mutates:
+            continue
+        read = [TensorName(renamed.get(t.operator, t.operator), t.index) for t in operator.inputs]
+        inputs = tuple(read)
+        controls = tuple(after) if inputs == operator.inputs else ()
+        renamed[name] = f"again/{name}"
+        step.add(replace(operator, name=renamed[name], inputs=inputs, control_inputs=controls))
+    return renamed

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tensoropt.cost.peak.device_program import DeviceProgram, Kernel
-from tensoropt.cost.peak.execution_order import execution_order
 from tensoropt.cost.peak.kernel_memory import MOVE, MOVE_TOGETHER
-from tensoropt.cost.peak.program_peak import program_peak
+from tensoropt.cost.peak.program_peak import execution_order, program_peak
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep

@@ -12,11 +12,10 @@ import pytest
 from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import SearchSizeError
 from tensoropt.search import Edge, Frontier, Node, Problem, frontier_tracking
-from tensoropt.search.bounds.weights import first_weights
 from tensoropt.search.exact.ft_ldp import ft_ldp, solve_graph
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
-from tensoropt.search.exact.simplify_first import simplify_first
+from tensoropt.search.exact.simplify_first import first_weights, simplify_first
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome

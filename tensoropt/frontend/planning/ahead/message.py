@@ -68,7 +68,7 @@ class Message:
     """The steps of a job and its machines.
 
     Attributes:
-        starts: the starts to plan for, see `tensoropt.elastic.next_starts.NextStart`.
+        starts: the starts to plan for, see `tensoropt.elastic.hosts.NextStart`.
         ranks: the ranks of the present start.
         cluster: the cluster that the script names; None if it names none.
         links: the measured links; None on one machine, and for a named cluster.

@@ -9,7 +9,7 @@ from pathlib import Path
 from collectives import Group
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.measured_links import LinkSetting, MeasuredLinks
-from tensoropt.elastic.next_starts import NextStart
+from tensoropt.elastic.hosts import NextStart
 from tensoropt.errors import PlanError
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.frontend.job.hardware import Hardware, RankFacts

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from collectives.transport.launch import TRANSPORT_VARIABLE
 from tensoropt.elastic.control_lines import at_checkpoint
-from tensoropt.elastic.next_starts import NextStart, read_starts
+from tensoropt.elastic.hosts import NextStart, read_starts
 from tensoropt.elastic.rank_variables import (
     PLAN_AHEAD_VARIABLE,
     PLAN_VARIABLE,
