@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tensoropt.arrays import Int64Array
-from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
+from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table
 
 __all__ = ["Compute", "Memo"]
@@ -79,7 +79,7 @@ class Memo:
             points = own.unroll(made.identity, len(tables))
             self._made[key] = made, np.ascontiguousarray(points.T, dtype=np.int64)
         made, parts = self._made[key]
-        identity: Int64Array = np.full(made.memory.size, UNIT, dtype=np.int64)
+        identity: Int64Array = np.zeros(made.memory.size, dtype=np.int64)
         for table, part, some in zip(tables, parts, chooses, strict=True):
             if some:
                 identity = pointers.pairs(identity, table.identity[part])

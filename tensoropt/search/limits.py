@@ -74,8 +74,6 @@ class SearchLimits:
         branching_additions: additions of a branch and bound.
         short_additions: additions of a short one: some seconds. If it does not end within them, an
             exact search may take more.
-        stalled_additions: additions of a stage in which its gap hardly narrows and more subproblems
-            wait; a short branch and bound has a quarter of its own.
         line_additions: the price of a pair of weights, or of an exact search of a subproblem,
             besides sweeps, in additions.
 
@@ -103,7 +101,6 @@ class SearchLimits:
     trial_share: float = 0.025
     branching_additions: float = 6e10
     short_additions: float = 8e9
-    stalled_additions: float = 6e10
     line_additions: float = 1e7
 
     def __post_init__(self) -> None:
@@ -159,8 +156,14 @@ class SearchLimits:
     @property
     def short_branching(self) -> SearchLimits:
         """The limits of a branch and bound that ends if it stalls."""
-        stalled = self.short_additions / 4
-        return replace(self, branching_additions=self.short_additions, stalled_additions=stalled)
+        return replace(self, branching_additions=self.short_additions)
+
+    @property
+    def stalled_additions(self) -> float:
+        """Additions after which a stage ends if its gap hardly narrows and more subproblems wait: a
+        quarter of a short branch and bound's. Otherwise all."""
+        is_short = self.branching_additions <= self.short_additions
+        return self.branching_additions / 4 if is_short else self.branching_additions
 
     def can_bound(self, problem: Problem) -> bool:
         """Whether bounds hold, since no cost is negative, and are worth their time."""

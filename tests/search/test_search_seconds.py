@@ -21,7 +21,7 @@ from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
-from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
+from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table
 from tensoropt.search.watch import (
     Watch,
@@ -142,7 +142,7 @@ def test_time_ends_a_search_within_an_elimination(positive_problem: Maker) -> No
     """One elimination may have products of millions of points."""
     truth = brute_force(positive_problem(1))
     one = np.array([0])
-    points = Table(np.array([0, 2]), np.array([1, 2]), np.array([5, 3]), np.array([UNIT, UNIT]))
+    points = Table(np.array([0, 2]), np.array([1, 2]), np.array([5, 3]), np.zeros(2, np.int64))
     edge = EdgeTable(one, one, 1, 1, points, np.zeros((1, 0)), np.zeros((1, 0)))
 
     @interruptible

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensoropt.arrays import Int64Array
+from tensoropt.arrays import Float64Array
 from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.pareto.table import multiply
@@ -12,14 +12,11 @@ from tensoropt.search.pareto.table import multiply
 __all__ = ["eliminate_by_choice", "fold"]
 
 
-# Cost of a slot without points.
-_UNKNOWN = 2**61
-
-
-def _least_costs(edge: EdgeTable) -> tuple[Int64Array, Int64Array]:
-    """Return the least memory and the least time of an edge at each near slot."""
+def _least_costs(edge: EdgeTable) -> tuple[Float64Array, Float64Array]:
+    """Return the least memory and the least time of an edge at each near slot; infinity for a slot
+    without points."""
     slots = edge.table.row_of_points // edge.far_count
-    least = np.full((2, edge.near_count), _UNKNOWN, dtype=np.int64)
+    least = np.full((2, edge.near_count), np.inf)
     np.minimum.at(least[0], slots, edge.table.memory)
     np.minimum.at(least[1], slots, edge.table.time)
     return least[0], least[1]
@@ -63,7 +60,7 @@ def eliminate_by_choice(graph: SearchGraph, node: int) -> None:
     each of its edges. This is not exact: strategies with another state are lost.
     """
     table = graph.nodes[node]
-    memory, time = table.memory.copy(), table.time.copy()
+    memory, time = table.memory.astype(np.float64), table.time.astype(np.float64)
     for neighbour in graph.neighbours(node):
         edge = graph.edge(node, neighbour)
         slots = edge.near_slots[table.row_of_points]

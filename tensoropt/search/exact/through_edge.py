@@ -9,7 +9,7 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.search.exact.edge_table import EdgeTable
-from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
+from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.merge import Blocks, wider
 from tensoropt.search.pareto.reduce import read_only, row_offsets
 from tensoropt.search.pareto.table import Table, union
@@ -118,7 +118,7 @@ def _separable(edge: EdgeTable) -> _Separable | None:
     if not np.array_equal(memory, near[:, None] + far):
         return None
     identity = None
-    if (edge.table.identity != UNIT).any():
+    if edge.table.identity.any():
         identity = np.ascontiguousarray(edge.table.identity.reshape(shape).T)
     time = np.ascontiguousarray(edge.table.time.reshape(shape).T)
     return _Separable(near, far, read_only(time), identity)

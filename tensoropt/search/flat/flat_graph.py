@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tensoropt.arrays import Int32Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
 from tensoropt.search.flat.incidence import Incidence
-from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
+from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.pareto.table import Table
 
@@ -56,7 +56,7 @@ class Cells:
     @property
     def table(self) -> Table:
         """The same points as a table, with a row for each cell."""
-        none = np.full(self.time.size, UNIT, dtype=np.int64)
+        none = np.zeros(self.time.size, dtype=np.int64)
         offsets = np.arange(self.time.size + 1) if self.offsets is None else self.offsets
         memory = np.zeros_like(none) if self.memory is None else self.memory
         return Table(offsets, memory, self.time, none if self.identity is None else self.identity)

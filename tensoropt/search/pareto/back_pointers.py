@@ -9,18 +9,15 @@ from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.errors import SearchSizeError
 from tensoropt.search.limits import DEFAULT_LIMITS
 
-__all__ = ["UNIT", "BackPointers"]
-
-
-UNIT = 0
-"""The identity of a point that chooses no configuration, as the costs of an edge do."""
+__all__ = ["BackPointers"]
 
 
 class BackPointers:
     """The store of identities.
 
-    An identity is ``UNIT``, a leaf (one node's configuration) or a pair of earlier identities. A
-    point carries one integer through the search, however many configurations it stands for.
+    An identity is a leaf (one node's configuration), a pair of earlier identities, or 0 for a point
+    that chooses no configuration, as the costs of an edge do. A point carries one integer through
+    the search, however many configurations it stands for.
 
     Args:
         most_points: the most points of one table, see `SearchLimits.table_points`.
@@ -88,14 +85,14 @@ class BackPointers:
 
     def pairs(self, left: Int64Array, right: Int64Array) -> Int64Array:
         """Return the identities of points that consist of ``left[i]`` and ``right[i]``."""
-        if not left.any():  # all are units
+        if not left.any():
             return right
         if not right.any():
             return left
-        both = (left != UNIT) & (right != UNIT)
+        both = (left != 0) & (right != 0)
         if both.all():
             return self._append(left, right)
-        result = np.where(left == UNIT, right, left)
+        result = np.where(left == 0, right, left)
         result[both] = self._append(left[both], right[both])
         return result
 
@@ -132,7 +129,7 @@ def _unroll(
         while height > 0:
             height -= 1
             identity = stack[height]
-            if identity == UNIT:
+            if identity == 0:
                 continue
             if left[identity] < 0:
                 result[point, -1 - left[identity]] = right[identity]

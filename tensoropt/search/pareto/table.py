@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array, offsets_of
-from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
+from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.merge import Blocks, additions_of, merged_products, writing_of
 from tensoropt.search.pareto.reduce import row_offsets
 from tensoropt.search.pareto.region import Weights
@@ -39,7 +39,7 @@ class Table:
     ) -> Table:
         """A table with a row of one point for each element of ``memory`` and ``time``."""
         if identity is None:
-            identity = np.full(memory.size, UNIT, dtype=np.int64)
+            identity = np.zeros(memory.size, dtype=np.int64)
         return cls(np.arange(memory.size + 1), memory.ravel(), time.ravel(), identity)
 
     @classmethod

@@ -228,10 +228,17 @@ def test_a_part_is_divided_where_an_exchange_costs_most() -> None:
     assert other.all()
 
 
+class _Impatient(SearchLimits):
+    """A stage stalls as soon as its gap does not narrow."""
+
+    __slots__ = ()
+    stalled_additions = 0.0  # type: ignore[assignment]
+
+
 def test_a_stage_that_is_stalled_ends(positive_problem: Maker, covers: Covers) -> None:
     """It ends if the gap hardly narrows while more parts wait. The stated gap holds."""
     divides = SETTINGS[1]
-    stalls = replace(divides, stalled_additions=0)
+    stalls = _Impatient(exact_states=0, branching_additions=1e13)
     wider = 0
     for seed in range(6):
         problem = positive_problem(seed)
