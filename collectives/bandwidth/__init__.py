@@ -9,7 +9,6 @@ remaining cost: calling Python, and waiting for the other ranks. `measure_links`
 seconds, between machines.
 """
 
-from collectives.bandwidth.calls import measure_call
 from collectives.bandwidth.links import (
     LinkTiming,
     across_machines,
@@ -17,7 +16,7 @@ from collectives.bandwidth.links import (
     within_machines,
 )
 from collectives.bandwidth.matrices import KINDS, RUNS, SHORT_RUN_BYTES, measured_bytes
-from collectives.bandwidth.measure import measure_collective
+from collectives.bandwidth.measure import measure_call, measure_collective
 from collectives.bandwidth.shared_chain import SharedChain
 from collectives.bandwidth.timing import Timing, shared_seconds, timing
 

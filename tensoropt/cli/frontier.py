@@ -25,7 +25,7 @@ from tensoropt.planner.offers.points import turning_number
 from tensoropt.planner.options.planning_options import flag_of
 from tensoropt.planner.options.relations import not_for
 from tensoropt.planner.options.values import count
-from tensoropt.report.frontier_table import frontier_table
+from tensoropt.report.plan_table import frontier_table
 
 __all__ = ["FrontierAnswer", "FrontierPoint", "frontier"]
 

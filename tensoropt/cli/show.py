@@ -10,11 +10,10 @@ from tensoropt.cli.command import Answer, Command, check_folder
 from tensoropt.cli.view import check_page, write_page
 from tensoropt.plan import Plan
 from tensoropt.report.cluster_links import links_line
-from tensoropt.report.frontier_table import frontier_table
 from tensoropt.report.pictures.canvas import save
 from tensoropt.report.pictures.plans import OVERVIEW, PICTURES
 from tensoropt.report.pictures.plans import picture as draw
-from tensoropt.report.plan_table import plan_table, rewrite_table, stage_table
+from tensoropt.report.plan_table import frontier_table, plan_table, rewrite_table, stage_table
 from tensoropt.report.text_table import Report
 from tensoropt.report.views.layers import (
     communication_table,

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Protocol, TextIO, TypeAlias
 
-from tensoropt.elastic.control_lines import CONTROL_LINE
 from tensoropt.elastic.cores import Cores
 from tensoropt.elastic.hosts import Host
+from tensoropt.elastic.rank_variables import CONTROL_LINE
 from tensoropt.errors import OptionError
 
 __all__ = ["Launcher", "MPIRun", "Run", "mpirun"]

@@ -1,15 +1,16 @@
-"""An operator of a plan: its split, and its predicted costs."""
+"""An operator of a plan, and a stage: their devices and predicted costs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
-from tensoropt.converters import Natural, one_of
+from tensoropt.converters import MeshAxes, Natural, one_of
 from tensoropt.parallel.configuration import KEPT
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import types_with
 
-__all__ = ["NAMES_ONLY", "Dimension", "OperatorPlan", "Variable"]
+__all__ = ["NAMES_ONLY", "Dimension", "OperatorPlan", "StagePlan", "Variable"]
 
 NAMES_ONLY = types_with(role="names")
 """Types of operators that only name or group other operators' outputs."""
@@ -74,3 +75,40 @@ class OperatorPlan:
     def is_split(self) -> bool:
         """Whether the devices share its computation."""
         return any(self.splits)
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """Consecutive layers on devices of their own, beside the other stages of a plan.
+
+    Attributes:
+        mesh_axes: sizes of its mesh axes, slowest link first. `Plan.devices_of_stage` has its
+            devices, which follow those of the stage before.
+        operators: names of its operators. An operator in no stage is in every stage that reads it.
+        forward_nanoseconds: predicted time of one microbatch's forward pass, including sending.
+        backward_nanoseconds: the same for its backward pass.
+        once_nanoseconds: predicted time of work done once per step: sums of gradients, updates.
+        memory_bytes: predicted memory per device, the search's sum.
+        recompute: whether it keeps only received tensors for its backward pass, and runs its
+            forward pass again before it. The backward time includes this.
+        peak_bytes: predicted peak per device; None if it is unknown.
+    """
+
+    mesh_axes: MeshAxes
+    operators: tuple[str, ...]
+    forward_nanoseconds: Natural
+    backward_nanoseconds: Natural
+    once_nanoseconds: Natural
+    memory_bytes: Natural
+    recompute: bool = False
+    peak_bytes: Natural | None = None
+
+    @property
+    def mesh(self) -> Mesh:
+        """Its devices as mesh axes."""
+        return Mesh(self.mesh_axes)
+
+    def busy_nanoseconds(self, microbatches: int) -> int:
+        """Predicted time of a step without waiting for other stages."""
+        passes = self.forward_nanoseconds + self.backward_nanoseconds
+        return microbatches * passes + self.once_nanoseconds

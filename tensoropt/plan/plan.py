@@ -34,9 +34,8 @@ from tensoropt.plan.details import Details
 from tensoropt.plan.details.report_module import explaining_module, report_module
 from tensoropt.plan.dry_run_bounds import ESTIMATE, SUM
 from tensoropt.plan.older_schemas import SCHEMA, in_current_schema
-from tensoropt.plan.operator_plan import OperatorPlan
+from tensoropt.plan.operator_plan import OperatorPlan, StagePlan
 from tensoropt.plan.recorded_resharding import ReshardingInFile
-from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
 from tensoropt.plan.ways import way
 from tensoropt.transformations.rewritten.application import Rewrite

@@ -20,8 +20,15 @@ from tensoropt.planner.explain.explanation import Alternative, Explanation
 from tensoropt.planner.split_check import Check, OperatorCheck
 from tensoropt.view import PlanView
 from tensoropt.view.data.layers import Communication, LayerView, Replicated, Split
-from tensoropt.view.data.memory import Alive, MemoryAt, MemoryView, Share
-from tensoropt.view.data.plan_view import Pass, PointView, StageView
+from tensoropt.view.data.plan_view import (
+    Alive,
+    MemoryAt,
+    MemoryView,
+    Pass,
+    PointView,
+    Share,
+    StageView,
+)
 from tensoropt.view.data.summary import ClusterLevel, Measured, Summary, TimePart
 from tensoropt.view.difference import LayerDifference, PlanDifference
 

@@ -14,7 +14,7 @@ from tensoropt.elastic.launcher import MPIRun
 
 PROGRAM = """
 import os
-from tensoropt.elastic.control_lines import tell_checkpoint
+from tensoropt.elastic.rank_variables import tell_checkpoint
 os.write(2, b"before\\x1e")
 tell_checkpoint()
 os.write(2, b"between\\n\\x1etensoropt check")

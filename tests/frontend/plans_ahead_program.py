@@ -19,8 +19,7 @@ import tensorflow
 
 import tensoropt
 from tensoropt.cost.measured_links import MeasuredLinks
-from tensoropt.elastic.control_lines import tell_checkpoint
-from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE
+from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE, tell_checkpoint
 from tensoropt.frontend.job.hardware import Hardware, RankFacts
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning import find_strategy as searching

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import tensoropt as tf
-from tensoropt.elastic.control_lines import CONTROL_LINE
-from tensoropt.elastic.rank_variables import RESTARTS_VARIABLE
+from tensoropt.elastic.rank_variables import CONTROL_LINE, RESTARTS_VARIABLE
 from tensoropt.frontend.inputs.batches.counted import CountedBatches
 from tensoropt.frontend.keras_models.backups import Backups
 

@@ -19,8 +19,7 @@ from tensoropt.cost.measured_links import (
     MeasuredLinks,
     MeasuredPace,
 )
-from tensoropt.elastic.control_lines import tell_checkpoint
-from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE
+from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE, tell_checkpoint
 from tensoropt.frontend.planning.ahead import steps
 from tensoropt.frontend.planning.ahead.message import Message
 from tests.conftest import Finished

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tensoropt
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
-from tensoropt.graph.merged_reads import merge_reads
+from tensoropt.graph.from_tensorflow.importer import merge_reads
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.tensor_spec import TensorSpec
 

@@ -6,8 +6,7 @@ import dataclasses
 
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import Plan
-from tensoropt.plan.operator_plan import OperatorPlan
-from tensoropt.plan.stage_plan import StagePlan
+from tensoropt.plan.operator_plan import OperatorPlan, StagePlan
 
 
 def a_plan() -> Plan:

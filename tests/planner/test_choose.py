@@ -22,7 +22,7 @@ from tensoropt.planner.request import Request
 from tensoropt.planner.searches import frontier_search
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.report.frontier_table import frontier_table
+from tensoropt.report.plan_table import frontier_table
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint

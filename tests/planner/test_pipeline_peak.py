@@ -11,7 +11,7 @@ from tensoropt.cost.peak.estimated_peak import Peak
 from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import Plan
-from tensoropt.plan.stage_plan import StagePlan
+from tensoropt.plan.operator_plan import StagePlan
 from tensoropt.planner.plans.stage_peaks import UnmadePlan, fitting_plan, with_peaks
 from tensoropt.planner.request import PipelineNumbers, Request
 

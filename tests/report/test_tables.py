@@ -12,9 +12,8 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.parallelism_profile import ProfilePoint
-from tensoropt.report.frontier_table import frontier_table
 from tensoropt.report.parallelism_profile_table import profile_table
-from tensoropt.report.plan_table import plan_table
+from tensoropt.report.plan_table import frontier_table, plan_table
 from tensoropt.report.text_table import Report, table, write
 
 

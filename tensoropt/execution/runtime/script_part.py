@@ -1,4 +1,4 @@
-"""The part of a script that a run needs, after a plan's substitutions."""
+"""The part of a script that a run needs, after a plan's substitutions; look-ups in its graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tensoropt.execution.edges.checks import checks_of
 from tensoropt.execution.runtime.emitted_graph import Extents
-from tensoropt.execution.runtime.script_graph import initializers_of
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, backward_reads, import_graph
@@ -17,7 +16,7 @@ from tensoropt.graph.operator import Graph
 from tensoropt.graph.ordering import changes_last, reads_first, statistics_last
 from tensoropt.transformations.rewritten.application import Rewrite, reads_of, rewritten
 
-__all__ = ["ScriptPart", "part_of_script"]
+__all__ = ["ScriptPart", "initializers_of", "operator_names", "part_of_script", "shape_and_type"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,3 +77,30 @@ def part_of_script(
         return reads_of(graph, original) if rewrites else original
 
     return ScriptPart(graph, unset, checked, reads)
+
+
+def operator_names(script: tf.Graph) -> set[str]:
+    """The names of all operators."""
+    return {operation.name for operation in script.get_operations()}
+
+
+def shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], tf.DType]:
+    """A variable's shape and the dtype of its values."""
+    operation = script.get_operation_by_name(variable)
+    shape = tf.TensorShape(operation.get_attr("shape"))
+    return tuple(int(n) for n in shape), tf.as_dtype(operation.get_attr("dtype")).base_dtype
+
+
+def initializers_of(script: tf.Graph) -> dict[str, str]:
+    """The name of the initializer of each variable, by the variable's operator."""
+    initializers: dict[str, str] = {}
+    for collection in (
+        tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
+        tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
+    ):
+        for variable in script.get_collection(collection):
+            handle = variable.handle if hasattr(variable, "handle") else variable.op.outputs[0]
+            initializer = variable.initializer
+            if initializer is not None:
+                initializers[handle.op.name] = initializer.name
+    return initializers

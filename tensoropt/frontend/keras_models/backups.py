@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.converters import Natural, from_values, to_values
-from tensoropt.elastic.control_lines import tell_checkpoint
+from tensoropt.elastic.rank_variables import tell_checkpoint
 from tensoropt.frontend.inputs.batches.counted import CountedBatches
 from tensoropt.frontend.inputs.batches.shared_draws import generator_states, set_generators
 from tensoropt.frontend.job.job import current

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tensoropt.elastic.control_lines import tell_checkpoint
+from tensoropt.elastic.rank_variables import tell_checkpoint
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.agreement.work_beside import Work

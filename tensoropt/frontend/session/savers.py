@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.elastic.control_lines import tell_checkpoint
+from tensoropt.elastic.rank_variables import tell_checkpoint
 from tensoropt.errors import CheckpointError
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.agreement.work_beside import Work

@@ -26,8 +26,13 @@ from tensoropt.graph.from_tensorflow.library import (
     function_closure,
     references,
 )
-from tensoropt.graph.from_tensorflow.operations import has_operation, needed_operations
-from tensoropt.graph.from_tensorflow.pipelines import ELEMENT_TYPES, PIPELINE_TYPES, QUEUE_ACTIONS
+from tensoropt.graph.from_tensorflow.operations import (
+    ELEMENT_TYPES,
+    PIPELINE_TYPES,
+    QUEUE_ACTIONS,
+    has_operation,
+    needed_operations,
+)
 from tensoropt.graph.from_tensorflow.recorded import GRADIENT_ATTRIBUTE
 
 __all__ = [

@@ -14,6 +14,9 @@ from tensoropt.tensor_spec import TensorSpec
 from tensoropt.tensorflow_private import smart_cond
 
 __all__ = [
+    "ELEMENT_TYPES",
+    "PIPELINE_TYPES",
+    "QUEUE_ACTIONS",
     "control_inputs",
     "has_operation",
     "mutates",
@@ -167,3 +170,17 @@ def _takes_reference(operation: tf.Operation, number: int) -> bool:
             return bool(argument.is_ref)
         position += count
     return False
+
+
+ELEMENT_TYPES = frozenset(
+    {"IteratorGetNext", "IteratorGetNextSync", "IteratorToStringHandle"}
+    | {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
+    | {"QueueIsClosedV2", "QueueSizeV2", "ReaderReadUpToV2", "ReaderReadV2"}
+)
+"""Types that return elements or the state of a data pipeline. Their outputs are fed."""
+
+QUEUE_ACTIONS = frozenset({"QueueCloseV2", "QueueEnqueueManyV2", "QueueEnqueueV2"})
+"""Types that fill and close queues in threads of their own."""
+
+PIPELINE_TYPES = ELEMENT_TYPES | QUEUE_ACTIONS | {"MakeIterator"}
+"""Types that act on a data pipeline. In the parallel graph they become NoOps."""

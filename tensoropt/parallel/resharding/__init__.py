@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tensoropt.parallel.resharding.exchange import Exchange
 from tensoropt.parallel.resharding.planner import (
     Price,
     plan_reshard,
@@ -15,6 +14,7 @@ from tensoropt.parallel.resharding.step import (
     COLLECTIVE_KINDS,
     KINDS,
     LOCAL_KINDS,
+    Exchange,
     ReshardStep,
 )
 from tensoropt.parallel.resharding.traffic import Runs, StepTraffic, shape_after, step_traffic

@@ -1,13 +1,13 @@
-"""One step of a resharding: a collective or a local change from one layout to another."""
+"""One step of a resharding: a collective, a local change of layout, or an exchange of halos."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tensoropt.errors import LayoutError
 from tensoropt.parallel.layout import Layout
 
-__all__ = ["COLLECTIVE_KINDS", "KINDS", "LOCAL_KINDS", "ReshardStep"]
+__all__ = ["COLLECTIVE_KINDS", "KINDS", "LOCAL_KINDS", "Exchange", "ReshardStep"]
 
 LOCAL_KINDS = ("slice", "mask")
 COLLECTIVE_KINDS = ("allgather", "alltoall", "allreduce", "reduce_scatter")
@@ -144,3 +144,71 @@ def _target(
     if to_dim is not None:
         dims[to_dim] = (*dims[to_dim], *axes)
     return Layout(tuple(dims), partial, reducer or source.reducer)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An exchange of halos along one dimension, in the group ``mesh.group(rank, axes)`` of a
+    device.
+
+    Member i of the group holds elements [i * extent, (i + 1) * extent). It receives the window of
+    ``length`` elements that starts at ``starts[i]``. Windows overlap, so the result has no layout.
+    Only the operator inside which the exchange happens reads it.
+
+    Attributes:
+        axes: the mesh axes that split the dimension, the major one first.
+        dim: the dimension.
+        extent: extent of a piece.
+        starts: for each member the first element of its window, negative if it is before the
+            tensor.
+        length: length of every window.
+        fill: value of elements of a window beyond the ends of the tensor.
+        back: whether this is the reverse: windows become pieces, and the values that several
+            windows have for an element are summed.
+
+    Raises:
+        LayoutError: if there are no axes, or an extent or length is negative.
+    """
+
+    axes: tuple[int, ...]
+    dim: int
+    extent: int
+    starts: tuple[int, ...]
+    length: int
+    fill: float = 0
+    back: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.axes or self.dim < 0 or min(self.extent, self.length) < 0:
+            raise LayoutError(
+                "an exchange has mesh axes, a dimension counted from the front, and extents of at "
+                f"least 0. Got {self}."
+            )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no window contains an element of another member's piece."""
+        whole = len(self.starts) * self.extent
+        for member, start in enumerate(self.starts):
+            first, end = max(0, start), min(whole, start + self.length)
+            piece = member * self.extent
+            if first < end and not (piece <= first and end <= piece + self.extent):
+                return False
+        return True
+
+    @property
+    def result(self) -> int:
+        """Extent of the dimension on each device after the exchange."""
+        return self.extent if self.back else self.length
+
+    @property
+    def adjoint(self) -> Exchange:
+        """The exchange that sends gradients of windows back, where they are added."""
+        return replace(self, back=not self.back, fill=0)
+
+    def __str__(self) -> str:
+        kind = "exchange_sum" if self.back else "exchange"
+        return (
+            f"{kind} of {self.dim} in windows of {self.length} at "
+            f"{','.join(map(str, self.starts))} over [{','.join(map(str, self.axes))}]"
+        )

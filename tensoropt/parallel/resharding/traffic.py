@@ -11,8 +11,7 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Int64Array
 from tensoropt.converters import Natural, one_of
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding.exchange import Exchange
-from tensoropt.parallel.resharding.step import ReshardStep
+from tensoropt.parallel.resharding.step import Exchange, ReshardStep
 
 if TYPE_CHECKING:
     from tensoropt.parallel.resharding import Step

@@ -12,9 +12,8 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
 from tensoropt.plan.details import Details, Move
-from tensoropt.plan.operator_plan import OperatorPlan
+from tensoropt.plan.operator_plan import OperatorPlan, StagePlan
 from tensoropt.plan.plan import Plan
-from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.planner.fixed.kept_pins import with_fixed
 from tensoropt.planner.names.dimension_names import dimension_names
 from tensoropt.planner.names.named_operators import uses_of_variables

@@ -14,8 +14,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
 from tensoropt.plan import Plan
-from tensoropt.plan.operator_plan import OperatorPlan
-from tensoropt.plan.stage_plan import StagePlan
+from tensoropt.plan.operator_plan import OperatorPlan, StagePlan
 from tensoropt.planner.plans.from_frontier import operator_plan
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.cut import cut_along_batch

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 import tensorflow as tf
 
 from collectives.transport.launch import TRANSPORT_VARIABLE
-from tensoropt.elastic.control_lines import at_checkpoint
 from tensoropt.elastic.hosts import NextStart, read_starts
 from tensoropt.elastic.rank_variables import (
     PLAN_AHEAD_VARIABLE,
     PLAN_VARIABLE,
     TRACE_VARIABLE,
+    at_checkpoint,
 )
 from tensoropt.errors import TensorOptError
 from tensoropt.execution.native.library import SWITCH

@@ -8,7 +8,7 @@ from typing import Any
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Literal, Operand, Sum, tensor
 from tensoropt.tdl.operator_type import OperatorType
-from tensoropt.tdl.ops.broadcasting import broadcast
+from tensoropt.tdl.ops.subscripts import broadcast
 from tensoropt.tdl.registry import describe, record
 
 __all__: list[str] = []

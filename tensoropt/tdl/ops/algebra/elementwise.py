@@ -10,7 +10,7 @@ from typing import Any
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Operand, elementwise
 from tensoropt.tdl.operator_type import EACH_INPUT, OperatorType
-from tensoropt.tdl.ops.broadcasting import at
+from tensoropt.tdl.ops.subscripts import at
 from tensoropt.tdl.registry import describe, record
 
 __all__: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise, equal
-from tensoropt.tdl.ops.whole_dimensions import WHOLE, batched
+from tensoropt.tdl.ops.subscripts import WHOLE, batched
 from tensoropt.tdl.registry import describe
 from tensoropt.tensor_spec import TensorSpec
 

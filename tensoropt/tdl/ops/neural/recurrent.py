@@ -8,7 +8,7 @@ from typing import Any
 
 from tensoropt.tdl.expression import Expression, Opaque, Operand, tensor
 from tensoropt.tdl.operator_type import OperatorType
-from tensoropt.tdl.ops.whole_dimensions import WHOLE
+from tensoropt.tdl.ops.subscripts import WHOLE
 from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand
-from tensoropt.tdl.ops.whole_dimensions import WHOLE, batched
+from tensoropt.tdl.ops.subscripts import WHOLE, batched
 from tensoropt.tdl.registry import describe
 from tensoropt.tensor_spec import TensorSpec
 

@@ -10,7 +10,7 @@ from tensoropt.tdl.any_size import by_index, regrouped
 from tensoropt.tdl.description import Piece, output_shape
 from tensoropt.tdl.expression import Expression, Literal, Operand
 from tensoropt.tdl.operator_type import OperatorType
-from tensoropt.tdl.ops.whole_dimensions import along
+from tensoropt.tdl.ops.subscripts import along
 from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 

@@ -20,7 +20,7 @@ from tensoropt.tdl.expression import (
     equal,
 )
 from tensoropt.tdl.operator_type import OperatorType
-from tensoropt.tdl.ops.whole_dimensions import WHOLE
+from tensoropt.tdl.ops.subscripts import WHOLE
 from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 

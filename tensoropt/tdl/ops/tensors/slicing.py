@@ -12,8 +12,7 @@ from tensoropt.tdl.any_size import along_known, by_index
 from tensoropt.tdl.description import Piece, output_shape
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand
 from tensoropt.tdl.operator_type import OperatorType
-from tensoropt.tdl.ops.broadcasting import at
-from tensoropt.tdl.ops.whole_dimensions import WHOLE, along
+from tensoropt.tdl.ops.subscripts import WHOLE, along, at
 from tensoropt.tdl.registry import describe, record
 from tensoropt.tensor_spec import TensorSpec
 

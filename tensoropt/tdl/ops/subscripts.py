@@ -1,14 +1,14 @@
-"""Functions that read some dimensions of their operands whole."""
+"""Subscripts of operands: NumPy's broadcasting, and functions that read some dimensions whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, tensor
+from tensoropt.tdl.expression import Element, Expression, Literal, Opaque, Operand, tensor
 from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["WHOLE", "along", "batched"]
+__all__ = ["WHOLE", "along", "at", "batched", "broadcast"]
 
 WHOLE = slice(None)
 
@@ -71,3 +71,14 @@ def _place(
     sizes = zip(x.shape[:depth], shape[begin:], batch[begin:], strict=True)
     leading = (Literal(0) if size == 1 and size != n else i for size, n, i in sizes)
     return (*leading, *(WHOLE,) * core)
+
+
+def broadcast(shape: Sequence[int], index: Sequence[Expression]) -> tuple[Expression, ...]:
+    """Return the subscripts of a tensor of ``shape`` at the output element ``index``."""
+    last = index[len(index) - len(shape) :]
+    return tuple(Literal(0) if n == 1 else i for n, i in zip(shape, last, strict=True))
+
+
+def at(operand: Operand, index: Sequence[Expression]) -> Element:
+    """Return the operand's element that the output element ``index`` reads."""
+    return operand[broadcast(operand.shape, index)]
