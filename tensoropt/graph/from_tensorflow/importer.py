@@ -157,10 +157,11 @@ def merge_reads(operators: Mapping[str, Operator], roots: Collection[str]) -> di
 
     TensorFlow adds a read of a resource variable wherever a script uses it, so an unrolled layer
     has one for every step. Operators that read the same tensor share its resharding and the sum of
-    its gradients. A read has no data input but the handle, so all that runs before it is in its control inputs. If
-    a change lies between two reads, only the second read has it as a control input, and the two are
-    not merged. Reads that the script names (to run them, or to differentiate by them) stay. So do
-    those that the importer added for lookups of rows, which may be lookups in the variable itself.
+    its gradients. A read has no data input but the handle, so all that runs before it is in its
+    control inputs. If a change lies between two reads, only the second read has it as a control
+    input, and the two are not merged. Reads that the script names (to run them, or to differentiate
+    by them) stay. So do those that the importer added for lookups of rows, which may be lookups in
+    the variable itself.
 
     Args:
         operators: the operators by name, in topological order.
