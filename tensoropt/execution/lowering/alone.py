@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.errors import OptionError
-from tensoropt.execution.rules import rule_of
+from tensoropt.execution.rules import SplitOperator, rule_of
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange, Step
@@ -35,7 +35,8 @@ def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor])
     if rule is None:
         raise OptionError(f"an operator emitted on one rank has a rule. Got {operator.type}.")
     world = _AloneWorld(mesh)
-    outputs = rule(world, operator, derivation, configuration, [[shard] for shard in inputs])
+    split = SplitOperator(world, operator, derivation, configuration)
+    outputs = rule(split, [[shard] for shard in inputs])
     return [shards[0] for shards in outputs]
 
 

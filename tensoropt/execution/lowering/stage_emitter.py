@@ -267,9 +267,7 @@ class StageEmitter:
         """The outputs of an operator on given inputs, per rank. They are not recorded."""
         rule = self._rule(operator, inputs)
         if rule is not None:
-            configuration = self._strategy.configurations[operator.name]
-            derivation = self._strategy.derivations[operator.name]
-            results = rule(self._world, operator, derivation, configuration, inputs)
+            results = rule(rules.under(self._world, operator, self._strategy), inputs)
             return [list(shards) for shards in zip(*results, strict=True)]
         inputs = self._with_replaced(operator, inputs)
         kernels = self._kernels(operator)

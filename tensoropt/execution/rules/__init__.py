@@ -12,7 +12,7 @@ from tensoropt.errors import DescriptionError
 from tensoropt.execution.rules import classes, rows, spatial
 from tensoropt.execution.rules.batch_norm import fused_batch_norm
 from tensoropt.execution.rules.extrema import extremum, product
-from tensoropt.execution.rules.within import Rule, Shards
+from tensoropt.execution.rules.within import Rule, Shards, SplitOperator
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.any_size import SizeError
@@ -23,7 +23,17 @@ from tensoropt.tdl import Derivation, operator_type
 from tensoropt.tdl.any_size import along_known
 from tensoropt.tdl.ops.random import DRAWN
 
-__all__ = ["RULES", "Rule", "Shards", "check_any_size", "local_operands", "lookup", "rule_of"]
+__all__ = [
+    "RULES",
+    "Rule",
+    "Shards",
+    "SplitOperator",
+    "check_any_size",
+    "local_operands",
+    "lookup",
+    "rule_of",
+    "under",
+]
 
 RULES: dict[str, Rule] = {
     "average pool": spatial.average_pool,
@@ -95,12 +105,17 @@ def rule_of(
 
 def local_operands(world: World, operator: Operator, strategy: Strategy, inputs: Shards) -> Shards:
     """Return the inputs with which an operator's own kernel computes a rank's shard."""
-    derivation = strategy.derivations[operator.name]
-    configuration = strategy.configurations[operator.name]
+    split = under(world, operator, strategy)
     numbers = operator_type(operator.type).rows
-    if numbers is None or not _is_promised(derivation, configuration):
+    if numbers is None or not _is_promised(split.derivation, split.configuration):
         return inputs
-    return rows.own_slices(*numbers)(world, operator, derivation, configuration, inputs)
+    return rows.own_slices(*numbers)(split, inputs)
+
+
+def under(world: World, operator: Operator, strategy: Strategy) -> SplitOperator:
+    """Return an operator under its configuration in a strategy."""
+    name = operator.name
+    return SplitOperator(world, operator, strategy.derivations[name], strategy.configurations[name])
 
 
 def _is_promised(derivation: Derivation, configuration: Configuration) -> bool:

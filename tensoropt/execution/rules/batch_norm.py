@@ -22,37 +22,31 @@ import tensorflow as tf
 
 from tensoropt.execution.gradients.custom_gradients import differentiated_as
 from tensoropt.execution.rules.batch_norm_kernels import Kernels, kernels_for
-from tensoropt.execution.rules.within import Shards, allreduce, total
+from tensoropt.execution.rules.within import Shards, SplitOperator, allreduce, total
 from tensoropt.execution.world.world import World
 from tensoropt.graph.batch_norm import LOCAL_STATISTICS
 from tensoropt.graph.operator import Operator
-from tensoropt.parallel.configuration import Configuration, input_slot
+from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
-from tensoropt.tdl import Derivation
 from tensoropt.tensorflow_private import unrecorded_gradients
 
 __all__ = ["fused_batch_norm"]
 
 
-def fused_batch_norm(
-    world: World,
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    inputs: Shards,
-) -> Shards:
+def fused_batch_norm(split: SplitOperator, inputs: Shards) -> Shards:
     """Lower FusedBatchNorm in training.
 
     As in TensorFlow's kernel, the returned variance has Bessel's correction, by the count of the
     whole batch (for local statistics, of the shard), and the returned statistics have no gradient.
     """
+    world, operator, derivation = split.world, split.operator, split.derivation
     channel = 1 if str(operator.attributes["data_format"]).startswith("NC") else -1
     of_channel = derivation.outputs[0][channel]
     axes = tuple(
         sorted(
             axis
-            for number, splits in enumerate(configuration.splits)
+            for number, splits in enumerate(split.configuration.splits)
             if number != of_channel
             for axis in splits
         )
@@ -61,7 +55,7 @@ def fused_batch_norm(
         return _by_local_statistics(operator, inputs, world.mesh.pieces(axes))
     shape = derivation.input_shapes[0]
     images, scales, offsets = inputs[:3]
-    layout = input_slot(derivation, configuration, 0).forward
+    layout = input_slot(derivation, split.configuration, 0).forward
     shares = _shares(world, layout, shape, axes)
     layer = _Layer(world, operator, axes, prod(shape) // shape[channel], channel, shares)
     kernels = layer.kernels(images[0])

@@ -8,13 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.rules.within import Rule, Shards, allreduce, reduced_axes
-from tensoropt.execution.world.world import World
+from tensoropt.execution.rules.within import Rule, Shards, SplitOperator, allreduce
 from tensoropt.graph.operator import Operator
-from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
-from tensoropt.tdl import Derivation
 
 __all__ = ["extremum", "product"]
 
@@ -31,27 +28,21 @@ def _reduction_arguments(operator: Operator) -> dict[str, Any]:
 def extremum(reduce: Callable[..., tf.Tensor], reducer: str) -> Rule:
     """Return the rule of Max or Min. Tied elements, also on other ranks, share the gradient."""
 
-    def rule(
-        world: World,
-        operator: Operator,
-        derivation: Derivation,
-        configuration: Configuration,
-        inputs: Shards,
-    ) -> Shards:
-        axes = reduced_axes(derivation, configuration)
-        arguments = _reduction_arguments(operator)
+    def rule(split: SplitOperator, inputs: Shards) -> Shards:
+        world, axes, label = split.world, split.reduced_axes, split.operator.name
+        arguments = _reduction_arguments(split.operator)
         kept = {**arguments, "keepdims": True}
 
         def function(*shards: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor]]]:
             def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
                 local = [reduce(shard, **kept) for shard in shards]
-                best = allreduce(world, local, axes, reducer, operator.name)
+                best = allreduce(world, local, axes, reducer, label)
                 ties = [
                     tf.cast(tf.equal(shard, top), shard.dtype)
                     for shard, top in zip(shards, best, strict=True)
                 ]
                 counts = [tf.reduce_sum(tie, **kept) for tie in ties]
-                totals = allreduce(world, counts, axes, "sum", operator.name)
+                totals = allreduce(world, counts, axes, "sum", label)
                 return [
                     tie / total * tf.reshape(dy, total.shape)
                     for tie, total, dy in zip(ties, totals, upstream, strict=True)
@@ -64,20 +55,13 @@ def extremum(reduce: Callable[..., tf.Tensor], reducer: str) -> Rule:
     return rule
 
 
-def product(
-    world: World,
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    inputs: Shards,
-) -> Shards:
+def product(split: SplitOperator, inputs: Shards) -> Shards:
     """Lower Prod: the gradient of a local product is multiplied by the products of other ranks."""
-    axes = reduced_axes(derivation, configuration)
-    arguments = _reduction_arguments(operator)
+    arguments = _reduction_arguments(split.operator)
 
     def scaled(*products: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor]]]:
         def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            others = _products_of_others(world, list(products), axes, operator.name)
+            others = _products_of_others(split, list(products))
             return [dy * other for dy, other in zip(upstream, others, strict=True)]
 
         return [tf.identity(product) for product in products], gradient
@@ -86,15 +70,14 @@ def product(
     return [_as_list(tf.custom_gradient(scaled)(*local))]
 
 
-def _products_of_others(
-    world: World, products: list[tf.Tensor], axes: tuple[int, ...], label: str
-) -> list[tf.Tensor]:
+def _products_of_others(split: SplitOperator, products: list[tf.Tensor]) -> list[tf.Tensor]:
     """Return on each rank the product of the other ranks' values. Zeros rule out a division."""
+    world, axes = split.world, split.reduced_axes
     stacked = [tf.expand_dims(product, 0) for product in products]
     rank = len(products[0].shape)
     source = Layout((axes, *((),) * rank))
     step = ReshardStep("allgather", axes, source, Layout.replicated(rank + 1), from_dim=0)
-    gathered = world.reshard(stacked, (step,), f"{label}/factors")
+    gathered = world.reshard(stacked, (step,), f"{split.operator.name}/factors")
     results = []
     for position, values in enumerate(gathered):
         piece = world.mesh.piece(world.ranks[position], axes)

@@ -11,34 +11,27 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.rules.within import Shards, axes_of
+from tensoropt.execution.rules.within import Rule, Shards, SplitOperator
 from tensoropt.execution.world.slices import rows_of_own
-from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.any_size import SizeError
-from tensoropt.parallel.configuration import Configuration, input_slot
+from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.sparse import looks_up_rows
-from tensoropt.tdl import Derivation
 
 __all__ = ["gather", "own_slices"]
 
 
-def gather(
-    world: World,
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    inputs: Shards,
-) -> Shards:
+def gather(split: SplitOperator, inputs: Shards) -> Shards:
     """Look up the rows that a rank stores, and zeros for other rows: a partial sum over the ranks.
 
     The table may be a variable's handle. Then its rows are looked up without a copy of the table.
     """
+    world, operator, derivation = split.world, split.operator, split.derivation
     if -1 in derivation.input_shapes[0]:
         raise SizeError(f"{operator.name!r} looks up rows of a table whose size is open.")
     tables, numbers = inputs[:2]
-    axes = axes_of(derivation, configuration, "row")
-    layout = input_slot(derivation, configuration, 0).forward
+    axes = split.axes_of("row")
+    layout = input_slot(derivation, split.configuration, 0).forward
     axis, batch_dims = _axis_and_batch(operator)
     rows = derivation.input_shapes[0][axis]
     results = []
@@ -125,7 +118,7 @@ def _with_slices(
     return function
 
 
-def own_slices(slices: int, numbers: int) -> Callable[..., Shards]:
+def own_slices(slices: int, numbers: int) -> Rule:
     """Return a function that selects the operands of an update of rows for a rank's own rows.
 
     With them the kernel runs as on one device, on a shard of the variable: it changes the rows that
@@ -136,15 +129,8 @@ def own_slices(slices: int, numbers: int) -> Callable[..., Shards]:
         numbers: the number of the input that has their row numbers.
     """
 
-    def operands(
-        world: World,
-        operator: Operator,
-        derivation: Derivation,
-        configuration: Configuration,
-        inputs: Shards,
-    ) -> Shards:
-        del operator
-        axes = axes_of(derivation, configuration, "row")
+    def operands(split: SplitOperator, inputs: Shards) -> Shards:
+        world, derivation, axes = split.world, split.derivation, split.axes_of("row")
         rows = derivation.input_shapes[0][0]
         selected = [list(shards) for shards in inputs]
         for position, rank in enumerate(world.ranks):

@@ -17,8 +17,7 @@ import tensorflow as tf
 
 from collectives.operations.tensors import padded
 from tensoropt.execution.edges.edge import dual_reshard
-from tensoropt.execution.rules.within import Rule, Shards
-from tensoropt.execution.world.world import World
+from tensoropt.execution.rules.within import Rule, Shards, SplitOperator
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -29,7 +28,6 @@ from tensoropt.parallel.resharding.windows import (
     window_sizes,
     windowed_dimensions,
 )
-from tensoropt.tdl import Derivation
 from tensoropt.tensorflow_private import op_def_registry
 
 __all__ = ["average_pool", "convolution", "max_pool", "transposed_convolution"]
@@ -37,22 +35,15 @@ __all__ = ["average_pool", "convolution", "max_pool", "transposed_convolution"]
 _KEPT = ("strides", "dilations", "data_format", "use_cudnn_on_gpu", "ksize", "rates")
 
 
-def _windows_of(
-    world: World,
-    shards: list[tf.Tensor],
-    dimensions: list[WindowedDimension],
-    configuration: Configuration,
-    label: str,
-    fill: float = 0,
-) -> list[tf.Tensor]:
+def _windows_of(split: SplitOperator, shards: list[tf.Tensor], fill: float = 0) -> list[tf.Tensor]:
     """Return the elements, with padding, that the windows of each rank's outputs read."""
+    dimensions = windowed_dimensions(split.operator, split.derivation)
     for dimension in dimensions:
-        if not _axes(dimension, configuration):
+        if not _axes(dimension, split.configuration):
             dim, before = dimension.dim, dimension.before
             more = dimension.padded - dimension.large
             shards = [padded(x, dim, before, x.shape.as_list()[dim] + more, fill) for x in shards]
-    steps = _exchanges(world.mesh, dimensions, configuration, False, fill)
-    return _exchanged(world, shards, steps, label)
+    return _exchanged(split, shards, _exchanges(split, dimensions, False, fill))
 
 
 def _axes(dimension: WindowedDimension, configuration: Configuration) -> tuple[int, ...]:
@@ -61,61 +52,42 @@ def _axes(dimension: WindowedDimension, configuration: Configuration) -> tuple[i
 
 
 def _exchanges(
-    mesh: Mesh,
-    dimensions: list[WindowedDimension],
-    configuration: Configuration,
-    transposed: bool,
-    fill: float = 0,
+    split: SplitOperator, dimensions: list[WindowedDimension], transposed: bool, fill: float = 0
 ) -> list[Exchange]:
     """The exchanges, one per split dimension, that bring each rank the inputs of its windows."""
-    split = [(d, _axes(d, configuration)) for d in dimensions]
-    steps = [d.exchange(mesh, axes, transposed, fill) for d, axes in split if axes]
+    axes_of = [(d, _axes(d, split.configuration)) for d in dimensions]
+    steps = [d.exchange(split.world.mesh, axes, transposed, fill) for d, axes in axes_of if axes]
     return [step for step in steps if step is not None]
 
 
 def _exchanged(
-    world: World, shards: list[tf.Tensor], steps: list[Exchange], label: str
+    split: SplitOperator, shards: list[tf.Tensor], steps: list[Exchange]
 ) -> list[tf.Tensor]:
     """Exchange halos step by step. Backward, the adjoint steps add up shares of the gradient."""
     if not steps:
         return shards
+    label = f"{split.operator.name}/halo"
     if not shards[0].dtype.is_floating:
-        return world.reshard(shards, steps, f"{label}/halo")
+        return split.world.reshard(shards, steps, label)
     back = tuple(step.adjoint for step in reversed(steps))
-    return dual_reshard(
-        world, shards, tuple(steps), back, f"{label}/halo", f"{label}/halo/gradient"
-    )
+    return dual_reshard(split.world, shards, tuple(steps), back, label, f"{label}/gradient")
 
 
-def convolution(
-    world: World,
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    inputs: Shards,
-) -> Shards:
+def convolution(split: SplitOperator, inputs: Shards) -> Shards:
     """Lower Conv2D, Conv3D, DepthwiseConv2dNative and Dilation2D.
 
     Padding is zero; for Dilation2D, which computes a maximum, it is the lowest value.
     """
-    dimensions = windowed_dimensions(operator, derivation)
+    operator = split.operator
     fill = _lowest(inputs[0][0].dtype) if operator.type == "Dilation2D" else 0
-    data = _windows_of(world, inputs[0], dimensions, configuration, operator.name, fill)
+    data = _windows_of(split, inputs[0], fill)
     return [[_run(operator, x, w) for x, w in zip(data, inputs[1], strict=True)]]
 
 
 def _pool(fill_of: Callable[[tf.DType], float]) -> Rule:
-    def rule(
-        world: World,
-        operator: Operator,
-        derivation: Derivation,
-        configuration: Configuration,
-        inputs: Shards,
-    ) -> Shards:
-        dimensions = windowed_dimensions(operator, derivation)
-        fill = fill_of(inputs[0][0].dtype)
-        data = _windows_of(world, inputs[0], dimensions, configuration, operator.name, fill)
-        return [[_run(operator, x) for x in data]]
+    def rule(split: SplitOperator, inputs: Shards) -> Shards:
+        data = _windows_of(split, inputs[0], fill_of(inputs[0][0].dtype))
+        return [[_run(split.operator, x) for x in data]]
 
     return rule
 
@@ -129,21 +101,15 @@ max_pool = _pool(_lowest)
 _sum_pool = _pool(lambda _: 0)
 
 
-def average_pool(
-    world: World,
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    inputs: Shards,
-) -> Shards:
+def average_pool(split: SplitOperator, inputs: Shards) -> Shards:
     """Lower AvgPool and AvgPool3D. Means are taken over elements of the tensor, without padding."""
-    dimensions = windowed_dimensions(operator, derivation)
-    (averages,) = _sum_pool(world, operator, derivation, configuration, inputs)
+    world, dimensions = split.world, windowed_dimensions(split.operator, split.derivation)
+    (averages,) = _sum_pool(split, inputs)
     scaled = []
     for average, rank in zip(averages, world.ranks, strict=True):
         factor = np.ones([1] * average.shape.rank)
         for dimension in dimensions:
-            axes = _axes(dimension, configuration)
+            axes = _axes(dimension, split.configuration)
             factor = factor * _of_real_elements(dimension, axes, world.mesh, rank, factor.ndim)
         all_real = bool(np.all(factor == 1))
         scaled.append(average if all_real else average * tf.constant(factor, average.dtype))
@@ -162,24 +128,18 @@ def _of_real_elements(
     return (dimension.span / inside).reshape(shape)
 
 
-def transposed_convolution(
-    world: World,
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    inputs: Shards,
-) -> Shards:
+def transposed_convolution(split: SplitOperator, inputs: Shards) -> Shards:
     """Lower Conv2DBackpropInput and similar operators of a script.
 
     They read the small tensor, and their windows write to the large one. A rank gets the elements
     of all windows that write to its shard. The kernel computes the outputs of these windows, from
     which the shard is cut.
     """
+    operator, derivation = split.operator, split.derivation
     dimensions = windowed_dimensions(operator, derivation)
-    steps = _exchanges(world.mesh, dimensions, configuration, True)
-    gradients = _exchanged(world, inputs[2], steps, operator.name)
+    gradients = _exchanged(split, inputs[2], _exchanges(split, dimensions, True))
     shards = []
-    for position, rank in enumerate(world.ranks):
+    for position, rank in enumerate(split.world.ranks):
         small, filters = gradients[position], inputs[1][position]
         local = list(derivation.output_shapes[0])
         read = small.shape.as_list()
@@ -188,7 +148,7 @@ def transposed_convolution(
         for dimension in dimensions:
             local[dimension.dim] = dimension.reach(read[dimension.dim])
         whole = _run(operator, tf.constant(local, inputs[0][0].dtype), filters, small)
-        shards.append(_cut(whole, dimensions, configuration, world.mesh, rank))
+        shards.append(_cut(whole, dimensions, split.configuration, split.world.mesh, rank))
     return [shards]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -14,27 +15,37 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.tdl import Derivation
 
-__all__ = ["Rule", "Shards", "allreduce", "axes_of", "reduced_axes", "total"]
+__all__ = ["Rule", "Shards", "SplitOperator", "allreduce", "total"]
 
 Shards = list[list[tf.Tensor]]
 """For each input or output, its shard on every rank of the world."""
 
-Rule = Callable[[World, Operator, Derivation, Configuration, Shards], Shards]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitOperator:
+    """An operator under its configuration, on the ranks that are emitted here."""
+
+    world: World
+    operator: Operator
+    derivation: Derivation
+    configuration: Configuration
+
+    @property
+    def reduced_axes(self) -> tuple[int, ...]:
+        """The mesh axes that split a reduced index."""
+        return tuple(
+            axis
+            for index, axes in zip(self.derivation.indices, self.configuration.splits, strict=True)
+            if index.reducer is not None
+            for axis in axes
+        )
+
+    def axes_of(self, name: str) -> tuple[int, ...]:
+        """The mesh axes that split the index of a name."""
+        return self.configuration.splits[self.derivation.index(name)]
 
 
-def reduced_axes(derivation: Derivation, configuration: Configuration) -> tuple[int, ...]:
-    """The mesh axes that split a reduced index."""
-    return tuple(
-        axis
-        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
-        if index.reducer is not None
-        for axis in axes
-    )
-
-
-def axes_of(derivation: Derivation, configuration: Configuration, name: str) -> tuple[int, ...]:
-    """The mesh axes that split the index of a name."""
-    return configuration.splits[derivation.index(name)]
+Rule = Callable[[SplitOperator, Shards], Shards]
 
 
 def allreduce(

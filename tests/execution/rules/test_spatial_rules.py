@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensoropt
 from collectives import Sequence
 from tensoropt.execution.rules import spatial
-from tensoropt.execution.rules.within import Rule
+from tensoropt.execution.rules.within import Rule, SplitOperator
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.configuration import (
@@ -217,7 +217,7 @@ def errors(case: Case, mesh: Mesh, way: Configuration) -> list[float]:
             for x, slot in zip(case.inputs, slots, strict=True)
         ]
         world = SingleProcessWorld(mesh)
-        (made,) = RULES[case.type](world, operator, derivation, way, shards)
+        (made,) = RULES[case.type](SplitOperator(world, operator, derivation, way), shards)
         given = [tf.constant(upstream[out.gradient.region(shape, mesh, rank)]) for rank in mesh]
         found = [made]
         for n in case.learns:
