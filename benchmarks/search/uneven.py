@@ -4,9 +4,8 @@ Each step is searched in three ways in one process: with the offers of uneven sp
 that joined batches do not have ("unjoined": reshapes gather an uneven batch), and without any. A
 decoder has a vocabulary of 50,257 words, which no number of devices divides; a perceptron has
 layers of width 509; a mixture has three experts. The frontier's fastest point and its point of
-least memory are printed. ``--batch`` gives another batch. ``--measure`` trains the perceptron on
-255 examples under both fastest plans in turns, under mpirun. ``--pairs`` plans pairs of one step,
-whose batch, vocabulary or width is even in the first and uneven in the second, and compares the CPU
+least memory are printed. ``--batch`` gives another batch. ``--pairs`` plans pairs of one step, whose
+batch, vocabulary or width is even in the first and uneven in the second, and compares the CPU
 seconds. The last line is one JSON object.
 """
 
@@ -19,15 +18,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
-from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
-
 import tensoropt as tf
-from benchmarks.launcher import figures_of_ranks
 from benchmarks.search.zoo import attention, mixing
 from benchmarks.search.zoo.measuring import built, request_of_script
 from benchmarks.search.zoo.parts import cross_entropy, layer_normalised, linear, tokens
@@ -43,12 +37,8 @@ from tensoropt.search.baselines import data_parallel
 
 __all__ = ["main"]
 
-WIDTH, CLASSES, BATCH, ODD_BATCH, RANKS = 509, 10, 256, 255, 4
-_STEPS, _WARM_UP, _ROUNDS = 10, 3, 5
-WAYS = ("even", "uneven")
+WIDTH, CLASSES, BATCH = 509, 10, 256
 SEARCHED = ("even", "unjoined", "uneven")
-_AT_ONCE: dict[str, Any] = {"microbatches": 1, "pipeline": False, "rewrite": False}
-"""Options of `find_strategy` that allow only the batch at once, without stages."""
 
 
 def perceptron(layers: int, width: int = WIDTH) -> tf.Operation:
@@ -169,9 +159,7 @@ def main() -> None:
     parser.add_argument("--devices", type=int, nargs="+", help="in place of each step's own")
     parser.add_argument("--batch", type=int, help="in place of each step's own")
     parser.add_argument("--cluster", default="2x8-v100")
-    parser.add_argument("--measure", action="store_true", help="the perceptron, under mpirun")
     parser.add_argument("--pairs", action="store_true", help="of even and uneven sizes, see above")
-    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     known = PAIRS if options.pairs else STEPS
     if unknown := [name for name in options.names if name not in known]:
@@ -179,15 +167,6 @@ def main() -> None:
             f"names are of {', '.join(map(repr, known))}"
             f"{' with --pairs' * options.pairs}. Got {', '.join(map(repr, unknown))}."
         )
-    if options.run is not None:
-        _train(options.run, options.layers)
-        return
-    if options.measure:
-        arguments = ("--layers", str(options.layers))
-        module = "benchmarks.search.uneven"  # without kept plans: both ways have one request
-        ranks = figures_of_ranks(module, lambda to: [*arguments, "--run", to], RANKS, "none")
-        print(json.dumps({"ranks": RANKS, **ranks[0]}))
-        return
     load_kernels()
     if options.pairs:
         given = options.layers, max(options.devices or (8,)), options.cluster
@@ -202,47 +181,6 @@ def main() -> None:
                 print(f"{name}, {devices} devices, {way}: {line}")
                 sys.stdout.flush()
     print(json.dumps(found))
-
-
-def _train(folder: Path, layers: int) -> None:
-    """On every rank: train the perceptron under both plans in turns; write the median times."""
-    from tensoropt.execution.lowering.draws import Draws
-    from tensoropt.frontend.job.job import current
-    from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
-
-    tf.init(allow_copies=True)
-    job, draws, random = current(), Draws(), np.random.default_rng(0)
-    fed = {
-        "values": random.normal(size=(ODD_BATCH, WIDTH)).astype(np.float32),
-        "labels": random.integers(CLASSES, size=ODD_BATCH).astype(np.int32),
-    }
-    found: dict[str, dict[str, float]] = {}
-    steps: dict[str, Callable[[], object]] = {}
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
-    for way in WAYS:
-        with tf.Graph().as_default() as graph, offers(way):
-            train = perceptron(layers).name
-            plan = tf.find_strategy(batch_size=ODD_BATCH, **_AT_ONCE)
-        world, _, agreement = ranks_of(job, plan)
-        assert world is not None, "a plan takes all ranks"
-        executor = plan_executor(job, graph, plan, world, agreement)
-        steps[way] = partial(executor.run, [], [train], fed, draws)
-        found[way] = {
-            "predicted_ms": round(1e3 * plan.predicted_step_seconds, 3),
-            "memory_mb": round(plan.memory_bytes / 1e6, 2),
-        }
-    for _ in range(_ROUNDS):
-        for way, step in steps.items():
-            for number in range(_WARM_UP + _STEPS):
-                job.group.barrier()
-                begun = time.perf_counter()
-                step()
-                if number >= _WARM_UP:
-                    times[way].append(1e3 * (time.perf_counter() - begun))
-    for way in WAYS:
-        found[way]["measured_ms"] = round(median(times[way]), 3)
-    if job.group.rank == 0:
-        (folder / "rank-0.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
