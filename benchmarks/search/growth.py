@@ -7,9 +7,9 @@ otherwise within the gap. "exponent" is the slope of least squares through the l
 searches that have reached the gap, "exponent_of_all" that of all searches.
 
 Each search has a process of its own and a time limit; a search that exceeds it ends its series. The
-times are CPU seconds, see `benchmarks.search.searching`. The program writes growth.json and
-growth.png to build/search; its last line is one JSON object. ``--resume`` keeps the searches of
-growth.json, so that the series can be measured in portions.
+times are CPU seconds, see `benchmarks.search.searching`. The program writes growth.json to
+build/search; its last line is one JSON object. ``--resume`` keeps the searches of growth.json, so
+that the series can be measured in portions.
 """
 
 from __future__ import annotations
@@ -41,15 +41,6 @@ DEPTHS = (14, 26, 50, 101, 152)
 DEVICES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 EPSILON = 0.001
 NEAR = 0.01
-TITLES = {
-    "bert": "BERT",
-    "decoder": "Decoder",
-    "inception": "Inception-v3",
-    "rnn": "RNN",
-    "transformer": "Transformer",
-    "vgg16": "VGG16",
-    "wide_resnet": "WideResNet",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +66,6 @@ class Series:
         """The name of the series in the JSON object."""
         size = f"{self.other}-devices" if self.size == "layers" else "devices"
         return f"{self.model}-{size}-{'exact' if self.epsilon == 0 else f'{self.epsilon:g}'}"
-
-    @property
-    def title(self) -> str:
-        """The title of the series in the picture."""
-        other = f"{self.other} {'devices' if self.size == 'layers' else 'layers'}"
-        near = "exact" if self.epsilon == 0 else f"within {100 * self.epsilon:g} %"
-        return f"{TITLES.get(self.model, self.model)}, {other}, {near}"
 
 
 # The first series reach their gaps: the Transformer on few devices, and models with simpler graphs
@@ -132,7 +116,6 @@ def fitted(series: Series, searches: Mapping[int, Line]) -> Line:
     near = [line for line in lines if line["reached"]]
     return {
         "name": series.name,
-        "title": series.title,
         "model": series.model,
         "size": series.size,
         "epsilon": series.epsilon,
@@ -160,13 +143,13 @@ def _measured(series: Series, timeout: float, earlier: Iterable[Line]) -> Iterat
         task = [series.model, series.size, layers, devices, series.epsilon]
         line = in_process("benchmarks.search.growth", list(map(str, task)), timeout)
         if "error" in line:
-            print(f"{series.title}: {value} {series.size}: {line['error']}", flush=True)
+            print(f"{series.name}: {value} {series.size}: {line['error']}", flush=True)
             return
         line["reached"] = reached(line, series.epsilon)
         line["commit"] = _commit()
         searches[value] = line
         print(
-            f"{series.title}: {value} {series.size}: {line['cpu_seconds']} s of CPU "
+            f"{series.name}: {value} {series.size}: {line['cpu_seconds']} s of CPU "
             f"({line['seconds']} s), {line['operators']} operators, {line['configurations']} "
             f"configurations, {line['points']} points, {proven(line)}",
             flush=True,
@@ -182,46 +165,8 @@ def _commit() -> str:
     ).stdout.strip()
 
 
-def draw(all_series: Sequence[Line], path: Path) -> None:
-    """Draw a panel for each size. Markers of searches that did not reach their gap are hollow."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    sizes = [size for size in ("layers", "devices") if any(s["size"] == size for s in all_series)]
-    figure = Figure(figsize=(6.4 * len(sizes), 5.8), dpi=110, layout="constrained")
-    panels = figure.subplots(1, len(sizes), squeeze=False)[0]
-    for size, panel in zip(sizes, panels, strict=True):
-        ticks: set[int] = set()
-        for number, series in enumerate(each for each in all_series if each["size"] == size):
-            colour, lines = f"C{number}", series["searches"]
-            ticks.update(line[size] for line in lines)
-            label = series["title"]
-            if series["exponent"] is not None:
-                label += f": power {series['exponent']:.2f}"
-            values = [line[size] for line in lines], [line["cpu_seconds"] for line in lines]
-            panel.plot(*values, color=colour, marker="o", markevery=[], label=label)
-            for near, fill in ((True, colour), (False, "white")):
-                shown = [place for place, line in enumerate(lines) if line["reached"] == near]
-                panel.scatter(
-                    [values[0][place] for place in shown], [values[1][place] for place in shown],
-                    edgecolors=colour, facecolors=fill, zorder=3,
-                )  # fmt: skip
-        panel.set(xscale="log", yscale="log", xlabel=size, ylabel="CPU seconds of a search")
-        panel.set_xticks(sorted(ticks), [f"{value:,}" for value in sorted(ticks)])
-        panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        panel.yaxis.set_major_formatter("{x:g}")
-        for axis in (panel.xaxis, panel.yaxis):
-            axis.set_minor_locator(NullLocator())
-        panel.grid(alpha=0.3)
-        panel.legend(
-            fontsize=8, title="hollow: not proven as near", title_fontsize=8,
-            loc="upper center", bbox_to_anchor=(0.5, -0.12),
-        )  # fmt: skip
-    figure.savefig(path)
-
-
 def main() -> int:
-    """Measure, fit, write and draw; the status is 1 if a series is not complete."""
+    """Measure, fit and write; the status is 1 if a series is not complete."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search.growth", description=__doc__)
     parser.add_argument("--series", nargs="+", choices=list(SERIES), default=list(SERIES))
     parser.add_argument("--layers", type=int, nargs="+", help="of series of layers, only these")
@@ -257,10 +202,7 @@ def main() -> int:
             path.write_text(json.dumps(result, indent=1) + "\n")
         complete &= {*values} <= {line[series.size] for line in state["searches"]}
         if state["exponent"] is not None:
-            print(f"{series.title}: power {state['exponent']:.2f} of {series.size}", flush=True)
-    drawn = [series for series in known.values() if series["searches"]]
-    if drawn:
-        draw(drawn, options.output / "growth.png")
+            print(f"{series.name}: power {state['exponent']:.2f} of {series.size}", flush=True)
     print(json.dumps(result))
     return int(not complete)
 

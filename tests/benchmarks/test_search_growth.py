@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,13 +32,6 @@ def test_what_was_not_proven_does_not_count() -> None:
     assert fitted["exponent_of_all"] == pytest.approx(1)
     assert growth.reached(line(6, 1, exact=False), 0.02)
     assert not growth.reached(line(6, 1, exact=False), 0.01)
-
-
-def test_a_picture_shows_proven_and_unproven_searches(tmp_path: Path) -> None:
-    series = growth.Series("bert", "layers", (6, 12, 24), 8, 0.0)
-    found = {6: line(6, 1), 12: line(12, 4), 24: line(24, 4, exact=False)}
-    growth.draw([growth.fitted(series, found)], tmp_path / "growth.png")
-    assert (tmp_path / "growth.png").stat().st_size > 1000
 
 
 def test_names_of_series_differ() -> None:
