@@ -26,8 +26,6 @@ from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
 from tensoropt.plan.plan import Plan
 
-__all__ = ["main"]
-
 _RANKS, _BATCH, _LAYERS, _TOKENS, _WIDTH, _HIDDEN = 4, 8, 3, 256, 128, 256
 _LIMIT_BYTES = 3_800_000
 _NONE: Mapping[str, Any] = {

@@ -30,8 +30,6 @@ from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
 from tensoropt.plan.plan import Plan
 
-__all__ = ["main"]
-
 _WARM_UP, _STEPS = 1, 4
 
 

@@ -14,8 +14,6 @@ from typing import Any
 import tensoropt as tf
 from examples.models.parts import Model, variable
 
-__all__ = ["bert"]
-
 EPSILON = 1e-12
 BLOCKED = -1e4  # score of a padding position
 

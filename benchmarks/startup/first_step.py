@@ -23,8 +23,6 @@ from typing import Any
 
 from benchmarks.startup.models import MODELS
 
-__all__: list[str] = []
-
 _STEPS = 1000
 
 

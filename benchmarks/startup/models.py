@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MODELS", "Start"]
-
 Array = npt.NDArray[Any]
 
 _CLASSES = 10

@@ -9,8 +9,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-__all__ = ["HELD", "ZOO", "Entry"]
-
 _SEED = 20261123
 _HELD_COUNT = 5
 

@@ -17,8 +17,6 @@ from tensoropt.planner.kernels import load_kernels
 from tensoropt.planner.offers.strategies import choice_of
 from tensoropt.planner.searches.frontier_search import search_frontier
 
-__all__ = ["plan", "planned"]
-
 _ROUNDS = 3
 
 
