@@ -8,31 +8,3 @@ time is the processor time spent in the collective (`shared_seconds`). `measure_
 remaining cost: calling Python, and waiting for the other ranks. `measure_links` measures less, in
 seconds, between machines.
 """
-
-from collectives.bandwidth.links import (
-    LinkTiming,
-    across_machines,
-    measure_links,
-    within_machines,
-)
-from collectives.bandwidth.matrices import KINDS, RUNS, SHORT_RUN_BYTES, measured_bytes
-from collectives.bandwidth.measure import measure_call, measure_collective
-from collectives.bandwidth.shared_chain import SharedChain
-from collectives.bandwidth.timing import Timing, shared_seconds, timing
-
-__all__ = [
-    "KINDS",
-    "RUNS",
-    "SHORT_RUN_BYTES",
-    "LinkTiming",
-    "SharedChain",
-    "Timing",
-    "across_machines",
-    "measure_call",
-    "measure_collective",
-    "measure_links",
-    "measured_bytes",
-    "shared_seconds",
-    "timing",
-    "within_machines",
-]

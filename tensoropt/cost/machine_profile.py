@@ -86,13 +86,13 @@ class MeasuredCollective:
 
     Attributes:
         kind: the collective.
-        runs: contiguity in memory of the pieces (`collectives.bandwidth.RUNS`); empty if it makes
+        runs: contiguity in memory of the pieces (`collectives.bandwidth.matrices`); empty if it makes
             no difference.
         axes: the mesh axes of the groups, ascending.
         wanted_bytes: the power of 2 that was asked for.
         bytes: bytes that a rank held before: the next size that divides by the group.
         nanoseconds: median of the time from the arrival of the last rank, or, if ranks share cores,
-            of the time that the cores spend (`collectives.bandwidth.shared_seconds`).
+            of the time that the cores spend (`collectives.bandwidth.timing.shared_seconds`).
         spread: interquartile range divided by the median.
         outliers: number of repetitions far outside the quartiles.
     """

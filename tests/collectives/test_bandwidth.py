@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import collectives
-from collectives import bandwidth
-from collectives.bandwidth import caches as cache_sizes
-from collectives.bandwidth import links
+from collectives.bandwidth import links, measure
+from collectives.bandwidth.matrices import measured_bytes
 from collectives.transport.in_process import InProcessTransport
 
 Groups = tuple[tuple[int, ...], ...]
@@ -17,7 +16,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 @pytest.fixture
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(cache_sizes, "_CACHES", tmp_path)
+    monkeypatch.setattr(measure, "_CACHES", tmp_path)
     return tmp_path
 
 
@@ -30,24 +29,24 @@ def test_the_operator_between_goes_through_the_last_cache(caches: Path) -> None:
     cache(caches, 0, "32K\n")
     cache(caches, 2, "1024K\n")
     cache(caches, 3, "16M\n")
-    read_and_written = 2 * 4 * cache_sizes.between_elements(collectives.world())
+    read_and_written = 2 * 4 * measure.between_elements(collectives.world())
     assert read_and_written == pytest.approx(2**24, rel=1e-3)
 
 
 def test_a_machine_that_does_not_say_has_a_usual_cache(caches: Path) -> None:
     assert not list(caches.iterdir())
-    assert cache_sizes.last_cache_bytes() == 2**25
+    assert measure.last_cache_bytes() == 2**25
 
 
 def test_the_operator_between_is_of_bounded_size(caches: Path) -> None:
     cache(caches, 3, "1024M\n")
-    assert 4 * cache_sizes.between_elements(collectives.world()) == 2**25
+    assert 4 * measure.between_elements(collectives.world()) == 2**25
 
 
 def test_a_collective_is_timed_at_the_bytes_that_divide() -> None:
     everyone = collectives.world()
-    bytes_, found = bandwidth.measure_collective(everyone, [[0]], "allreduce", 1000)
-    assert bytes_ == bandwidth.measured_bytes(1000, 1) >= 1000
+    bytes_, found = measure.measure_collective(everyone, [[0]], "allreduce", 1000)
+    assert bytes_ == measured_bytes(1000, 1) >= 1000
     assert found.seconds > 0
     assert found.runs >= 3
 
@@ -64,15 +63,15 @@ def test_a_collective_is_timed_at_the_bytes_that_divide() -> None:
     ],
 )
 def test_links_are_measured_by_equal_groups(hosts: str, within: Groups, across: Groups) -> None:
-    assert bandwidth.within_machines(hosts) == within
-    assert bandwidth.across_machines(hosts) == across
+    assert links.within_machines(hosts) == within
+    assert links.across_machines(hosts) == across
 
 
 def test_links_are_measured_by_ascending_sizes_while_there_is_time() -> None:
     everyone = collectives.world()
-    found = bandwidth.measure_links(everyone, ((0,),), None, 0.0)
+    found = links.measure_links(everyone, ((0,),), None, 0.0)
     assert [each.kind for each in found] == ["allreduce", "allgather", "alltoall"]
-    found = bandwidth.measure_links(everyone, ((0,),), None, 2.0)
+    found = links.measure_links(everyone, ((0,),), None, 2.0)
     sizes = [each.bytes for each in found if each.kind == "allreduce"]
     assert sizes == sorted(sizes)
     assert len(sizes) > 1

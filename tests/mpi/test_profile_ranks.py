@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collectives.bandwidth import KINDS, RUNS
+from collectives.bandwidth.matrices import KINDS, RUNS
 from tensoropt.cost.machine_profile import Profile
 
 SCRIPT = """

@@ -15,14 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from collectives import Group
-from collectives.bandwidth import (
-    KINDS,
-    RUNS,
-    SharedChain,
-    measure_call,
-    measure_collective,
-    measured_bytes,
-)
+from collectives.bandwidth.matrices import KINDS, RUNS, measured_bytes
+from collectives.bandwidth.measure import measure_call, measure_collective
+from collectives.bandwidth.shared_chain import SharedChain
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.machine_profile import MeasuredCollective, Overheads, Profile

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from collectives import Group
-from collectives.bandwidth import shared_seconds, timing
+from collectives.bandwidth.timing import shared_seconds, timing
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.measured_operator_times import MeasuredOperator
 from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from collectives import Group
-from collectives.bandwidth import LinkTiming, across_machines, measure_links, within_machines
+from collectives.bandwidth.links import LinkTiming, across_machines, measure_links, within_machines
 from collectives.operations.calls import TensorTransport
 from collectives.operations.kinds.allreduce import Allreduce
 from tensoropt.cost.measured_links import LinkSetting, LinkTime, MeasuredLevel, MeasuredLinks

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives import Group
-from collectives.bandwidth import shared_seconds
+from collectives.bandwidth.timing import shared_seconds
 from collectives.group import job_facts
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
@@ -28,7 +28,7 @@ class TimedStep:
     Attributes:
         seconds: time of the step on the slowest rank.
         calls: float64[C], seconds of each collective, counted from the arrival of the last rank; if
-            ranks share cores, the core time in it (`collectives.bandwidth.shared_seconds`).
+            ranks share cores, the core time in it (`collectives.bandwidth.timing.shared_seconds`).
         moves: the moves of each collective.
     """
 

@@ -137,7 +137,7 @@ def shape_after(step: Step, mesh: Mesh, local_shape: Sequence[Any]) -> tuple[Any
 
 
 def _runs(step: ReshardStep, before: Sequence[int], after: Sequence[int], itemsize: int) -> str:
-    """Return the contiguity of pieces in memory (`collectives.bandwidth.RUNS`)."""
+    """Return the contiguity of pieces in memory (`collectives.bandwidth.matrices.RUNS`)."""
     shortest: int | None = None
     for dim, cut in ((step.from_dim, before), (step.to_dim, after)):
         if dim is None or prod(cut[:dim]) == 1:
