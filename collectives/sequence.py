@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from types import TracebackType
 
 import tensorflow as tf
 
@@ -68,12 +67,7 @@ class Sequence:
         _active.set((*_active.get(), self))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         active = _active.get()
         if not active or active[-1] is not self:
             raise SequenceError(

@@ -86,7 +86,7 @@ class MeasuredCollective:
 
     Attributes:
         kind: the collective.
-        runs: contiguity in memory of the pieces (`collectives.bandwidth.matrices`); empty if it makes
+        runs: contiguity in memory of the pieces (`bandwidth.matrices.RUNS`); empty if it makes
             no difference.
         axes: the mesh axes of the groups, ascending.
         wanted_bytes: the power of 2 that was asked for.

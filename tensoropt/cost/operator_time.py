@@ -17,9 +17,13 @@ from tensoropt.converters import Natural, Pairs
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.collective_time import whole_nanoseconds
 from tensoropt.errors import OptionError
+from tensoropt.graph.operator import Operator
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.tdl import Derivation
 
 __all__ = [
     "SPELLED_OUT",
+    "LocalOperator",
     "OperatorTime",
     "OperatorWork",
     "WorkOfRank",
@@ -111,3 +115,22 @@ def kernel_seconds(device: Device, work: OperatorWork) -> float:
     arithmetic = work.flops / device.flops_per_second(work.family, work.dtype)
     traffic = work.bytes / device.memory_bandwidth_bytes_per_second
     return max(arithmetic, traffic) if device.overlaps_traffic else arithmetic + traffic
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalOperator:
+    """One operator of a script under one configuration, and the gradients that it computes.
+
+    Attributes:
+        operator: the operator in the logical graph.
+        derivation: its derivation.
+        configuration: how it is split.
+        differentiated: the inputs whose gradient is computed.
+        work: the work that its time is looked up by.
+    """
+
+    operator: Operator
+    derivation: Derivation
+    configuration: Configuration
+    differentiated: tuple[int, ...]
+    work: OperatorWork

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tensoropt.cost.cluster import Device
-from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.measured_operator_times import work_key
-from tensoropt.cost.operator_time import roofline_time
+from tensoropt.cost.operator_time import LocalOperator, roofline_time
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.choices.choices import strategy_choices

@@ -19,11 +19,10 @@ from collectives.bandwidth.matrices import KINDS, RUNS, measured_bytes
 from collectives.bandwidth.measure import measure_call, measure_collective
 from collectives.bandwidth.shared_chain import SharedChain
 from tensoropt.cost.cluster import Device
-from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.machine_profile import MeasuredCollective, Overheads, Profile
 from tensoropt.cost.measured_operator_times import work_key
 from tensoropt.cost.measuring.measure_operators import ROUNDS, EmitParts, measure_operator
-from tensoropt.cost.operator_time import OperatorWork, roofline_time
+from tensoropt.cost.operator_time import LocalOperator, OperatorWork, roofline_time
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Runs

@@ -19,9 +19,8 @@ import tensorflow as tf
 
 from collectives import Group
 from collectives.bandwidth.timing import shared_seconds, timing
-from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.measured_operator_times import MeasuredOperator
-from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
+from tensoropt.cost.operator_time import SPELLED_OUT, LocalOperator, OperatorWork
 from tensoropt.errors import OptionError
 from tensoropt.graph.operator import VARIABLE_TYPES, Operator
 from tensoropt.parallel.configuration import input_slot

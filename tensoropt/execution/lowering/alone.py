@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tensoropt.cost.local_operator import LocalOperator
+from tensoropt.cost.operator_time import LocalOperator
 from tensoropt.errors import OptionError
 from tensoropt.execution.rules import SplitOperator, rule_of
 from tensoropt.execution.world.world import SingleProcessWorld

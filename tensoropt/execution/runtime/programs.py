@@ -15,10 +15,9 @@ from tensoropt.execution.lowering.emission import Emission
 from tensoropt.execution.lowering.open_shapes import checked_for_any_size, known_shapes
 from tensoropt.execution.lowering.stage_emitter import reads_variable
 from tensoropt.execution.lowering.step_options import StepOptions
-from tensoropt.execution.passes.operation_order import in_order_of_data
+from tensoropt.execution.passes.operation_order import in_order_of_data, keep_bias_gradients_apart
 from tensoropt.execution.passes.rank_balance import balance_ranks
 from tensoropt.execution.passes.readers_in_order import keep_readers_in_order
-from tensoropt.execution.passes.unmerged_gradients import keep_bias_gradients_apart
 from tensoropt.execution.passes.updates_in_place import let_updates_wait
 from tensoropt.execution.runtime.emitted_graph import EmittedGraph, Extents, holds_state
 from tensoropt.execution.runtime.kept_programs import AnySize, KeptPrograms

@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from collectives import Group, world
 from tensoropt.cost.cluster import Cluster, load_cluster
-from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.machine_profile import Profile, Setting
 from tensoropt.cost.measured_links import on_links
 from tensoropt.cost.measuring.measure import Measurer, Progress, WantedCollective
 from tensoropt.cost.measuring.measure_grid import differentiable_inputs, operator_grid
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.cost.operator_time import LocalOperator
 from tensoropt.errors import PlanError
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.lowering.alone import emitted_alone

@@ -7,7 +7,6 @@ import functools
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from types import TracebackType
 
 import tensorflow as tf
 
@@ -54,12 +53,7 @@ class Meter:
         self._started = perf_counter()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._seconds = perf_counter() - self._started
         self._network = self._world.network_seconds - self._network
         if self._has_memory:

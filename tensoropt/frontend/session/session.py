@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 import tensorflow as tf
@@ -334,12 +333,7 @@ class Session(SessionInterface):  # type: ignore[misc]
         self._contexts.enter_context(self.as_default())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._contexts.close()
         self.close()
 

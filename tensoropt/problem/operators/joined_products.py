@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
-from tensoropt.cost.local_operator import LocalOperator
-from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.cost.operator_time import LocalOperator, OperatorWork
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
 from tensoropt.parallel.mesh import Mesh

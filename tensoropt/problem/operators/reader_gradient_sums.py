@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tensoropt.cost.local_operator import LocalOperator
-from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.cost.operator_time import LocalOperator, OperatorWork
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, redundant

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from tensoropt.cost.local_operator import LocalOperator
-from tensoropt.cost.operator_time import SPELLED_OUT
+from tensoropt.cost.operator_time import SPELLED_OUT, LocalOperator
 from tensoropt.errors import OptionError
 from tensoropt.execution.lowering.alone import emitted_alone
 from tensoropt.graph.from_tensorflow import import_graph

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tensoropt.cost.peak.program_peak import program_peak
+from tensoropt.execution.passes.operation_order import keep_bias_gradients_apart
 from tensoropt.execution.passes.readers_in_order import keep_readers_in_order
-from tensoropt.execution.passes.unmerged_gradients import keep_bias_gradients_apart
 from tensoropt.execution.runtime.dry_run import describe
 from tensoropt.parallel.mesh import Mesh
 

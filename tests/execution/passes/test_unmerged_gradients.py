@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.execution.passes.unmerged_gradients import keep_bias_gradients_apart
+from tensoropt.execution.passes.operation_order import keep_bias_gradients_apart
 
 
 def _session() -> tf.compat.v1.Session:

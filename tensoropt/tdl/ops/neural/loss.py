@@ -8,6 +8,7 @@ exponentials over the pieces, and does not gather the scores.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -49,38 +50,27 @@ def _five_per_score(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
     return 5 * inputs[0].elements
 
 
+_of_scores = partial(describe, flops=_five_per_score, any_size=by_index)
+_of_softmax = partial(_of_scores, spelled_out=(-1,), inner_collectives=_softmax_collectives)
+_of_entropy = partial(_of_scores, spelled_out=("c",), inner_collectives=_entropy_collectives)
+
+
 def _sum_of_exponentials(logits: Operand, row: Sequence[Expression | int]) -> Expression:
     return Sum(lambda j: _exp(logits.at(*row, j)), j=logits.shape[-1])
 
 
-@describe(
-    "Softmax",
-    spelled_out=(-1,),
-    inner_collectives=_softmax_collectives,
-    flops=_five_per_score,
-    any_size=by_index,
-)
+@_of_softmax("Softmax")
 def softmax(logits: Operand) -> Any:
     return lambda *i: _exp(logits[i]) / _sum_of_exponentials(logits, i[:-1])
 
 
-@describe(
-    "LogSoftmax",
-    spelled_out=(-1,),
-    inner_collectives=_softmax_collectives,
-    flops=_five_per_score,
-    any_size=by_index,
-)
+@_of_softmax("LogSoftmax")
 def log_softmax(logits: Operand) -> Any:
     return lambda *i: logits[i] - _log(_sum_of_exponentials(logits, i[:-1]))
 
 
-@describe(
-    "SoftmaxCrossEntropyWithLogits",
-    spelled_out=("c",),
-    inner_collectives=_entropy_collectives,
-    flops=_five_per_score,
-    any_size=by_index,
+@_of_scores(
+    "SoftmaxCrossEntropyWithLogits", spelled_out=("c",), inner_collectives=_entropy_collectives
 )
 def softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     """The loss and its gradient by the features; either input may have a batch of 1.
@@ -105,12 +95,10 @@ def softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     return lambda b: loss(b), lambda b, c: gradient(b, c)
 
 
-@describe(
+@_of_scores(
     "SparseSoftmaxCrossEntropyWithLogits",
     spelled_out=("c",),
     inner_collectives=_entropy_collectives,
-    flops=_five_per_score,
-    any_size=by_index,
 )
 def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     """The loss and its gradient by the features; a label is the number of a class."""
@@ -126,35 +114,9 @@ def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     )
 
 
-record(
-    "LogSoftmax",
-    facts=OperatorType(
-        overwrites=((0, 0),), rule="log softmax", any_size_rule=True, uneven_rule=True
-    ),
-)
-record(
-    "Softmax",
-    facts=OperatorType(
-        overwrites=((0, 0),), onednn=True, rule="softmax", any_size_rule=True, uneven_rule=True
-    ),
-)
-record(
-    "SoftmaxCrossEntropyWithLogits",
-    facts=OperatorType(
-        overwrites=((0, 1),),
-        outputs_for_gradient=True,
-        rule="cross entropy",
-        any_size_rule=True,
-        uneven_rule=True,
-    ),
-)
-record(
-    "SparseSoftmaxCrossEntropyWithLogits",
-    facts=OperatorType(
-        overwrites=((0, 1),),
-        outputs_for_gradient=True,
-        rule="sparse cross entropy",
-        any_size_rule=True,
-        uneven_rule=True,
-    ),
-)
+_with_rule = partial(OperatorType, any_size_rule=True, uneven_rule=True)
+_of_entropies = partial(_with_rule, overwrites=((0, 1),), outputs_for_gradient=True)
+record("LogSoftmax", facts=_with_rule(overwrites=((0, 0),), rule="log softmax"))
+record("Softmax", facts=_with_rule(overwrites=((0, 0),), onednn=True, rule="softmax"))
+record("SoftmaxCrossEntropyWithLogits", facts=_of_entropies(rule="cross entropy"))
+record("SparseSoftmaxCrossEntropyWithLogits", facts=_of_entropies(rule="sparse cross entropy"))
