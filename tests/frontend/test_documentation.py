@@ -69,12 +69,9 @@ def test_the_page_of_the_api_has_every_name() -> None:
 
 def test_files_to_copy_are_those_of_the_page() -> None:
     text = (ROOT / "docs" / "launchers.md").read_text()
-    blocks = re.findall(r"```\w+\n(.*?)```", text, re.DOTALL)
-    files = [path for path in (ROOT / "docs" / "files").iterdir() if path.name != "hosts.txt"]
-    assert len(files) == 4
-    for path in files:
-        assert path.read_text() in blocks, path.name
-        assert f"(files/{path.name})" in text
+    linked = set(re.findall(r"\(files/([\w.]+)\)", text))
+    assert linked == {path.name for path in (ROOT / "docs" / "files").iterdir()}
+    assert (ROOT / "docs" / "files" / "train.sbatch").read_text() in text
 
 
 @pytest.fixture
