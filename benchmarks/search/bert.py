@@ -12,6 +12,7 @@ from math import sqrt
 from typing import Any
 
 import tensoropt as tf
+from benchmarks.search.zoo.parts import layer_normalised
 from examples.models.parts import Model, variable
 
 EPSILON = 1e-12
@@ -57,13 +58,17 @@ def bert(
         segments = variable("segments", [2, width], tf.float32)
         values += tf.nn.embedding_lookup(segments, fed["segments"])
         positions = variable("positions", [length, width], tf.float32)
-        values = _normalised(values + positions, "embedded")
+        values = layer_normalised(values + positions, "embedded", EPSILON)
         mask = (1.0 - tf.reshape(fed["mask"], [-1, 1, 1, length])) * BLOCKED
         for number in range(layers):
             with tf.variable_scope(f"layer{number + 1}"):
-                values = _normalised(values + _attention(values, mask, heads), "attended")
+                values = layer_normalised(
+                    values + _attention(values, mask, heads), "attended", EPSILON
+                )
                 hidden = _gelu(_dense(values, feed_forward_width, "first"))
-                values = _normalised(values + _dense(hidden, width, "second"), "fed_forward")
+                values = layer_normalised(
+                    values + _dense(hidden, width, "second"), "fed_forward", EPSILON
+                )
         scores = tf.einsum("btd,vd->btv", values, table)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=fed["targets"], logits=scores)
     return Model(fed, tf.reduce_mean(losses), scores)
@@ -94,13 +99,3 @@ def _dense(values: Tensor, outputs: int, name: str) -> Tensor:
 def _gelu(values: Tensor) -> Tensor:
     """The activation of Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016)."""
     return values * 0.5 * (1.0 + tf.math.erf(values / sqrt(2.0)))
-
-
-def _normalised(values: Tensor, name: str) -> Tensor:
-    """Normalise the last dimension (Ba et al., "Layer Normalization", 2016)."""
-    width, dtype = int(values.shape[-1]), values.dtype
-    with tf.variable_scope(name):
-        scale = tf.get_variable("scale", [width], dtype, tf.ones_initializer())
-        offset = tf.get_variable("offset", [width], dtype, tf.zeros_initializer())
-        mean, variance = tf.nn.moments(values, [-1], keepdims=True)
-        return (values - mean) * tf.rsqrt(variance + EPSILON) * scale + offset

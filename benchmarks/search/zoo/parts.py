@@ -26,14 +26,14 @@ def linear(values: Tensor, outputs: int, name: str) -> Tensor:
         return tf.nn.bias_add(tf.tensordot(values, weights, axes=1), bias)
 
 
-def layer_normalised(values: Tensor, name: str) -> Tensor:
+def layer_normalised(values: Tensor, name: str, epsilon: float = 1e-5) -> Tensor:
     """Normalise the last dimension (Ba et al., "Layer Normalization", 2016)."""
     width = int(values.shape[-1])
     with tf.variable_scope(name):
         scale = tf.get_variable("scale", [width], values.dtype, tf.ones_initializer())
         offset = tf.get_variable("offset", [width], values.dtype, tf.zeros_initializer())
         mean, variance = tf.nn.moments(values, [-1], keepdims=True)
-        return (values - mean) * tf.rsqrt(variance + 1e-5) * scale + offset
+        return (values - mean) * tf.rsqrt(variance + epsilon) * scale + offset
 
 
 def attention(queries: Tensor, memory: Tensor, blocked: Tensor, heads: int, name: str) -> Tensor:
