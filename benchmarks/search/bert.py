@@ -8,6 +8,7 @@ there are layers.
 
 from __future__ import annotations
 
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -17,6 +18,8 @@ from examples.models.parts import Model, variable
 
 EPSILON = 1e-12
 BLOCKED = -1e4  # score of a padding position
+
+_normalised = partial(layer_normalised, epsilon=EPSILON)
 
 Tensor = Any
 
@@ -58,7 +61,7 @@ def bert(
         segments = variable("segments", [2, width], tf.float32)
         values += tf.nn.embedding_lookup(segments, fed["segments"])
         positions = variable("positions", [length, width], tf.float32)
-        values = layer_normalised(values + positions, "embedded", EPSILON)
+        values = _normalised(values + positions, "embedded")
         mask = (1.0 - tf.reshape(fed["mask"], [-1, 1, 1, length])) * BLOCKED
         for number in range(layers):
             with tf.variable_scope(f"layer{number + 1}"):
