@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol, TextIO, TypeAlias
+from typing import IO, TextIO, TypeAlias
 
 from tensoropt.elastic.cores import Cores
 from tensoropt.elastic.hosts import Host
 from tensoropt.elastic.rank_variables import CONTROL_LINE
 from tensoropt.errors import OptionError
 
-__all__ = ["Launcher", "MPIRun", "Run", "mpirun"]
+__all__ = ["MPIRun", "Process", "mpirun"]
 
 _PROBE_SECONDS = 20.0  # a login takes seconds; a machine that is off answers never
 _TERMINATION_SECONDS = 2.0
@@ -30,35 +30,8 @@ _ALSO_CARRIED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED")
 _Write: TypeAlias = Callable[[TextIO, bytes], object]
 
 
-class Run(Protocol):
-    """A start of a job."""
-
-    @property
-    def checkpoints(self) -> int:
-        """The number of checkpoints that the ranks have saved so far."""
-
-    def status(self) -> int | None:
-        """The launcher's exit status, negative for a signal; None while it runs."""
-
-    def output(self) -> str:
-        """The end of standard output and error. Complete once the launcher has ended."""
-
-    def send(self, number: int) -> None:
-        """Send the launcher a signal, which it passes on to the ranks."""
-
-
-class Launcher(Protocol):
-    """Starts jobs on hosts."""
-
-    def start(self, hosts: Sequence[Host], environment: Mapping[str, str]) -> Run:
-        """Start the job, with the number of ranks of each host and these variables."""
-
-    def answering(self, names: Sequence[str]) -> frozenset[str]:
-        """The hosts on which a process can be started now."""
-
-
 class MPIRun:
-    """`Launcher` by ``mpirun``.
+    """Starts jobs on hosts by ``mpirun``.
 
     Args:
         command: the command of each rank.
@@ -83,10 +56,10 @@ class MPIRun:
         version = subprocess.run([self._mpirun, "--version"], capture_output=True, text=True)
         self._is_open_mpi = "open-mpi" in version.stdout.lower().replace(" ", "-")
 
-    def start(self, hosts: Sequence[Host], environment: Mapping[str, str]) -> _Process:
-        """Start the job; see `Launcher`."""
+    def start(self, hosts: Sequence[Host], environment: Mapping[str, str]) -> Process:
+        """Start the job, with the number of ranks of each host and these variables."""
         whole = {**os.environ, **self._variables, **environment}
-        return _Process([*self.launch(hosts, whole), *self._command], whole, self._write)
+        return Process([*self.launch(hosts, whole), *self._command], whole, self._write)
 
     def launch(self, hosts: Sequence[Host], environment: Mapping[str, str]) -> list[str]:
         """The command line before the command of each rank."""
@@ -108,7 +81,7 @@ class MPIRun:
         ]
 
     def answering(self, names: Sequence[str]) -> frozenset[str]:
-        """The hosts on which ``true`` ends well; see `Launcher`. This machine answers always."""
+        """The hosts on which ``true`` ends well now. This machine answers always."""
         asked = [name for name in names if name]
         if not asked:
             return frozenset(names)
@@ -132,8 +105,8 @@ class MPIRun:
             return False
 
 
-class _Process:
-    """`Run` of a launcher's process.
+class Process:
+    """A start of a job: the launcher's process.
 
     MPICH's launcher writes the signal that ended a rank to standard output.
     """
@@ -159,11 +132,11 @@ class _Process:
 
     @property
     def checkpoints(self) -> int:
-        """See `Run`."""
+        """The number of checkpoints that the ranks have saved so far."""
         return sum(stream.control_lines for stream in self._streams)
 
     def status(self) -> int | None:
-        """See `Run`."""
+        """The launcher's exit status, negative for a signal; None while it runs."""
         status = self._process.poll()
         if status is not None:
             for stream in self._streams:
@@ -172,11 +145,11 @@ class _Process:
         return status
 
     def output(self) -> str:
-        """See `Run`."""
+        """The end of standard output and error. Complete once the launcher has ended."""
         return "".join(stream.tail.decode("utf-8", "replace") for stream in self._streams)
 
     def send(self, number: int) -> None:
-        """See `Run`."""
+        """Send the launcher a signal, which it passes on to the ranks."""
         self._process.send_signal(number)
 
 

@@ -19,7 +19,7 @@ from types import FrameType
 
 from tensoropt.elastic.endings import Ending, ending_of
 from tensoropt.elastic.hosts import Host, next_starts, placement, write_starts
-from tensoropt.elastic.launcher import Launcher, Run
+from tensoropt.elastic.launcher import MPIRun, Process
 from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE, RESTARTS_VARIABLE
 from tensoropt.elastic.state import State, StateFile
 from tensoropt.errors import OptionError
@@ -101,7 +101,7 @@ class Supervisor:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: MPIRun,
         hosts: Callable[[], Sequence[Host]],
         limits: Limits,
         file: StateFile,
@@ -121,7 +121,7 @@ class Supervisor:
         self._read: tuple[Host, ...] = ()
         self._silent: frozenset[str] = frozenset()
         self._signal = 0
-        self._run: Run | None = None
+        self._run: Process | None = None
 
     def run(self, command: tuple[str, ...]) -> int:
         """Start the job until it ends; return the exit status.
@@ -252,7 +252,7 @@ class Supervisor:
         self._silent = (self._silent - frozenset(names)) | silent
         return silent
 
-    def _watch(self, run: Run, state: State, hosts: Sequence[Host]) -> bool:
+    def _watch(self, run: Process, state: State, hosts: Sequence[Host]) -> bool:
         """Wait for the end of a start; return whether it was stopped to start on more devices."""
         asked, due = None, self._clock() + _PROBE_SECONDS
         saved_before: int | None = None  # checkpoints when more devices were there
