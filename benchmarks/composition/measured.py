@@ -19,11 +19,9 @@ import numpy as np
 import tensoropt as tf
 from benchmarks.composition.options import combined
 from benchmarks.launcher import result_of
-from benchmarks.speed.measure import Way, medians
+from benchmarks.speed.measure import Way, medians, planned_step
 from tensoropt.errors import InfeasibleError
-from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current
-from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
 from tensoropt.plan.plan import Plan
 
 _RANKS, _BATCH, _LAYERS, _TOKENS, _WIDTH, _HIDDEN = 4, 8, 3, 256, 128, 256
@@ -62,7 +60,10 @@ def measure(result: Path) -> None:
     fitting = {option: plan for option, plan in alone.items() if plan is not None}
     best = min(fitting, key=lambda option: fitting[option].predicted_nanoseconds)
     plans = {"default": default, best: fitting[best]}
-    found = medians(current().group, {name: _way(plan, train) for name, plan in plans.items()})
+    examples = np.random.default_rng(0).normal(size=(_BATCH, _TOKENS, _WIDTH)).astype(np.float32)
+    graph, feeds = tf.get_default_graph(), {"examples": examples}
+    steps = {name: planned_step(plan, graph, train, feeds) for name, plan in plans.items()}
+    found = medians(current().group, {name: Way(step) for name, step in steps.items()})
     if tf.rank() == 0:
         told = {
             "limit_bytes": _LIMIT_BYTES,
@@ -110,16 +111,6 @@ def _planned(options: Mapping[str, Any]) -> Plan | None:
     except InfeasibleError:
         return None
     return found
-
-
-def _way(plan: Plan, train: str) -> Way:
-    job, script = current(), tf.get_default_graph()
-    world, _, agreement = ranks_of(job, plan)
-    assert world is not None, "a plan takes all ranks"
-    executor = plan_executor(job, script, plan, world, agreement)
-    examples = np.random.default_rng(0).normal(size=(_BATCH, _TOKENS, _WIDTH)).astype(np.float32)
-    draws = Draws()
-    return Way(lambda: executor.run([], [train], {"examples": examples}, draws))
 
 
 if __name__ == "__main__":

@@ -22,12 +22,10 @@ import numpy as np
 import tensoropt
 from benchmarks.costs.allocations import changes, left_and_most
 from benchmarks.measured_frontier.strategies import BASELINES, MODELS, Measured, along
-from benchmarks.speed.measure import Way, times
+from benchmarks.speed.measure import Way, planned_step, times
 from benchmarks.speed.models import Step, training_step
 from collectives.group import Group
-from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current
-from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
 from tensoropt.plan.plan import Plan
 
 _WARM_UP, _STEPS = 1, 4
@@ -84,12 +82,8 @@ class _Run:
     """
 
     def __init__(self, training: Step, plan: Plan) -> None:
-        job = current()
-        world, _, agreement = ranks_of(job, plan)
-        assert world is not None, "a plan takes all ranks"
-        executor = plan_executor(job, training.graph, plan, world, agreement)
         feeds = {given.op.name: value for given, value in training.feeds.items()}
-        self.step = partial(executor.run, [], [training.train.name], feeds, Draws())
+        self.step = planned_step(plan, training.graph, training.train.name, feeds)
         self.peaks: list[int] = []
         self._stay_bytes, _ = left_and_most(changes(self.step))
 

@@ -24,8 +24,9 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.speed.models import BATCHES, Step, training_step
+from benchmarks.speed.models import BATCHES, Array, Step, training_step
 from collectives.group import Group
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current
@@ -132,7 +133,7 @@ def planned_way(
     model: str, algorithm: str, batch_norm: BatchNorm = "global", rewrite: bool = False
 ) -> tuple[Way, Plan]:
     """A step of the whole batch under a plan, on variables of its own, and the plan."""
-    job, step = current(), training_step(model, BATCHES[model])
+    step = training_step(model, BATCHES[model])
     feeds = {given.op.name: value for given, value in step.feeds.items()}
     with step.graph.as_default():
         plan = tensoropt.find_strategy(
@@ -142,11 +143,25 @@ def planned_way(
             batch_norm=batch_norm,
             rewrite=rewrite,
         )
-        world, _, agreement = ranks_of(job, plan)
-        assert world is not None, "such a plan takes all ranks"
-        executor = plan_executor(job, step.graph, plan, world, agreement)
-    draws = Draws()
-    return Way(lambda: executor.run([], [step.train.name], feeds, draws)), plan
+        return Way(planned_step(plan, step.graph, step.train.name, feeds)), plan
+
+
+def planned_step(
+    plan: Plan, script: tf.Graph, train: str, feeds: Mapping[str, Array]
+) -> Callable[[], object]:
+    """Return a function that runs a step under a plan which takes all ranks.
+
+    Args:
+        plan: the plan.
+        script: the graph of the step.
+        train: name of the training operator.
+        feeds: the value of each placeholder operator, by name.
+    """
+    job = current()
+    world, _, agreement = ranks_of(job, plan)
+    assert world is not None, "such a plan takes all ranks"
+    executor = plan_executor(job, script, plan, world, agreement)
+    return partial(executor.run, [], [train], feeds, Draws())
 
 
 def medians(
