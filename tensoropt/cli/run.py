@@ -11,9 +11,8 @@ import click
 
 from tensoropt.cli.command import ScriptCommand, option
 from tensoropt.cli.script_dry_run import check_is_script
-from tensoropt.elastic.cores import BINDINGS, Binding, Cores
 from tensoropt.elastic.hosts import hosts_of_job
-from tensoropt.elastic.launcher import MPIRun
+from tensoropt.elastic.launcher import BINDINGS, Binding, Cores, MPIRun
 from tensoropt.elastic.rank_variables import PLAN_VARIABLE, TRACE_VARIABLE
 from tensoropt.elastic.state import StateFile
 from tensoropt.elastic.supervisor import Limits, Supervisor

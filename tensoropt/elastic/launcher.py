@@ -10,16 +10,56 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TextIO, TypeAlias
+from typing import IO, Literal, TextIO, TypeAlias
 
-from tensoropt.elastic.cores import Cores
 from tensoropt.elastic.hosts import Host
-from tensoropt.elastic.rank_variables import CONTROL_LINE
+from tensoropt.elastic.rank_variables import CONTROL_LINE, THREADS_VARIABLE
 from tensoropt.errors import OptionError
 
-__all__ = ["MPIRun", "Process", "mpirun"]
+__all__ = ["BINDINGS", "Binding", "Cores", "MPIRun", "Process", "mpirun"]
+
+Binding = Literal["none", "core", "socket"]
+BINDINGS: tuple[Binding, ...] = ("none", "core", "socket")
+
+_OPEN_MP = "OMP_NUM_THREADS"
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """The cores that each rank may use, and its threads.
+
+    Attributes:
+        threads: number of threads of a rank; None if the ranks of a machine share its cores.
+        binding: "core" binds a rank to as many cores as it has threads, one by default; "socket"
+            to the cores of one processor; "none" to no cores.
+    """
+
+    threads: int | None = None
+    binding: Binding = "none"
+
+    def of_mpich(self) -> list[str]:
+        """The options of MPICH's launcher, which binds no rank by default."""
+        if self.binding == "none":
+            return []
+        width = f":{self.threads or 1}" if self.binding == "core" else ""
+        return ["-bind-to", f"{self.binding}{width}"]
+
+    def of_open_mpi(self) -> list[str]:
+        """The options of Open MPI's launcher, which binds one or two ranks to a core by default."""
+        place = f"slot:PE={self.threads or 1}" if self.binding == "core" else ""
+        level = "package" if self.binding == "socket" else self.binding  # its name since version 5
+        return ["--bind-to", level, "--map-by", f"{place}:OVERSUBSCRIBE"]
+
+    def variables(self) -> dict[str, str]:
+        """The environment of a rank. A number of OpenMP's threads that is set already stays."""
+        if self.threads is None:
+            return {}
+        threads = str(self.threads)
+        return {THREADS_VARIABLE: threads, _OPEN_MP: os.environ.get(_OPEN_MP, threads)}
+
 
 _PROBE_SECONDS = 20.0  # a login takes seconds; a machine that is off answers never
 _TERMINATION_SECONDS = 2.0
@@ -45,7 +85,7 @@ class MPIRun:
         self,
         command: Sequence[str],
         write: _Write = lambda *output: _pass_on(*output),
-        cores: Cores = Cores(),  # noqa: B008 - it is immutable
+        cores: Cores = Cores(),
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._command = tuple(command)

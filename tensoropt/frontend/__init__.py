@@ -39,12 +39,13 @@ from tensoropt.frontend.tensorflow_api import graph_mode as _graph_mode
 from tensoropt.frontend.tensorflow_api import shared_names as _names
 from tensoropt.frontend.tensorflow_api.deferred_names import looked_up
 from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
-from tensoropt.frontend.tensorflow_api.paper_names import (
+from tensoropt.frontend.tensorflow_api.recorded_gradients import gradients
+from tensoropt.frontend.tensorflow_api.shared_names import (
     GradientDescentOptimizer,
+    rank,
+    size,
     softmax_cross_entropy,
 )
-from tensoropt.frontend.tensorflow_api.recorded_gradients import gradients
-from tensoropt.frontend.tensorflow_api.shared_names import rank, size
 from tensoropt.launched import end_job_on_error
 
 __all__ = [

@@ -24,7 +24,7 @@ from tensoropt.view.data.plan_view import (
     StageView,
 )
 from tensoropt.view.data.summary import Measured, Summary, TimePart
-from tensoropt.view.devices import devices_of_plan
+from tensoropt.view.division import devices_of_plan
 from tensoropt.view.layers import Row, row_names, rows_of, with_communication
 
 __all__ = ["view_of"]

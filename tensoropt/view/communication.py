@@ -8,7 +8,7 @@ from tensoropt.parallel.resharding import LOCAL_KINDS
 from tensoropt.plan.details.move import Move
 from tensoropt.plan.plan import Plan
 from tensoropt.view.data.layers import Communication
-from tensoropt.view.devices import Devices, devices_by_stage
+from tensoropt.view.division import Devices, devices_by_stage
 from tensoropt.view.layers import SUMS, Row, row_names
 
 __all__ = ["communication_of"]

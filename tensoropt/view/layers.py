@@ -13,8 +13,7 @@ from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.names.layer_names import NO_WORK, OPTIMIZER, layer_names
 from tensoropt.view.data.layers import Communication, LayerView, Split
-from tensoropt.view.devices import Devices, devices_by_stage
-from tensoropt.view.division import in_words, replicated_of, splits_of
+from tensoropt.view.division import Devices, devices_by_stage, in_words, replicated_of, splits_of
 
 __all__ = ["SUMS", "Row", "pattern_of", "range_of", "row_names", "rows_of", "with_communication"]
 

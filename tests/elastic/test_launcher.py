@@ -7,10 +7,9 @@ import time
 
 import pytest
 
-from tensoropt.elastic.cores import Cores
 from tensoropt.elastic.endings import ending_of
 from tensoropt.elastic.hosts import Host
-from tensoropt.elastic.launcher import MPIRun
+from tensoropt.elastic.launcher import Cores, MPIRun
 
 PROGRAM = """
 import os

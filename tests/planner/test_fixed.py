@@ -19,7 +19,7 @@ from tensoropt.planner.fixed.words import fixed_dimensions, parse_fixed
 from tensoropt.planner.names.layer_names import forward_work
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.planner.searches.joint_search import near_candidates
-from tensoropt.view.devices import devices_by_stage
+from tensoropt.view.division import devices_by_stage
 from tests.oracles.equality.combination_scripts import gates
 from tests.planner.test_joint import request_of
 from tests.view.small_steps import DEVICES, request_of_step

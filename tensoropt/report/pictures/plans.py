@@ -9,8 +9,7 @@ from tensoropt.errors import OptionError
 from tensoropt.report.pictures.canvas import new_figure
 from tensoropt.report.pictures.frontier import draw_frontier
 from tensoropt.report.pictures.layers import draw_divisions, draw_times, shown_layers
-from tensoropt.report.pictures.memory import draw_memory
-from tensoropt.report.pictures.schedule import draw_schedule
+from tensoropt.report.pictures.over_time import draw_memory, draw_schedule
 from tensoropt.view import PlanView
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from tensoropt.frontend.job.job import shutdown
 from tensoropt.json_files import write_json
 from tensoropt.plan import Plan
 from tensoropt.planner.names.layer_names import forward_work
-from tensoropt.view.devices import devices_by_stage
+from tensoropt.view.division import devices_by_stage
 from tests.oracles.equality.combination_scripts import COMBINATION_SCRIPTS
 from tests.oracles.equality.engine import Script, Trained, train_plain, worst_error
 from tests.oracles.equality.side_by_side import trained
