@@ -1,4 +1,4 @@
-"""Pictures over the time of a step: a device's memory by what holds it, and the passes of stages."""
+"""Pictures over the time of a step: a device's memory by its holders, and the passes of stages."""
 
 from __future__ import annotations
 
