@@ -15,8 +15,9 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.buckets import Compression
-from tensoropt.parallel.choices.joined import extents_in_proportion, joined_units
+from tensoropt.parallel.choices.joined import joined_units
 from tensoropt.parallel.choices.pins import Pins
+from tensoropt.parallel.choices.uneven import extents_in_proportion
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh, Shares, Units
 from tensoropt.parallel.strategy import Strategy

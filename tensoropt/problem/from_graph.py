@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.choices.choices import Choices, configurations_of
@@ -17,19 +15,13 @@ from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.edge_kinds import EdgeKinds
 from tensoropt.problem.edges.slots import GraphSlots
-from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem
+from tensoropt.problem.model import Edge, EdgeKind, Node, Problem
 from tensoropt.problem.operators.node_costs import NodeCosts
 from tensoropt.problem.operators.operator_costs import ConfigurationCosts
+from tensoropt.problem.parallel_edges import merged_edges
 from tensoropt.tdl import Derivation
 
-__all__ = [
-    "GraphProblem",
-    "graph_problem",
-    "least_memory_bytes",
-    "merged_edges",
-    "moved_reads",
-    "simplest",
-]
+__all__ = ["GraphProblem", "graph_problem", "least_memory_bytes", "moved_reads", "simplest"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,28 +222,3 @@ class _Builder:
             reads[min(source, target), max(source, target), kind] += 1
         free = {costs for costs in {kind.costs for _, _, kind in reads} if costs.is_free}
         return merged_edges({key: n for key, n in reads.items() if key[2].costs not in free})
-
-
-def merged_edges(counts: Mapping[tuple[int, int, EdgeKind], int]) -> tuple[Edge, ...]:
-    """Return one edge for all edges between the same slots of two nodes, with their total cost.
-
-    Args:
-        counts: number of edges of each kind between a source and a target.
-    """
-    groups: dict[Hashable, list[tuple[Edge, int]]] = {}
-    for (source, target, kind), count in counts.items():
-        key = source, target, kind.maps, kind.costs.time.shape
-        groups.setdefault(key, []).append((Edge(source, target, kind), count))
-    sums: dict[Hashable, CostTable] = {}
-    edges = []
-    for edges_and_counts in groups.values():
-        edge, count = edges_and_counts[0]
-        if count > 1 or len(edges_and_counts) > 1:
-            tables = tuple((edge.costs, count) for edge, count in edges_and_counts)
-            if tables not in sums:
-                memory = np.sum([count * table.memory for table, count in tables], axis=0)
-                time = np.sum([count * table.time for table, count in tables], axis=0)
-                sums[tables] = CostTable(memory, time)
-            edge = Edge(edge.source, edge.target, EdgeKind(*edge.kind.maps, sums[tables]))
-        edges.append(edge)
-    return tuple(edges)

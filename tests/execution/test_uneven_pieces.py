@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tensoropt.parallel.choices import joined as choices_joined
+from tensoropt.parallel.choices import uneven
 from tensoropt.parallel.choices.joined import joined_units
 from tensoropt.parallel.mesh import Mesh
 from tests.oracles.equality import (
@@ -85,7 +85,7 @@ def normalised(batch: int) -> Script:
 def test_training_equals_one_device(
     model: str, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choices_joined, "_LEAST_PER_DEVICE", 1)
+    monkeypatch.setattr(uneven, "_LEAST_PER_DEVICE", 1)
     made = {
         "mlp": lambda: mlp(tf.float64, 3, 7, (48, 101, 53)),
         "lookups": lambda: lookups(7),

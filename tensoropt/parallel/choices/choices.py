@@ -15,10 +15,10 @@ from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
-from tensoropt.parallel.choices.joined import uneven_extents
 from tensoropt.parallel.choices.kinds import Kinds
 from tensoropt.parallel.choices.options import Follower, Options, following
 from tensoropt.parallel.choices.pins import MeshPins
+from tensoropt.parallel.choices.uneven import uneven_extents
 from tensoropt.parallel.choices.value_numbers import ValueNumbers
 from tensoropt.parallel.choices.weights_as_read import Reading, layout_as_read
 from tensoropt.parallel.configuration import KEPT, Configuration, fitted

@@ -4,10 +4,6 @@ A reshape from ``[batch, length]`` to ``[batch * length]`` runs on a device's ex
 ``batch * length`` begins at a multiple of ``length``. A mesh cuts by the extent alone, so the graph
 gives such extents a unit (`tensoropt.parallel.mesh.Mesh.units`). Every tensor of the extent is then
 cut at multiples of the unit: as right as before, and less even.
-
-A search may split some other extents into uneven pieces. All extents would enlarge the space of
-graphs whose batch and widths divide evenly, for splits that win nothing: images of 7 x 7, or three
-heads.
 """
 
 from __future__ import annotations
@@ -18,11 +14,11 @@ from math import gcd
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.per_graph import per_graph
 from tensoropt.parallel.configuration import tied_extents
-from tensoropt.parallel.mesh import Mesh, Units
+from tensoropt.parallel.mesh import Units
 from tensoropt.parallel.strategy import derivations_of
 from tensoropt.tdl.registry import operator_type
 
-__all__ = ["extents_in_proportion", "joined_units", "uneven_extents"]
+__all__ = ["joined_units"]
 
 _Group = frozenset[int]
 
@@ -146,43 +142,3 @@ def _rigid(graph: Graph) -> frozenset[tuple[_Group, bool]]:
             if index.splittable and (is_stored or len(extents) > 1):
                 found.add((extents, is_stored))
     return frozenset(found)
-
-
-_LEAST_PER_DEVICE = 16
-"""Elements of a variable's dimension on each device. The largest piece is then at most a sixteenth
-larger than the others."""
-
-
-def uneven_extents(graph: Graph, mesh: Mesh, batch_placeholders: Collection[str]) -> frozenset[int]:
-    """Return the extents of indices that may be split into uneven pieces.
-
-    These are the batches, the extents in which they are joined with other dimensions, and the long
-    dimensions of variables: rows of tables, widths and classes.
-
-    Args:
-        graph: the graph.
-        mesh: the devices.
-        batch_placeholders: placeholders whose first dimension is the batch.
-    """
-    joined = (extent for extent, _ in mesh.units)
-    if mesh.shares is not None:
-        return frozenset(mesh.shares.extents).union(joined)
-    extents = extents_in_proportion(graph, mesh.size, batch_placeholders)
-    return frozenset(extent for extent in extents if extent % mesh.size).union(joined)
-
-
-def extents_in_proportion(
-    graph: Graph, devices: int, batch_placeholders: Collection[str]
-) -> frozenset[int]:
-    """Return the extents that devices of different speeds may share in proportion.
-
-    These are those of `uneven_extents`, and those that the devices divide.
-    """
-    extents = set()
-    for operator in graph:
-        shape = operator.outputs[0].shape if operator.outputs else ()
-        if operator.is_variable:
-            extents |= {extent for extent in shape if extent >= _LEAST_PER_DEVICE * devices}
-        elif operator.name in batch_placeholders and shape:
-            extents.add(shape[0])
-    return frozenset(extent for extent in extents if extent > 1)

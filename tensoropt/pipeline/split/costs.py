@@ -20,9 +20,10 @@ from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.edge_kinds import EdgeKinds
 from tensoropt.problem.edges.slots import GraphSlots
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
-from tensoropt.problem.from_graph import merged_edges, moved_reads
+from tensoropt.problem.from_graph import moved_reads
 from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem
 from tensoropt.problem.operators.node_costs import NodeCosts
+from tensoropt.problem.parallel_edges import merged_edges
 
 __all__ = ["PARTS", "Moved", "SampleCosts"]
 

@@ -25,7 +25,7 @@ from tensoropt.errors import TensorOptError
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.execution.world.world import GoesInHierarchy
 from tensoropt.frontend.job.job import Job, current
-from tensoropt.parallel.choices import joined
+from tensoropt.parallel.choices import uneven
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tests.oracles.equality.draws import drawn_of, kinds_of
@@ -99,7 +99,7 @@ def main(model: str, devices: int, seed: int, kinds: tuple[str, ...], numbers: l
     """Compare strategies, see `compare`."""
     tensoropt.init(allow_copies=True)
     if model in UNEVEN:
-        joined._LEAST_PER_DEVICE = 1
+        uneven._LEAST_PER_DEVICE = 1
     job, mesh = current(), Mesh.of(devices)
 
     def draw(
