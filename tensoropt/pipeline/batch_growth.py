@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.errors import GraphError, OptionError
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.kinds import kinds_of
 from tensoropt.problem.operators.local_work import LocalShapes, computes, local_work
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.ops.random import RANDOM_TYPES
@@ -62,7 +62,7 @@ class BatchGrowth:
 
     def __init__(self, graph: Graph, batch_inputs: Iterable[str]) -> None:
         self._graph = graph
-        self.kinds = Kinds(graph)
+        self.kinds = kinds_of(graph)
         fed = sorted(batch_inputs)
         sizes = {graph[name].outputs[0].shape[:1] for name in fed}
         if len(sizes) != 1 or not next(iter(sizes)):

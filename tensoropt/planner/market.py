@@ -134,6 +134,7 @@ class Market:
         if may_end_early and least_bytes(request, devices) > request.usable_bytes(devices):
             gap = max(request.epsilon, DEFAULT_LIMITS.coarse_gap)
             request = replace(optional, epsilon=gap)
+            request.builders.update(self.request.builders)
             self.findings.notes.append(_NONE_FITS.format(gap=gap))
         return Strategies(optional, *search_frontier(request, devices))
 

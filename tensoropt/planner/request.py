@@ -32,7 +32,7 @@ from tensoropt.transformations.rewritten.application import Rewrite, reads_of
 from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule
 
 if TYPE_CHECKING:  # the import takes time, which a start without a search should not spend
-    from tensoropt.problem.from_graph import GraphProblem
+    from tensoropt.problem.from_graph import GraphProblem, ProblemBuilder
 
 __all__ = ["Budget", "DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
 
@@ -140,6 +140,7 @@ class Request:
             those of the graph (`tensoropt.parallel.choices.joined`).
         problems: the problems of this request that are built, by their numbers of devices. A
             request that is made from this one starts without them.
+        builders: the builders of problems whose nodes alone are priced so far, in the same way.
     """
 
     graph: Graph
@@ -176,6 +177,7 @@ class Request:
     shares: Shares | None = None
     units: Units | None = None
     problems: dict[int, GraphProblem] = field(default_factory=dict, init=False, repr=False)
+    builders: dict[int, ProblemBuilder] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def graph_digest(self) -> str:

@@ -11,7 +11,7 @@ from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.choices.choices import Choices, same_steps, strategy_choices
-from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.kinds import Kinds, kinds_of
 from tensoropt.parallel.choices.pins import MeshPins
 from tensoropt.parallel.choices.weights_as_read import readings
 from tensoropt.parallel.configuration import Configuration
@@ -85,7 +85,7 @@ class AnnotatedGraph:
         Raises:
             InfeasibleError: the decided splits exclude one another.
         """
-        kinds = Kinds(graph, partial_operands=space.partial_operands)
+        kinds = kinds_of(graph, partial_operands=space.partial_operands)
         derivations = kinds.derivations
         leader_of = leaders(graph) if leader_of is None else leader_of
         same = same_steps(graph, kinds.derivation_numbers, leader_of)

@@ -21,7 +21,14 @@ from tensoropt.problem.operators.operator_costs import ConfigurationCosts
 from tensoropt.problem.parallel_edges import merged_edges
 from tensoropt.tdl import Derivation
 
-__all__ = ["GraphProblem", "graph_problem", "least_memory_bytes", "moved_reads", "simplest"]
+__all__ = [
+    "GraphProblem",
+    "ProblemBuilder",
+    "graph_problem",
+    "least_memory_bytes",
+    "moved_reads",
+    "simplest",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,21 +102,12 @@ def graph_problem(annotated: AnnotatedGraph) -> GraphProblem:
     The time to start a step is added to all configurations of the first node. Constants are no
     nodes: every rank has them whole, and cuts out its piece when the program is built.
     """
-    return _Builder(annotated).build()
+    return ProblemBuilder(annotated).build()
 
 
 def least_memory_bytes(annotated: AnnotatedGraph) -> int:
-    """Return a lower bound of the memory per device of any strategy, without a search.
-
-    It is the sum of every node's smallest memory. It is exact in the paper's model, where edges
-    take no memory (equation 2). Otherwise edges add the memory of saved copies.
-    """
-    costs = NodeCosts(annotated, GraphSlots(annotated))
-    total = 0
-    for group in annotated.choices:
-        parts = [costs.of(annotated.graph[name]) for name in group.members]
-        total += int(ConfigurationCosts.sum(parts).memory.min())
-    return total
+    """Return `ProblemBuilder.least_memory_bytes` of a graph."""
+    return ProblemBuilder(annotated).least_memory_bytes()
 
 
 def moved_reads(
@@ -149,8 +147,12 @@ def moved_reads(
             yield operator, number, kind
 
 
-class _Builder:
-    """Builds the nodes and edges of a graph's problem."""
+class ProblemBuilder:
+    """Builds the nodes and edges of a graph's problem.
+
+    Args:
+        annotated: the graph.
+    """
 
     def __init__(self, annotated: AnnotatedGraph) -> None:
         self._annotated = annotated
@@ -163,7 +165,21 @@ class _Builder:
         self._sums: dict[tuple[ConfigurationCosts, ...], ConfigurationCosts] = {}
         self._counted_reads: set[tuple[TensorName, int, ConfigurationCosts]] = set()
 
+    def least_memory_bytes(self) -> int:
+        """Return a lower bound of the memory per device of any strategy, without a search.
+
+        It is the sum of every node's smallest memory. It is exact in the paper's model, where edges
+        take no memory (equation 2). Otherwise edges add the memory of saved copies. `build` uses
+        the prices of nodes again.
+        """
+        total = 0
+        for group in self._annotated.choices:
+            parts = [self._costs.of(self._graph[name]) for name in group.members]
+            total += int(ConfigurationCosts.sum(parts).memory.min())
+        return total
+
     def build(self) -> GraphProblem:
+        """Return the problem, see `graph_problem`."""
         annotated = self._annotated
         costs: dict[str, ConfigurationCosts] = {}
         nodes = []

@@ -108,8 +108,7 @@ _BACK = ", reversed"
 
 def kind_of(source: Term, target: Term) -> str:
     """The kind of a substitution, one of `KINDS`."""
-    operators = {subterm.operator for term in (source, target) for subterm in term.subterms()}
-    if not operators & set(PARALLEL):
+    if (source.operators | target.operators).isdisjoint(PARALLEL):
         return "algebraic"
     return "parallel" if _erased(source) == _erased(target) else "hybrid"
 

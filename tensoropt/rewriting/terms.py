@@ -81,6 +81,11 @@ class Term:
         return tuple(dict.fromkeys(n for argument in self.arguments for n in argument.inputs))
 
     @cached_property
+    def operators(self) -> frozenset[str]:
+        """The operators of all its subterms, `INPUT` and `TUPLE` among them."""
+        return frozenset((self.operator,)).union(*[term.operators for term in self.arguments])
+
+    @cached_property
     def size(self) -> int:
         """The number of operators; equal ones, and the two parts of a split, count once."""
         return len(

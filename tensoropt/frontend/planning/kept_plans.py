@@ -57,7 +57,7 @@ _MOST_FRONTIER_BYTES = 10 * 2**20
 _FRONTIER = "a kept frontier is a whole, readable JSON file"
 _FRONTIER_REMEDY = "It is searched again."
 _NOT_VALUES = frozenset({"cluster_at", "cut", "dry_run_peak", "graph", "profile_at"})
-_NOT_VALUES |= {"pins", "problems", "results", "stage_peak", "steps"}
+_NOT_VALUES |= {"builders", "pins", "problems", "results", "stage_peak", "steps"}
 """Fields of a request that the key contains in another form, or that change no plan."""
 _ENVIRONMENT = (SWITCH, "TF_ENABLE_ONEDNN_OPTS")
 """Environment variables that select a step's kernels, and thereby its peak memory."""

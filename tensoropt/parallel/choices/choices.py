@@ -15,7 +15,7 @@ from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
-from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.kinds import kinds_of
 from tensoropt.parallel.choices.options import Follower, Options, following
 from tensoropt.parallel.choices.pins import MeshPins
 from tensoropt.parallel.choices.uneven import uneven_extents
@@ -119,7 +119,7 @@ def strategy_choices(
         InfeasibleError: a group has no option with the decided splits of its members.
     """
     if derivations is None:
-        derivations = Kinds(graph, partial_operands=True).derivations
+        derivations = kinds_of(graph, partial_operands=True).derivations
     numbers = ValueNumbers()
     number = {name: numbers.of(derivation) for name, derivation in derivations.items()}
     followers_of: dict[Hashable, tuple[Follower, ...]] = {}

@@ -6,12 +6,13 @@ from collections.abc import Hashable
 from functools import cache
 
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.graph.per_graph import per_graph
 from tensoropt.parallel.choices.partial_operands import is_little, partial_operand_sets
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.tdl import Derivation
 from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["Kinds"]
+__all__ = ["Kinds", "kinds_of"]
 
 _NAMES = frozenset({"container", "debug_name", "shared_name"})
 """Attributes that name an operator and do not change its result."""
@@ -99,6 +100,12 @@ class Kinds:
         number = self._distinct_specs.setdefault(key, 1 + len(self._distinct_specs))
         self._specs[id(spec)] = number
         return number
+
+
+@per_graph
+def kinds_of(graph: Graph, *, partial_operands: bool = False) -> Kinds:
+    """Return the `Kinds` of a graph, which all callers share."""
+    return Kinds(graph, partial_operands=partial_operands)
 
 
 @cache

@@ -219,7 +219,7 @@ class SampleCosts:
     def _moved(self) -> Sequence[Moved]:
         node_of, sample = self.slots.node_of, self._sample
         edges = EdgeKinds(self.annotated, self.slots)
-        ahead = EdgeKinds(self._ahead, self.slots)
+        ahead = EdgeKinds(self._ahead, self.slots, edges.costs)
         all_moved = []
         reads = [*moved_reads(self.annotated.graph, node_of, edges, sample.layer.get)]
         for operator in self.annotated.graph:

@@ -8,7 +8,7 @@ from functools import partial
 
 from tensoropt.errors import LayoutError
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.kinds import kinds_of
 from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
@@ -65,7 +65,7 @@ def _times_at(
 ) -> Iterator[tuple[int, int | None]]:
     """Yield each of the counts of devices with its time."""
     measured = request.profile_at(request.devices) is not None
-    derivations = Kinds(graph).derivations
+    derivations = kinds_of(graph).derivations
     most = _TENSORS * sum(
         operator.value_spec(number).bytes
         for operator in graph

@@ -11,7 +11,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.shared import search_once
 from tensoropt.problem.annotated_graph import AnnotatedGraph
-from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
+from tensoropt.problem.from_graph import GraphProblem, ProblemBuilder, graph_problem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
@@ -109,17 +109,25 @@ def problem_of(request: Request, devices: int, mesh: Mesh | None = None) -> Grap
     if mesh is not None:
         return graph_problem(_annotated(request, request.cost_model(devices, mesh)))
     if devices not in request.problems:
-        cost = request.cost_model(devices)
-        request.problems[devices] = graph_problem(_annotated(request, cost))
+        request.problems[devices] = _builder(request, devices).build()
+        del request.builders[devices]
     return request.problems[devices]
 
 
-def least_bytes(request: Request, devices: int) -> int:
-    """Return a lower bound of every strategy's memory, see `least_memory_bytes`.
+def _builder(request: Request, devices: int) -> ProblemBuilder:
+    """Return the builder of the problem on the last mesh, which a bound and the problem share."""
+    if devices not in request.builders:
+        annotated = _annotated(request, request.cost_model(devices))
+        request.builders[devices] = ProblemBuilder(annotated)
+    return request.builders[devices]
 
-    If the request keeps fewer tensors, edges have memory, and `least_memory_bytes` is far too low:
-    half the least memory for BERT-Large, a sixth for a decoder. Then one sweep of message passing
-    bounds the sum of nodes and edges. Problems that are searched on several meshes are too large.
+
+def least_bytes(request: Request, devices: int) -> int:
+    """Return a lower bound of every strategy's memory, see `ProblemBuilder.least_memory_bytes`.
+
+    If the request keeps fewer tensors, edges have memory, and that bound is far too low: half the
+    least memory for BERT-Large, a sixth for a decoder. Then one sweep of message passing bounds the
+    sum of nodes and edges. Problems that are searched on several meshes are too large.
     """
 
     def least() -> int:
@@ -128,7 +136,7 @@ def least_bytes(request: Request, devices: int) -> int:
             if not problem.has_negative:
                 bound = WeightedBounds(problem).bounds(0.0, 1.0, 1).least
                 return int(bound * (1 - ROUNDING))
-        return least_memory_bytes(_annotated(request, request.cost_model(devices)))
+        return _builder(request, devices).least_memory_bytes()
 
     return search_once("least bytes", request, devices, least)
 

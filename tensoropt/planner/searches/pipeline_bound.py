@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.kinds import kinds_of
 from tensoropt.parallel.strategy import redundant
 from tensoropt.pipeline.links import Links
 from tensoropt.planner.request import Request
@@ -33,7 +33,7 @@ class PipelineBound:
         mesh = cost.mesh
         graph = request.graph
         differentiated = differentiated_inputs(graph)
-        derivations = Kinds(graph).derivations
+        derivations = kinds_of(graph).derivations
         overhead = cluster.device.operator_overhead_seconds * 1e9 / speed
         self._overhead = self._work = 0.0
         for name in _forward(graph):

@@ -103,6 +103,8 @@ class _Backtracking:
 
     def near(self, graph: Graph) -> list[RewrittenGraph]:
         """Return the result of `candidates`."""
+        if next(moves(graph, self._substitutions, self._roots, None, _is_over), None) is None:
+            return []  # without a bound of the graph's step, which takes longer than matching
         start = RewrittenGraph((), graph, self._estimate(graph), 0)
         self._seen.add(self._form(graph))
         candidates: list[RewrittenGraph] = []

@@ -21,12 +21,18 @@ class EdgeKinds:
     Args:
         annotated: the graph.
         slots: the slots of its tensors.
+        costs: the costs of edges on its mesh, by its cost model; new ones by default.
+
+    Attributes:
+        costs: see above.
     """
 
-    def __init__(self, annotated: AnnotatedGraph, slots: GraphSlots) -> None:
+    def __init__(
+        self, annotated: AnnotatedGraph, slots: GraphSlots, costs: EdgeCosts | None = None
+    ) -> None:
         self._slots = slots
         self._saved = annotated.saved
-        self._costs = EdgeCosts(annotated.mesh, annotated.cost)
+        self.costs = costs or EdgeCosts(annotated.mesh, annotated.cost)
         self._differentiated = annotated.differentiated
         self._sparse = annotated.sparse
         self._sparse_operators = {tensor.operator for tensor in annotated.sparse}
@@ -52,7 +58,7 @@ class EdgeKinds:
             producer_map = self._slots.map_of(slot_numbers(producer, on_edge.ways))
             reader_map = self._slots.map_of(slot_numbers(reader, on_edge.reader_ways))
             maps = (producer_map, reader_map) if ascending else (reader_map, producer_map)
-            self._kinds[key] = EdgeKind(*maps, self._costs.of(on_edge, producer, reader, ascending))
+            self._kinds[key] = EdgeKind(*maps, self.costs.of(on_edge, producer, reader, ascending))
         return self._kinds[key]
 
     def inside(self, operator: Operator, number: int) -> ConfigurationCosts:
@@ -60,7 +66,7 @@ class EdgeKinds:
         key = self._key(operator, number)
         if key not in self._inside:
             on_edge, producer, reader = self._ends(operator, number)
-            costs = self._costs.of(on_edge, producer, reader)
+            costs = self.costs.of(on_edge, producer, reader)
             cell = slot_numbers(producer, on_edge.ways), slot_numbers(reader, on_edge.reader_ways)
             self._inside[key] = ConfigurationCosts(costs.memory[cell], costs.time[cell])
         return self._inside[key]

@@ -22,7 +22,7 @@ import numpy as np
 from tensoropt.errors import GraphError
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
-from tensoropt.parallel.choices.kinds import Kinds
+from tensoropt.parallel.choices.kinds import kinds_of
 from tensoropt.parallel.configuration import divisible
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.ops.random import DRAWN, RANDOM_TYPES
@@ -79,7 +79,7 @@ class _Cutter:
     def __init__(self, graph: Graph, batch_inputs: frozenset[str], microbatches: int) -> None:
         self._graph = _with_known_shapes(graph)
         self._count = microbatches
-        self._derivations = Kinds(self._graph).derivations
+        self._derivations = kinds_of(self._graph).derivations
         self._refusals: list[Refusal] = []
         self._indices: dict[str, int | None] = {}
         self._dims: dict[TensorName, int] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.rewriting.substitutions import Substitution
@@ -52,13 +52,26 @@ def outputs_of(term: Term) -> tuple[Term, ...]:
     return term.arguments if term.operator == TUPLE else (term,)
 
 
+@cache
+def _structure(term: Term) -> Term:
+    """The term without the names of its inputs."""
+    return Term(term.operator, tuple(map(_structure, term.arguments)), term.parameters)
+
+
 class Matcher:
-    """Finds terms in a graph."""
+    """Finds terms in a graph.
+
+    Many substitutions have subterms of one structure, which differ in the names of inputs. Where a
+    structure can stand is found once, whatever kinds the operators have, and whether or not a name
+    occurs twice. Backtracking begins and continues only there.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._views: dict[TensorName, tuple[View, ...]] = {}
-        self._computed: dict[str, list[TensorName]] = {}
+        self._computed: dict[str, dict[TensorName, int]] = {}
+        self._can_be: dict[tuple[Term, TensorName], bool] = {}
+        self._places: dict[Term, list[TensorName]] = {}
         self._parts: dict[str, Operator | None] = {}
 
     @cached_property
@@ -70,17 +83,44 @@ class Matcher:
                 by_type.setdefault(operator.type, []).append(operator)
         return by_type
 
-    def _computed_by(self, name: str) -> list[TensorName]:
-        """The tensors that an operator of terms can compute, by type and in the graph's order."""
+    def _computed_by(self, name: str) -> dict[TensorName, int]:
+        """The tensors that an operator of terms can compute, by type and in the graph's order, with
+        their places in this order."""
         if name not in self._computed:
-            self._computed[name] = [
+            tensors = [
                 tensor
                 for type_ in types_of(name)
                 for operator in self._by_type.get(type_, ())
                 for tensor in map(partial(TensorName, operator.name), range(len(operator.outputs)))
                 if any(view.operator == name for view in self._views_of(tensor))
             ]
+            self._computed[name] = {tensor: place for place, tensor in enumerate(tensors)}
         return self._computed[name]
+
+    def _places_of(self, term: Term) -> list[TensorName]:
+        """The tensors at which a term's structure can stand, in the order of `_computed_by`."""
+        structure = _structure(term)
+        if structure not in self._places:
+            self._places[structure] = [
+                tensor
+                for tensor in self._computed_by(term.operator)
+                if self._stands(structure, tensor)
+            ]
+        return self._places[structure]
+
+    def _stands(self, structure: Term, tensor: TensorName) -> bool:
+        """Whether a structure can stand at a tensor."""
+        if structure.operator == INPUT:
+            return True
+        key = structure, tensor
+        if key not in self._can_be:
+            self._can_be[key] = any(
+                all(map(self._stands, structure.arguments, arguments))
+                for view in self._views_of(tensor)
+                if view.operator == structure.operator and view.parameters == structure.parameters
+                for arguments in _orders(view)
+            )
+        return self._can_be[key]
 
     def matches(
         self, substitution: Substitution, among: Collection[str] | None = None
@@ -94,6 +134,8 @@ class Matcher:
             among: names of operators; only matches with an output of one of them. None for all.
         """
         wanted = outputs_of(substitution.source)
+        if not all(map(self._places_of, wanted)):
+            return
         for bound, kinds, outputs in self._from(wanted, (), {}, {}, among):
             match = self._match(substitution, outputs, bound, kinds)
             if match is not None:
@@ -128,9 +170,11 @@ class Matcher:
             return
         if among is not None and any(tensor.operator in among for tensor in outputs):
             among = None
-        candidates = self._computed_by(wanted[0].operator)
-        start = candidates.index(outputs[-1]) + 1 if outputs and outputs[-1] in candidates else 0
-        for tensor in candidates[start:]:
+        order = self._computed_by(wanted[0].operator)
+        last = order.get(outputs[-1], -1) if outputs else -1
+        for tensor in self._places_of(wanted[0]):
+            if order[tensor] <= last:
+                continue
             if among is not None and len(wanted) == 1 and tensor.operator not in among:
                 continue
             for extended, chosen in self._matched(wanted[0], tensor, bound, kinds):
@@ -147,6 +191,8 @@ class Matcher:
         if term.operator == INPUT:
             yield {**bound, term: tensor}, kinds
             return
+        if not self._stands(_structure(term), tensor):
+            return
         for view in self._views_of(tensor):
             if view.operator != term.operator or view.parameters != term.parameters:
                 continue
@@ -155,10 +201,7 @@ class Matcher:
                 if kinds.get(term.operator, view.kind) != view.kind:
                     continue
                 view_kinds = {**kinds, term.operator: view.kind}
-            orders = [view.arguments]
-            if term.operator in COMMUTATIVE and len(set(view.arguments)) > 1:
-                orders.append(view.arguments[::-1])
-            for arguments in orders:
+            for arguments in _orders(view):
                 states: list[tuple[_Bound, _Kinds]] = [(bound, view_kinds)]
                 for subterm, given in zip(term.arguments, arguments, strict=True):
                     states = [
@@ -205,3 +248,9 @@ class Matcher:
         if tensor not in self._views:
             self._views[tensor] = tuple(views(self._graph, tensor))
         return self._views[tensor]
+
+
+def _orders(view: View) -> list[tuple[TensorName, ...]]:
+    """The orders in which a view's arguments compute the same."""
+    is_symmetric = view.operator in COMMUTATIVE and len(set(view.arguments)) > 1
+    return [view.arguments, view.arguments[::-1]] if is_symmetric else [view.arguments]

@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.rewriting.substitutions import Substitution
-from tensoropt.rewriting.terms import TUPLE, Term
+from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 from tensoropt.transformations.rewritten.application import (
     Rewrite,
     apply,
@@ -49,14 +49,16 @@ def applicable(substitutions: Iterable[Substitution]) -> tuple[Substitution, ...
     return tuple(
         substitution
         for substitution in substitutions
-        if all(
-            term.operator in VIEWED
-            for side in (substitution.source, substitution.target)
-            for term in side.subterms()
-        )
-        and any(term.operator not in ("input", TUPLE) for term in substitution.source.subterms())
-        and _ordered(substitution.source) != _ordered(substitution.target)
+        if substitution.source.operators | substitution.target.operators <= VIEWED
+        and not substitution.source.operators <= {INPUT, TUPLE}
+        and not _differ_in_order(substitution)
     )
+
+
+def _differ_in_order(substitution: Substitution) -> bool:
+    """Whether the sides differ in the order of the arguments of sums and products alone."""
+    source, target = substitution.source, substitution.target
+    return source.operators == target.operators and _ordered(source) == _ordered(target)
 
 
 def _ordered(term: Term) -> Term:
