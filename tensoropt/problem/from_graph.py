@@ -25,7 +25,6 @@ __all__ = [
     "GraphProblem",
     "ProblemBuilder",
     "graph_problem",
-    "least_memory_bytes",
     "moved_reads",
     "simplest",
 ]
@@ -103,11 +102,6 @@ def graph_problem(annotated: AnnotatedGraph) -> GraphProblem:
     nodes: every rank has them whole, and cuts out its piece when the program is built.
     """
     return ProblemBuilder(annotated).build()
-
-
-def least_memory_bytes(annotated: AnnotatedGraph) -> int:
-    """Return `ProblemBuilder.least_memory_bytes` of a graph."""
-    return ProblemBuilder(annotated).least_memory_bytes()
 
 
 def moved_reads(

@@ -15,7 +15,7 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import Space
-from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
+from tensoropt.problem.from_graph import GraphProblem, ProblemBuilder, graph_problem
 from tensoropt.search import frontier_tracking
 from tensoropt.search.pareto.frontier import Frontier
 
@@ -138,9 +138,8 @@ def test_variables_are_stored_in_pieces_where_memory_is_least(chain: Maker) -> N
 def test_a_bound_below_all_strategies_holds_there_too(chain: Maker) -> None:
     graph, mesh = chain("Softplus", "Square"), CLUSTER.mesh(2)
     cost = ClusterCostModel(CLUSTER, mesh, "execution")
-    bound = least_memory_bytes(
-        AnnotatedGraph.of(graph, mesh, cost, frozenset({"x"}), reads_of(graph), ALL)
-    )
+    annotated = AnnotatedGraph.of(graph, mesh, cost, frozenset({"x"}), reads_of(graph), ALL)
+    bound = ProblemBuilder(annotated).least_memory_bytes()
     frontier = frontier_tracking(problem_of(graph, ALL, devices=2).problem)
     assert 0 < bound <= frontier.memory[0]
 
