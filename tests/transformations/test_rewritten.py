@@ -21,7 +21,8 @@ from tensoropt.transformations.rewritten.application import (
     rewritten,
     substitutions_by_name,
 )
-from tensoropt.transformations.rewritten.moves import Move, moves
+from tensoropt.transformations.rewritten.matching import Match, Matcher
+from tensoropt.transformations.rewritten.moves import Move, applicable, moves
 from tensoropt.transformations.rewritten.parts import operator_of, other_shape, split_outputs
 from tensoropt.transformations.rewritten.term_builder import TermBuilder
 from tests.oracles.equality.engine import Script, train_plain, worst_error
@@ -63,6 +64,22 @@ def moved(script: Script, rule: Substitution) -> list[Move]:
 
 def types(graph: Graph) -> list[str]:
     return [operator.type for operator in graph if operator.gradient is None]
+
+
+@pytest.mark.parametrize("make", [adapters, recommender, mobile])
+def test_structures_leave_no_match_out(
+    make: Callable[[], Script], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = make().imported()
+    known = applicable(substitutions_by_name().values())
+
+    def found() -> list[Match]:
+        matcher = Matcher(graph)
+        return [match for each in known for match in matcher.matches(each)]
+
+    matches = found()
+    monkeypatch.setattr(Matcher, "_stands", lambda *_: True)
+    assert matches == found() != []
 
 
 def test_sizes_beyond_32_bits_reshape_by_constants_of_64() -> None:

@@ -183,7 +183,8 @@ class SampleCosts:
 
     def _costs_of_operators(self) -> Mapping[str, Int64Array]:
         """Return ``of_operators``. The forward times come from the graph without gradients."""
-        both, forward = NodeCosts(self.annotated, self.slots), NodeCosts(self._ahead, self.slots)
+        both = NodeCosts(self.annotated, self.slots)
+        forward = NodeCosts(self._ahead, self.slots, both.costs)
         by_key: dict[Hashable, Int64Array] = {}
         costs: dict[str, Int64Array] = {}
         for name in self.slots.node_of:

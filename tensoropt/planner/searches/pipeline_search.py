@@ -244,8 +244,9 @@ class PipelineSearch:
             if number and not seconds_left():
                 self.ended_by = "time"
                 break
-            least = self._fastest(evenly, count)
-            fastest_replicated = self._fastest(lambda each: each.replicated, count, _REPLICATED)
+            least, fastest_replicated = self._fastest(evenly, count), None
+            if least is not None:
+                fastest_replicated = self._fastest(lambda each: each.replicated, count, _REPLICATED)
             if not seconds_left():  # the bound may lack pipelines of many stages
                 self.ended_by = "time"
                 break

@@ -23,9 +23,15 @@ class NodeCosts:
     Args:
         annotated: the graph.
         slots: the slots of its tensors.
+        costs: the costs of operators on its mesh, by its cost model; new ones by default.
+
+    Attributes:
+        costs: see above.
     """
 
-    def __init__(self, annotated: AnnotatedGraph, slots: GraphSlots) -> None:
+    def __init__(
+        self, annotated: AnnotatedGraph, slots: GraphSlots, costs: OperatorCosts | None = None
+    ) -> None:
         self._repeats = annotated.repeats
         self._derivations = annotated.kinds.derivations
         self._axes = len(annotated.mesh.axes)
@@ -36,7 +42,7 @@ class NodeCosts:
         sums = reader_gradient_sums(annotated.graph, annotated.differentiated)
         # Sparse gradients are concatenated, not added.
         self._counts = {tensor: n for tensor, n in sums.items() if tensor not in annotated.sparse}
-        self._costs = OperatorCosts(annotated.mesh, annotated.cost)
+        self.costs = costs or OperatorCosts(annotated.mesh, annotated.cost)
         self._sums: dict[Hashable, ConfigurationCosts] = {}
         self._computing_costs: dict[Hashable, ConfigurationCosts] = {}
         self._with_sums: dict[tuple[ConfigurationCosts, ...], ConfigurationCosts] = {}
@@ -67,7 +73,7 @@ class NodeCosts:
     def _costs_of_computing(self, operator: Operator) -> ConfigurationCosts:
         name = operator.name
         outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
-        once = self._costs.of(
+        once = self.costs.of(
             operator,
             self._derivations[name],
             self._slots.follower[name].assigned,
@@ -90,7 +96,7 @@ class NodeCosts:
             derivation = derivation_of(add)
             index_of = [-1 if index is None else index for index in derivation.outputs[0]]
             assigned = split_dims(slots.gradient.codes, self._axes, index_of)
-            of_slot = self._costs.of(add, derivation, assigned, 0).time
+            of_slot = self.costs.of(add, derivation, assigned, 0).time
             time = of_slot[slots.of_option.slots] * repeats
             self._sums[key] = ConfigurationCosts(np.zeros_like(time), time)
         return self._sums[key]
