@@ -27,6 +27,7 @@ from reproduction.paper.testbed import PaperCosts, paper_cluster
 from tensoropt.errors import SearchSizeError
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
+from tensoropt.planner.kernels import load_kernels
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
@@ -135,6 +136,7 @@ def main() -> None:
     signal.signal(signal.SIGPROF, _enough)
     folder = Path(sys.argv[1])
     tasks = [Task(**json.loads(text)) for text in sys.argv[2:]]
+    load_kernels()  # in a fresh checkout their compilation would end a search by its time
     step = training_step(tasks[0].model)
     for task in tasks:
         unfinished = folder / "unfinished"
