@@ -13,7 +13,7 @@ COMPILE_KERNELS = $(BIN)/python -m tensoropt.planner.kernels
 TYPED := tensoropt collectives examples benchmarks reproduction tools tests/machines tests/oracles
 # Warnings of the compiler are errors in tests, and not where a user's newer compiler has new ones.
 TESTED_CXX := $(if $(filter default undefined,$(origin CXX)),c++,$(CXX)) -Werror
-PYTEST := CXX="$(TESTED_CXX)" $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 900
+PYTEST := CXX="$(TESTED_CXX)" $(BIN)/python -m pytest tests --quiet --workers 4 --timeout 900
 # Proofs repeat tests with more seeds, models and sizes.
 TESTS_OF_pytest := not proof
 TESTS_OF_proofs := proof
@@ -30,7 +30,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Where Python may not keep what it compiled, each process compiles TensorFlow again: 10 s.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup horovod demo docs pictures test proofs sanitize test-page test-versions kernels collected pytest lint \
+.PHONY: help setup horovod demo docs pictures test proofs sanitize test-page test-versions kernels pytest lint \
 	style types format clean
 .DELETE_ON_ERROR:
 
@@ -118,17 +118,12 @@ pictures: kernels
 test: $(STAMP)
 	$(MAKE) --no-print-directory -j 2 style pytest types
 
-# Python and pytest keep what they compile of TensorFlow and of tests: else each worker compiles all.
-collected: $(STAMP)
-	@$(BIN)/python -m pytest tests -n 0 --collect-only --quiet >$(VENV)/collected.txt || \
-		{ tail -n 100 $(VENV)/collected.txt; exit 1; }
-
-# Those that have changed: else each worker of pytest would compile them.
+# Those that have changed: else each program that plans would compile them.
 kernels: $(STAMP)
 	@$(MAKE) --no-print-directory $(VENV)/kernels
 
-# No test at all (status 5) is a failure. A worker more than two cores have: one waits for ranks.
-pytest proofs: kernels horovod collected
+# No test at all (status 5) is a failure. More workers than two cores: one waits for ranks, and others for time-outs.
+pytest proofs: kernels horovod
 	@if $(CAN_HAVE_HOROVOD); then $(PYTEST) -m "$(TESTS_OF_$@)"; else echo "$(NOT_TESTED)"; \
 		$(PYTEST) -m "$(TESTS_OF_$@) and not horovod" && echo "$(NOT_TESTED)"; fi
 

@@ -6,10 +6,14 @@ reasons; ``HYPOTHESIS_PROFILE=explore`` draws new ones.
 
 from __future__ import annotations
 
+import os
+
+# NumPy reads this when it is imported: no thread may run when workers are forked.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import contextlib
 import fcntl
 import gc
-import os
 import signal
 import subprocess
 import sys
@@ -25,13 +29,17 @@ from hypothesis import HealthCheck, settings
 
 from tensoropt.elastic.launcher import mpirun as mpirun_path
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
+from tensoropt.planner.kernels import load_kernels
 from tensoropt.tensor_spec import TensorSpec
 from tests.machines import why_not
 
 ROOT = Path(__file__).resolve().parent.parent
 FORKSERVER = ROOT / "tests" / "forkserver"
 
-_IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+# The process that collects tests; workers are its forks.
+_OWNER = os.getpid()
+
+pytest_plugins = ["tests.workers"]
 
 # TensorFlow reads this when it is first imported, which no test has done yet.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -99,22 +107,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start ranks and put them first.
-
-    Workers begin with a stretch of the list each and steal from the end of each other's: with
-    the ranks' tests at the front, one worker runs them while the others do the rest.
-    """
+    """Mark the tests that start ranks and put them first, see ``tests/workers.py``."""
     for item in items:
         if "mpirun" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.mpi)
     items.sort(key=lambda item: item.get_closest_marker("mpi") is None)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave what has been imported out of Python's garbage collections, and have fewer of them.
 
     TensorFlow's modules are a million objects, and its graphs as many: a twentieth of the time.
+    Workers share it, and the compiled kernels of planning.
     """
+    if session.config.option.workers > 1:
+        load_kernels()
     gc.collect()
     gc.freeze()
     gc.set_threshold(7_000)
@@ -160,18 +167,14 @@ def chain() -> Callable[..., Graph]:
 @pytest.fixture(scope="session")
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers of this session share, and no other session."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if _IS_WORKER else base) / "shared"
+    folder = tmp_path_factory.getbasetemp() / "shared"
     folder.mkdir(exist_ok=True)
     return folder
 
 
 @contextlib.contextmanager
 def _held(lock: Path) -> Iterator[None]:
-    """Hold a file locked, whatever the workers.
-
-    pytest-xdist's own groups are no substitute: 3.8 ignores them, silently, with pytest 9.2.
-    """
+    """Hold a file locked, whatever the workers."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -185,7 +188,6 @@ def _interpreter(_shared: Path) -> Callable[..., list[str | Path]]:
     TensorFlow, which is ten times as fast. There are two of them, for even and odd ranks, as ranks
     differ in the order of sets.
     """
-    owner = os.getppid() if _IS_WORKER else os.getpid()
 
     def command(count: int, fresh: bool) -> list[str | Path]:
         if fresh:
@@ -193,7 +195,7 @@ def _interpreter(_shared: Path) -> Callable[..., list[str | Path]]:
         with _held(_shared / "servers.lock"):
             for number in range(min(count, 2)):
                 if not (_shared / str(number)).exists():
-                    _start_server(_shared, number, owner)
+                    _start_server(_shared, number, _OWNER)
         return [sys.executable, "-I", "-S", FORKSERVER / "client.py", _shared]
 
     return command
