@@ -13,18 +13,18 @@ from tests.proofs import proof
 
 PROGRAMS = Path(__file__).parent / "programs"
 RANKS = 4
-PIPELINES = 4  # with these each script, and each way to share the ranks, comes
 
 
+@pytest.mark.parametrize("pipelines", [2, proof(4)])  # 4: each script, and way to share the ranks
 def test_pipelines_equal_one_device_and_scripts_see_whole_values(
-    mpirun: Callable[..., Any], tmp_path: Path
+    pipelines: int, mpirun: Callable[..., Any], tmp_path: Path
 ) -> None:
-    finished = mpirun(RANKS, PROGRAMS / "stage_ranks.py", str(PIPELINES), tmp_path)
+    finished = mpirun(RANKS, PROGRAMS / "stage_ranks.py", str(pipelines), tmp_path)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     everyone = json.loads(finished.stdout.splitlines()[-1])
     assert len(everyone) == RANKS
     for seen in everyone:
-        assert len(seen["errors"]) == PIPELINES
+        assert len(seen["errors"]) == pipelines
         assert max(seen["combined"]) <= 1e-10
         assert max(seen["errors"]) <= 1e-10
         assert seen["losses"] == pytest.approx(seen["right_losses"], rel=1e-12)

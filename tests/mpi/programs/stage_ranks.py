@@ -2,6 +2,8 @@
 TensorFlow; then what scripts see of one: fetches, values, checkpoints and failed checks.
 
 mpirun -np 4 python stage_ranks.py COUNT FOLDER
+
+COUNT, 2 or 4, is the number of random pipelines; half as many plans combine spaces.
 """
 
 from __future__ import annotations
@@ -47,11 +49,11 @@ def main(count: int, folder: str) -> None:
     scripts = [mlp(tf.float64, 2, 8, (8, 16, 8), 0.25), tied(layers=2), skips(layers=3), towers()]
     truths = truths_of(scripts, job.group)
     errors = []
-    for number in range(count):
-        which = (0, 3, 1, 2)[number % 4]
+    for number in range(len(SIZES))[-count:]:
+        which = (0, 3, 1, 2)[number]
         script, truth, random = scripts[which], truths[which], np.random.default_rng(number)
         microbatches = (4, 2, 1, 1)[which]
-        pipeline = draw_pipeline(script, random, SIZES[number % 4], worlds_of, microbatches)
+        pipeline = draw_pipeline(script, random, SIZES[number], worlds_of, microbatches)
         errors.append(worst_error(train_pipeline(script, pipeline, job.agreement), truth))
     script = checked()
     executors = [
@@ -63,7 +65,7 @@ def main(count: int, folder: str) -> None:
         for seed in (0, 1)
     ]
     found = {
-        "combined": combined(folder),
+        "combined": combined(COMBINATIONS[: count // 2], folder),
         "errors": errors,
         **seen(job, script, *executors, folder),
         **validated(),
@@ -87,10 +89,10 @@ def truths_of(scripts: Sequence[Script], group: Group) -> list[Trained]:
     ]
 
 
-def combined(folder: str) -> list[float]:
+def combined(numbers: Sequence[int], folder: str) -> list[float]:
     """Plans that combine spaces, read from files: how far they are from plain TensorFlow."""
     errors = []
-    for number in COMBINATIONS:
+    for number in numbers:
         path = Path(folder) / f"plan{current().group.rank}.json"
         plan = drawn(number, devices=4).plan
         replace(plan, device_order=ORDER if plan.stages else ()).save(path)
