@@ -38,8 +38,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
-        rule = "No thread may run when workers are forked: collecting tests has to start none."
-        raise pytest.UsageError(f"{rule} Got {threads} threads. Without --workers, none is forked.")
+        rule = "No thread runs when workers are forked, so importing test modules starts none"
+        remedy = "build graphs in tests, as TensorFlow computes their constants in a thread"
+        raise pytest.UsageError(f"{rule}. Got {threads - 1} beside the main thread; {remedy}.")
     groups = _groups(session.items)
     queues = _queues(groups)
     session.config._tmp_path_factory.getbasetemp()  # the same for all
