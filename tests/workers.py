@@ -3,8 +3,10 @@
     python -m pytest tests --workers 3
 
 So TensorFlow is imported and tests are collected once, which takes longer than most tests. No
-thread runs when workers are forked, so that each is as good as a process of its own. The tests that
-start ranks come first and take turns, so one worker begins with them, and the others with the rest.
+thread runs when workers are forked, so that each is as good as a process of its own. Tests that
+start ranks take turns, so the first worker begins with them. Each other worker begins with a
+stretch of the rest, because tests of a folder share what they have computed, and goes on with what
+is left of the others' stretches.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         remedy = "build graphs in tests, as TensorFlow computes their constants in a thread"
         raise pytest.UsageError(f"{rule}. Got {threads - 1} beside the main thread; {remedy}.")
     groups = _groups(session.items)
-    queues = _queues(groups)
+    queues = _queues(groups, count)
     session.config._tmp_path_factory.getbasetemp()  # the same for all
     pipes: dict[Connection, int] = {}
     for number in range(count):
         receiver, sender = Pipe(duplex=False)
         pid = os.fork()
         if pid == 0:
-            _work(session, groups, queues if number == 0 else queues[::-1], sender)
+            _work(session, groups, _in_turn(queues, number), sender)
         sender.close()
         pipes[receiver] = pid
     _report(session, pipes, queues)
@@ -69,16 +71,24 @@ def _starts_ranks(item: pytest.Item) -> bool:
     return item.get_closest_marker("mpi") is not None
 
 
-def _queues(groups: list[list[pytest.Item]]) -> list[int]:
-    """Two pipes from which each worker reads the number of its next group: first those of ranks."""
+def _queues(groups: list[list[pytest.Item]], workers: int) -> list[int]:
+    """For each worker a pipe, from which any reads the number of its next group."""
+    numbers = range(len(groups))
+    ranks = [n for n in numbers if _starts_ranks(groups[n][0])]
+    rest = [n for n in numbers if not _starts_ranks(groups[n][0])]
+    length = -(-len(rest) // (workers - 1))
     queues = []
-    for ranks in (True, False):
+    for stretch in (ranks, *(rest[k * length : (k + 1) * length] for k in range(workers - 1))):
         receiver, sender = os.pipe()
-        numbers = [n for n, group in enumerate(groups) if _starts_ranks(group[0]) == ranks]
-        os.write(sender, b"".join(n.to_bytes(_NUMBER_BYTES, "big") for n in numbers))
+        os.write(sender, b"".join(n.to_bytes(_NUMBER_BYTES, "big") for n in stretch))
         os.close(sender)
         queues.append(receiver)
     return queues
+
+
+def _in_turn(queues: list[int], worker: int) -> list[int]:
+    """The worker's own queue, those of the others, and at last that of the tests with ranks."""
+    return [queues[n] for n in sorted(range(len(queues)), key=lambda n: (n != worker, n == 0))]
 
 
 def _taken(groups: list[list[pytest.Item]], queues: list[int]) -> Iterator[pytest.Item | None]:
