@@ -107,18 +107,26 @@ def test_a_search_that_fails_is_a_note(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("others", ["devices of one process", proof("ranks")])
+@pytest.mark.parametrize(
+    ("others", "examples"),
+    [("devices of one process", 16), proof("devices of one process", 20), proof("ranks", 20)],
+)
 def test_a_model_that_fits_only_split_is_evaluated_saved_and_trained_on_by_others(
-    others: str, mpirun: Callable[..., Any], python: Callable[..., Any], tmp_path: Path
+    others: str,
+    examples: int,
+    mpirun: Callable[..., Any],
+    python: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
-    """Two ranks begin, and four others go on: in processes of their own, or all in one."""
-    begun = mpirun(2, SPLIT_ONLY, tmp_path, "begin")
+    """Two ranks begin, and four others go on: in processes of their own, or all in one. Batches
+    have eight examples."""
+    begun = mpirun(2, SPLIT_ONLY, tmp_path, "begin", str(examples))
     assert begun.returncode == 0, begun.stderr
-    going_on = (SPLIT_ONLY, tmp_path, "go_on")
+    going_on = (SPLIT_ONLY, tmp_path, "go_on", str(examples))
     in_one = {"TENSOROPT_DEVICES": "4"}
     ended = mpirun(4, *going_on) if others == "ranks" else python(*going_on, env=in_one)
     assert ended.returncode == 0, ended.stderr
-    compared = python(SPLIT_ONLY, tmp_path, "plain")
+    compared = python(SPLIT_ONLY, tmp_path, "plain", str(examples))
     assert compared.returncode == 0, compared.stderr
     errors = json.loads(compared.stdout.splitlines()[-1])
     assert all(error < 1e-5 for error in errors.values()), errors

@@ -1,8 +1,8 @@
 """Steps that ask for static shapes, take composite tensors or loop over data; in its own process.
 
-``python traces_program.py DEVICES`` prints a line of JSON: by step how far its losses, results and
-variables are from those of the same ``tf.function`` without TensorOpt, under random strategies, and
-how many traces and plans each made.
+``python traces_program.py DEVICES STEP...`` prints a line of JSON: by step how far its losses,
+results and variables are from those of the same ``tf.function`` without TensorOpt, under random
+strategies, and how often it was traced. The step ``models`` stands for models of Keras.
 """
 
 from __future__ import annotations
@@ -323,7 +323,12 @@ def new_objects() -> dict[str, Any]:
 
 if __name__ == "__main__":
     strategies.preferred = lambda *_: None
-    names = sys.argv[2:] or list(STEPS)
-    found = {name: worst(STEPS[name], int(sys.argv[1]), seed) for seed, name in enumerate(names)}
-    others = {"models": models(), "mistakes": no_steps(), "objects": new_objects()}
-    print(json.dumps({"steps": found, **others}))
+    devices, *names = sys.argv[1:]
+    errors, traces = dict[str, float](), dict[str, int]()
+    for seed, (name, build) in enumerate(STEPS.items()):
+        if name in names:
+            errors[name], traces[name] = worst(build, int(devices), seed)
+    if "models" in names:
+        errors["models"] = models()
+    found = {"errors": errors, "traces": traces, "mistakes": no_steps(), "objects": new_objects()}
+    print(json.dumps(found))

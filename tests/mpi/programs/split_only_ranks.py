@@ -1,8 +1,8 @@
 """A model whose weights fit only split: trained, evaluated, saved, and trained on by other ranks.
 
-``mpirun -np N python split_only_ranks.py FOLDER begin|go_on`` writes a file of numbers, also
-without ``mpirun``, where ``TENSOROPT_DEVICES`` is N. Afterwards
-``python split_only_ranks.py FOLDER plain`` compares them with Keras's own, and serves the
+``mpirun -np N python split_only_ranks.py FOLDER begin|go_on EXAMPLES`` writes a file of numbers,
+also without ``mpirun``, where ``TENSOROPT_DEVICES`` is N. Afterwards
+``python split_only_ranks.py FOLDER plain EXAMPLES`` compares them with Keras's own, and serves the
 SavedModel.
 """
 
@@ -27,7 +27,7 @@ from tensoropt.frontend.planning import forward_plans
 WIDTH = 512
 LIMIT = 7 * WIDTH * WIDTH * 4  # bytes: two kernels with momentum and gradients take six, and more
 RANDOM = np.random.default_rng(0)
-X = RANDOM.random((20, WIDTH), np.float32)  # the last batch has four examples
+X = RANDOM.random((int(sys.argv[3]), WIDTH), np.float32)
 
 
 def new_model() -> Any:
