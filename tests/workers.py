@@ -149,7 +149,8 @@ def _report(session: pytest.Session, pipes: dict[Connection, int], queues: list[
     left = {item.nodeid: item for item in session.items}
     statuses = []
     while pipes:
-        for connection in wait(list(pipes)):
+        ready = wait(list(pipes))
+        for connection in [each for each in pipes if each in ready]:
             try:
                 data = json.loads(connection.recv_bytes())
             except EOFError:

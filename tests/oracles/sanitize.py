@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["compiled", "drive", "main", "sanitize"]
@@ -34,25 +35,28 @@ OPTIONS = {
 LIMIT_SECONDS = 600
 
 
-def compiled(folder: Path, level: str = "-O1") -> dict[str, Path]:
-    """Compile the driver with each sanitizer, both at once; return the programs.
+def compiled(
+    folder: Path, level: str = "-O1", names: Sequence[str] = tuple(SANITIZERS)
+) -> dict[str, Path]:
+    """Compile the driver with sanitizers, all at once; return the programs.
 
     Args:
         folder: where the programs are written.
         level: optimization of the program that AddressSanitizer sees; ``-O0`` compiles in two
             thirds of the time.
+        names: the sanitizers.
 
     Raises:
         RuntimeError: if the compiler fails, or warns of our code.
     """
     running = {}
-    for name, options in SANITIZERS.items():
+    for name in names:
         command = [
             *(os.environ.get("CXX") or "c++").split(),
             # Reports name lines, for which the first level of debugging information does.
             *("-std=c++17", "-g1", "-march=native", "-pthread", "-Wall", "-Wextra"),
             level if name == "address" else "-O1",
-            *options,
+            *SANITIZERS[name],
             f"-I{ROOT / 'collectives' / 'native'}",
             *(str(DRIVER), "-o", str(folder / name)),
         ]
@@ -61,7 +65,7 @@ def compiled(folder: Path, level: str = "-O1") -> dict[str, Path]:
         _, errors = process.communicate()
         if process.returncode:
             raise RuntimeError(f"The driver compiles for {name}. Got:\n{errors}")
-    return {name: folder / name for name in SANITIZERS}
+    return {name: folder / name for name in names}
 
 
 def drive(program: Path, kind: str, seed: int, seconds: float) -> int:
@@ -88,22 +92,29 @@ def _run(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
 
 
-def sanitize(seconds: float, seed: int = 0, level: str = "-O1") -> dict[str, int]:
+def sanitize(
+    seconds: float,
+    seed: int = 0,
+    level: str = "-O1",
+    names: Sequence[str] = tuple(SANITIZERS),
+) -> dict[str, int]:
     """Compile and drive; return the number of trials of each kind.
 
     Args:
         seconds: how long processes, and threads, are driven; 256 ranks take one trial.
         seed: of the first trial; trial n has the seed ``seed + n``.
         level: see `compiled`.
+        names: the sanitizers.
 
     Raises:
         RuntimeError: see `compiled` and `drive`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        programs = compiled(Path(folder), level)
+        programs = compiled(Path(folder), level, names)
         return {
             kind: drive(programs[name], kind, seed, 0 if kind == "many" else seconds)
             for name, kind in KINDS
+            if name in programs
         }
 
 

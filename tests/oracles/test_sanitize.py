@@ -1,4 +1,4 @@
-"""Sanitizers find nothing in a second of random driving of the collectives in C++."""
+"""Sanitizers find nothing in half a second of random driving of the collectives in C++."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracles.sanitize import compiled, drive, sanitize
+from tests.oracles.sanitize import KINDS, compiled, drive, sanitize
+from tests.proofs import proof
 
 FAULTY = r"""
 #include <cstdio>
@@ -28,10 +29,11 @@ int main(int, char** arguments) {
 
 
 @pytest.mark.slow
-def test_random_driving() -> None:
-    trials = sanitize(0.5, seed=7, level="-O0")
-    assert trials["many"] == 1
-    assert min(trials["processes"], trials["threads"]) >= 1  # more where no other load is
+@pytest.mark.parametrize("name", ["thread", proof("address")])
+def test_random_driving(name: str) -> None:
+    trials = sanitize(0.5, seed=7, level="-O0", names=[name])
+    assert set(trials) == {kind for each, kind in KINDS if each == name}
+    assert min(trials.values()) >= 1  # more where no other load is
 
 
 def test_what_a_sanitizer_finds_is_an_error(
