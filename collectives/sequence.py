@@ -175,6 +175,11 @@ class Sequence:
         return tuple(self._beside)
 
     @property
+    def starts(self) -> tuple[tf.Operation, ...]:
+        """The operations that start collectives across machines, in order."""
+        return tuple(dict.fromkeys(each.inputs[0].op for each in self._beside))
+
+    @property
     def overtaking(self) -> tuple[tf.Operation, ...]:
         """Collectives that wait for no other, which a run fetches: TensorFlow leaves out one whose
         result a rank needs not, and the other ranks would wait for it."""

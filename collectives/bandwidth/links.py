@@ -45,7 +45,8 @@ class LinkTiming:
         kind: one of `LINK_KINDS`.
         bytes: bytes that a rank held before.
         seconds: the least time of some runs, from the arrival of the last rank.
-        processor_seconds: processor time of a rank's process, all its threads together.
+        processor_seconds: processor time of the rank's thread that did the work, without the time
+            to feed the array. Of all threads of the process if a library runs the thread.
         is_beside: whether the process can compute during the collective.
     """
 
@@ -121,7 +122,7 @@ class _Measurement:
         self._active = active
         self._group = active.split(partition)
         self._transport = transport
-        self._spans: list[float] = []
+        self._spans: list[tuple[float, float | None]] = []  # with processor seconds, if known
         self._carried: dict[str, bool] = {}
 
     def run(
@@ -168,8 +169,7 @@ class _Measurement:
 
     def after(self, started: float, ended: float, worked: float | None = None) -> None:
         """See `Watch`."""
-        del worked
-        self._spans.append(ended - started)
+        self._spans.append((ended - started, worked))
 
     def _moved(self, kind: str, value: tf.Tensor) -> tf.Operation:
         """Add a collective of a kind to the graph."""
@@ -183,9 +183,9 @@ class _Measurement:
 
         def called(array: Array) -> Array:
             made = self._collective(kind, array.shape)
-            started = time.perf_counter()
+            started, worked = time.perf_counter(), time.thread_time()
             result = self._group.run(made, array)
-            self.after(started, time.perf_counter())
+            self.after(started, time.perf_counter(), time.thread_time() - worked)
             return np.asarray(result, order="C")
 
         return tf.numpy_function(called, [value], tf.float32, stateful=True).op
@@ -203,12 +203,14 @@ class _Measurement:
             self._spans.clear()
             if number == 0 or not crosses:
                 self._active.barrier()
-            worked = time.process_time()
+            used = time.process_time()
             run(array)
             if self._transport is not None:
                 self._transport.tell()
+            used = time.process_time() - used
+            span, worked = self._spans[-1]
             if number or expected:  # the first run of a kind warms up
-                rows.append((self._spans[-1], time.process_time() - worked))
+                rows.append((span, used if worked is None else worked))
         spans, processor = np.array(rows, np.float64).T
         spans = self._active.allreduce(self._of_group(spans, crosses), "max")  # the slowest group
         processor = self._active.allreduce(processor, "max")

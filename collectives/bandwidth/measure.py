@@ -21,7 +21,7 @@ from collectives.group import Group
 from collectives.native.transport import native_transport
 from collectives.operations.kinds.allreduce import Allreduce
 
-__all__ = ["measure_call", "measure_collective"]
+__all__ = ["last_cache_bytes", "measure_call", "measure_collective"]
 
 _LONGEST_CHAIN = 8
 _RUN_SECONDS = 4e-3

@@ -9,7 +9,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <numeric>
 
 #include "tensorflow/core/framework/op.h"
@@ -259,9 +258,8 @@ class CollectiveOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("rounds", &definition_.rounds));
   }
 
-  // An operator that only hands its work to the communication thread is cheap, so TensorFlow runs it
-  // at once.
-  bool IsExpensive() override { return !overlaps_; }
+  // An operator that only hands its work to another thread is cheap, so TensorFlow runs it at once.
+  bool IsExpensive() override { return !overlaps_ && network_ < 0; }
 
  protected:
   // Runs `action` with the window or the network. `held` are tensors that it reads and writes.
@@ -532,14 +530,11 @@ void collectives_observe(bool notes, int (*before)(int64_t, char*, int)) {
   collectives::NetworkCommunication::Get().Observe(notes, before);
 }
 
-// Moves at most `room` notes to `notes`, and returns their number. In those of the network `worked` is
-// no number, because the rank's own threads compute meanwhile.
+// Moves at most `room` notes to `notes`, and returns their number.
 int64_t collectives_take_notes(collectives::Note* notes, int64_t room) {
   const int64_t count = collectives::Communication::Get().TakeNotes(notes, room);
   auto& network = collectives::NetworkCommunication::Get();
-  const int64_t all = count + network.TakeNotes(notes + count, room - count);
-  for (int64_t i = count; i < all; ++i) notes[i].worked = std::nan("");
-  return all;
+  return count + network.TakeNotes(notes + count, room - count);
 }
 
 // Returns the seconds of all collectives that noted nothing.

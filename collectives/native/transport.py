@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import mmap
 import os
 import secrets
@@ -202,7 +201,7 @@ class NativeTransport:
             for number, started, ended, worked in self._notes[:count].tolist():
                 call = noted_call(number)  # of any transport: they note in one place
                 if call is not None:
-                    call.watch.after(started, ended, None if math.isnan(worked) else worked)
+                    call.watch.after(started, ended, worked)
 
     def prepared(
         self,

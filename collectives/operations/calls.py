@@ -80,8 +80,8 @@ class Watch(Protocol):
 
         Args:
             started, ended: times of `time.perf_counter`.
-            worked: processor seconds of this rank's thread in between; None if another thread does
-                the work.
+            worked: processor seconds in between of the thread that does the work; None if they are
+                unknown.
         """
 
 

@@ -118,6 +118,7 @@ def test_collectives_that_are_started_wait_for_starts_only(graph: tf.Graph) -> N
     assert not any(runs_before(ends[i], starts[k]) for i in (0, 2) for k in range(i + 1, 4))
     assert sequence.in_turn == (ends[1], ends[3])
     assert sequence.waits == sequence.fork().waits == (ends[0], ends[2])
+    assert sequence.starts == (starts[0], starts[2])
     assert {ends[0], ends[2], ends[3]} <= set(sequence.last)  # the last waits for ends[1]
     sequence.hold([gate := tf.no_op()])
     with sequence.fork() as forked:

@@ -7,7 +7,9 @@ operator between the two collectives between which it was created. Gradients tha
 are sent late, as those in buckets are.
 
 A collective across machines runs beside computation. An operator that reads its result does not
-hold up a collective that needs none of it.
+hold up a collective that needs none of it. Where all collectives run so, their starts are kept in
+place instead. Otherwise TensorFlow may run a small operator of a bucket, which was ready early,
+after the whole backward pass: the network waited for 45 of 82 ms of a Transformer's computation.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ def balance_ranks(
     Args:
         operations: the operations of one program, in the order in which they were created.
         run: the operations to run; only the operations that they need are ordered.
-        collectives: the collectives in their order; each waits for the previous one.
+        collectives: the collectives, or the operators that start them, in their order; each waits
+            for the previous one.
         full_bytes: the size of gradients that only updates read, at which they are sent.
         waits: the operations that wait for collectives beside computation.
     """

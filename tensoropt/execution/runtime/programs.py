@@ -195,10 +195,15 @@ class Programs:
         keep_bias_gradients_apart(operations)
         keep_readers_in_order(operations, run)
         world = self._pipeline.stages[self._pipeline.here].world
+        waiting: Sequence[tf.Operation] = ()
         if world.waits_in_collectives:
-            run += [*emitter.always, *(sequence.last if emitter.sends else ())]
             # While a stage sends, other stages compute; while it receives, it waits.
             waiting = [each for each in sequence.in_turn if not is_sent(each)]
+        # TensorFlow would run the whole backward pass before a small operator of a full bucket, and
+        # the network would wait for it.
+        waiting = waiting or sequence.starts
+        if waiting:
+            run += [*emitter.always, *(sequence.last if emitter.sends else ())]
             buckets = self._options.bucket_sizes(world.overlaps)
             full_bytes = 0 if emitter.sends else buckets.full_bytes
             balance_ranks(operations, run, waiting, full_bytes, sequence.waits)

@@ -55,7 +55,7 @@ class Call(NamedTuple):
     Attributes:
         started, ended: by `time.perf_counter`.
         moves: what it moved.
-        worked: seconds of a processor that it had, where that is known.
+        worked: seconds of a processor that this rank's thread gave it, where they are known.
         record: describes the operator, in the same words on all ranks.
     """
 
@@ -226,6 +226,14 @@ class _Watched:
         known = [1 if extent is None else extent for extent in self.shape]
         return self.part_moves or step_traffic(self.steps, self.world.mesh, known, self.itemsize)
 
+    @cached_property
+    def is_beside(self) -> bool:
+        """Whether the network's threads do the work, while this rank computes."""
+        transport = self.world._transport
+        axes = [move.axes for move in self.moves if move.axes]
+        groups = [group for each in axes for group in self.world.groups(each)]
+        return transport is not None and any(map(transport.starts, groups))
+
     def before(self, shape: tuple[int, ...] | None) -> None:
         """See `Watch.before`."""
         world, needed = self.world, 0
@@ -240,6 +248,7 @@ class _Watched:
         """See `Watch.after`."""
         self.world._host_seconds += ended - started
         if self.world.timeline is not None:
+            worked = None if self.is_beside else worked
             call = Call(started, ended, self.moves, worked, self.record)
             self.world.timeline.append(call)
 

@@ -147,6 +147,23 @@ def test_computation_does_not_wait_for_the_network() -> None:
         step.run(*updates)
 
 
+def test_a_bucket_starts_before_the_operators_that_are_made_after_it() -> None:
+    step = Step()
+    with step.graph.as_default():
+        made, waits = tf.random.normal([4]), []
+        for _ in range(2):  # two layers: the gradient by the weights, then that by the input
+            started = step.collective(tf.sin(made))
+            waits.append(step.across_machines(started))
+            made = tf.exp(made)
+        updates = [tf.exp(each) for each in waits]
+        step.balanced(*updates, full_bytes=16)
+        first, second = (each.op.inputs[0] for each in waits)
+        backward = second.op.inputs[0].op.inputs[0]
+        assert step.is_before(first, backward)
+        assert not step.is_before(waits[0], second)
+        step.run(*updates)
+
+
 def test_an_operator_that_a_collective_needs_is_kept_after_its_wait() -> None:
     step = Step()
     with step.graph.as_default():
