@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
+from tensoropt.frontend.keras_models.own_batches import OwnBatches
 
 FOLDER = Path(sys.argv[1])
 EXAMPLES, BATCH = 72, 16  # the last batch has eight rows
@@ -95,6 +96,28 @@ def keras_losses() -> dict[str, Any]:
     return losses
 
 
+def losses_in_rounds() -> dict[str, Any]:
+    """Metrics and predictions of a model before it is trained, whose weights are whole: each rank
+    runs whole batches, and shares of the last one. The first rank prints the number of rounds."""
+    fresh, rounds = model(), list[int]()
+    run = OwnBatches.run
+
+    def counted(*args: Any) -> Any:
+        rounds.append(1)
+        return run(*args)
+
+    OwnBatches.run = counted  # type: ignore[method-assign]
+    fresh.compile("sgd", "mse", metrics=["mae", keras.metrics.Precision(0.1)])
+    found = {
+        "evaluated in rounds": [fresh.evaluate(x, y > 1, BATCH, 0), fresh.evaluate(x, y, BATCH, 2)],
+        "data in rounds": fresh.evaluate(data("rounds").map(lambda a, b: (a, b > 1)), verbose=0),
+        "predicted in rounds": fresh.predict(x, BATCH, 0).tolist(),
+    }
+    OwnBatches.run = run  # type: ignore[method-assign]
+    print(f"rank {rank} ran {len(rounds)} rounds", flush=True)
+    return found
+
+
 def loop_losses(name: str, **options: Any) -> list[float]:
     """The losses of a loop over a step with two layers, in two epochs."""
     numbers = tf.constant(["0", "1", "2", "3"]), tf.range(4, dtype=tf.float32)
@@ -124,7 +147,7 @@ def loop_losses(name: str, **options: Any) -> list[float]:
 
 
 if __name__ == "__main__":
-    result = {**keras_losses(), "loop": loop_losses("loop")}
+    result = {**losses_in_rounds(), **keras_losses(), "loop": loop_losses("loop")}
     result["microbatches"] = loop_losses("microbatches", microbatches=2, pipeline=False)
     result["stages"] = loop_losses("", microbatches=2, pipeline=2)
     print(f"rank {rank} made {Rows.calls} batches of Python", flush=True)

@@ -28,7 +28,7 @@ from tensoropt.execution.stages.stage_ranks import Pipeline
 from tensoropt.execution.stages.stage_strategies import StageStrategies
 from tensoropt.execution.world.rank_session import RankSession
 from tensoropt.execution.world.shares import RowsTable, joined_ranges, rows_table
-from tensoropt.graph.operator import Graph
+from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
@@ -91,6 +91,7 @@ class Executor:
         self._session = self._new_session(options.room_bytes)
         self.variables = VariableValues(script, self._strategies, self._processes, self._session)
         self._programs = self._no_programs(imported)
+        self._own_programs: Programs | None = None
 
     def _new_session(self, room_bytes: int = 0) -> RankSession:
         """Return a session with an empty graph. Later sessions share the room of the first one."""
@@ -109,6 +110,21 @@ class Executor:
             self._open_dims,
             imported,
         )
+
+    def _of_own_values(self) -> Programs:
+        """Return the programs in which each rank computes everything from values of its own."""
+        if self._own_programs is None:
+            self._own_programs = Programs(
+                self.script,
+                replace(self._options, batch_placeholders=frozenset()),
+                StageStrategies(self._processes.pipeline.unplanned, frozenset()),
+                self._processes,
+                self._session,
+                self.variables.store,
+                self._open_dims,
+                are_own=True,
+            )
+        return self._own_programs
 
     @property
     def meshes(self) -> tuple[Mesh, ...]:
@@ -160,6 +176,7 @@ class Executor:
         feeds: Mapping[str, Any],
         draws: Draws | None = None,
         call: str = "",
+        own: bool = False,
     ) -> dict[str, Any]:
         """Run fetches once.
 
@@ -170,9 +187,12 @@ class Executor:
                 this process's rows of it (`rows_of_batch`).
             draws: the counters of the session's random operators; by default this executor's.
             call: the script's call, unless it is a session's run or `tensoropt.run`.
+            own: whether each rank has a batch of its own, and computes everything from it. The
+                feeds are then shares with all rows. See `runs_own`.
 
         Returns:
-            The logical value of each fetched tensor, the same on every rank.
+            The logical value of each fetched tensor, the same on every rank. Of own batches, the
+            values of all ranks, along a new first dimension.
 
         Raises:
             RankMismatchError: if some ranks make another call, or only some ranks fail.
@@ -182,11 +202,13 @@ class Executor:
         draws = self._draws if draws is None else draws
         self._agree_on_call(tensors, operations, feeds, call)
         shapes = {name: tuple(value.shape) for name, value in feeds.items()}
-        program = self._programs.kept.known(tensors, operations, shapes)
+        programs = self._of_own_values() if own else self._programs
+        program = programs.kept.known(tensors, operations, shapes)
         if program is None:
-            if self._programs.are_full:
+            if programs.are_full:
                 self._drop_programs()
-            program = self.program(tensors, operations, shapes)
+                programs = self._of_own_values() if own else self._programs
+            program = programs.program(tensors, operations, shapes)
         if not program.is_ready:
             self._initialise(program, draws)
         feeds = self._processes.same_feeds(feeds, self._options.batch_placeholders)
@@ -232,7 +254,7 @@ class Executor:
         session = self._session
         self._session = self._new_session()
         self.variables.move(self._session)
-        self._programs = self._no_programs()
+        self._programs, self._own_programs = self._no_programs(), None
         session.close()
         ops.dismantle_graph(session.graph)
         del session
@@ -284,6 +306,34 @@ class Executor:
                 ]
             )
         return self._rows[key]
+
+    def runs_own(
+        self,
+        tensors: Sequence[str],
+        operations: Sequence[str],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> bool:
+        """Return whether each rank can compute fetches from a batch of its own.
+
+        Each rank must be a process that has all variables whole, and the shapes of the fetches must
+        be known. The answer is the same on all ranks.
+
+        Args:
+            tensors, operations, shapes: see `rows_of_batch`.
+        """
+        if len(self._processes.pipeline.stages) > 1 or len(self.world.ranks) > 1:
+            return False
+        fetched = [TensorName.parse(name) for name in tensors]
+        graph = self.part([*(each.operator for each in fetched), *operations], shapes)
+        planned = self.planned()
+        return all(
+            op.name in planned and not any(planned[op.name].splits)
+            for op in graph
+            if op.is_variable
+        ) and all(
+            spec.dtype != "string" and all(extent >= 0 for extent in spec.shape)
+            for spec in map(graph.spec, fetched)
+        )
 
     def strategy(self, graph: Graph) -> Strategy:
         """Return a strategy that divides all operators of a graph over the first stage's ranks."""

@@ -41,6 +41,7 @@ class Program:
         draws: its random operators.
         checks: its operators that check values.
         owners: for each fetched tensor that only one rank has, this rank.
+        is_own: whether each rank is fed values of its own, none of which another rank gets.
         is_ready: whether all its variables have values.
     """
 
@@ -53,6 +54,7 @@ class Program:
     draws: ProgramDraws
     checks: Checks
     owners: Mapping[str, int] = field(default_factory=dict)
+    is_own: bool = False
     is_ready: bool = field(default=False, init=False)
     _callable: Any = field(default=None, init=False)
     _assigned: frozenset[str] = field(default=frozenset(), init=False)  # fed into variables
@@ -126,11 +128,13 @@ class Program:
             )
 
     def _shards(self, feeds: Mapping[str, Array | Share]) -> list[Array]:
-        """Return the values of all placeholders. Values that are not split are the first rank's."""
+        """Return the values of all placeholders. Values that are not split are the first rank's,
+        unless each rank is fed values of its own."""
         cut = {name: fed.cut(feeds[fed.name]) for name, fed in self.fed.items()}
         by_axes: dict[tuple[World, tuple[int, ...]], list[str]] = {}
         for name, fed in self.fed.items():
-            by_axes.setdefault((fed.world, fed.shared_axes), []).append(name)
+            if not self.is_own:
+                by_axes.setdefault((fed.world, fed.shared_axes), []).append(name)
         for (world, axes), names in by_axes.items():
             shared = iter(world.share([shard for name in names for shard in cut[name]], axes))
             for name in names:

@@ -27,6 +27,7 @@ from tensoropt.execution.runtime.script_part import ScriptPart, part_of_script
 from tensoropt.execution.stages.processes import StageProcesses
 from tensoropt.execution.stages.program_emitter import ProgramEmitter
 from tensoropt.execution.stages.stage_strategies import DividedStep, StageStrategies
+from tensoropt.execution.world.own_values import of_all_ranks
 from tensoropt.execution.world.rank_session import RankSession
 from tensoropt.execution.world.variables import VariableStore
 from tensoropt.garbage import collected_later
@@ -49,6 +50,8 @@ class Programs:
         variables: the variables in the session's graph.
         open_dims: the dimensions of fed tensors that may have any size.
         imported: the script's graph for the first program, if it is imported already.
+        are_own: whether each rank is fed values of its own. A fetched tensor then has one more
+            dimension, the first, along which it has those of all ranks.
 
     Attributes:
         kept: the programs that are emitted so far.
@@ -64,6 +67,7 @@ class Programs:
         variables: VariableStore,
         open_dims: OpenDims,
         imported: Graph | None = None,
+        are_own: bool = False,
     ) -> None:
         self._script = script
         self._options = options
@@ -73,6 +77,7 @@ class Programs:
         self._session = session
         self._variables = variables
         self._imported = imported
+        self._are_own = are_own
         self.kept = KeptPrograms(open_dims)
 
     @property
@@ -226,7 +231,10 @@ class Programs:
             after = [*run, *emitter.always]
             after += [op for tensor in computed for op in emitter.operations(tensor.operator)]
             whole = {name: emitter.logical(source, after) for name, source in tensors.items()}
-        fetched = {name: tensor for name, tensor in whole.items() if tensor is not None}
+            fetched = {name: tensor for name, tensor in whole.items() if tensor is not None}
+            if self._are_own:
+                world = self._pipeline.stages[self._pipeline.here].world
+                fetched = {name: of_all_ranks(world, x, name) for name, x in fetched.items()}
         owners = {name: emitter.owner(source) for name, source in tensors.items()}
         self._processes.check_collectives(sequence.records)
         # Operations that send to other stages, or wait for them, may have no readers here.
@@ -241,6 +249,7 @@ class Programs:
             emitter.draws,
             emitter.checks,
             {name: rank for name, rank in owners.items() if rank is not None},
+            self._are_own,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collectives import Group
 from collectives.native.mail import mail_of
@@ -68,6 +68,12 @@ class Pipeline:
     def last(self) -> int:
         """The number of the last stage."""
         return len(self.stages) - 1
+
+    @property
+    def unplanned(self) -> Pipeline:
+        """The same ranks, on which no operator has a configuration, so that all are whole."""
+        stages = tuple(replace(stage, configurations={}) for stage in self.stages)
+        return replace(self, stages=stages)
 
     @classmethod
     def of_mesh(

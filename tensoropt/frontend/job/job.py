@@ -78,6 +78,7 @@ class Running:
         steps: measured costs of the plan's steps, which runs add.
         looked_at: the fetched operators of runs for which a plan without gradients was looked for.
         input_wait: how long steps waited for input; None if it is not measured.
+        forward: the plans without gradients that were found, by fetched operators.
         is_default: whether it was TensorFlow's default graph when it got its plan.
     """
 
@@ -86,6 +87,7 @@ class Running:
     steps: ExecutedSteps = field(default_factory=ExecutedSteps)
     looked_at: set[tuple[str, ...]] = field(default_factory=set)
     input_wait: InputShare | None = None
+    forward: dict[tuple[str, ...], Plan] = field(default_factory=dict)
     is_default: bool = False
 
 

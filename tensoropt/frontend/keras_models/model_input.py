@@ -31,22 +31,29 @@ class ModelInput:
     Attributes:
         lines: lines about the input.
         is_sent: whether the first rank has sent rows in the outermost loop.
+        takes_rounds: whether the current loop may run batches in rounds.
     """
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._loops: list[str] = []
         self.lines = Lines()
-        self.is_sent = False
+        self.is_sent = self.takes_rounds = False
         self._waits: dict[str, InputWait] = {}
 
     @contextmanager
-    def loop(self, name: str, counted: Callable[[Any], Any] | None = None) -> Iterator[None]:
+    def loop(
+        self,
+        name: str,
+        counted: Callable[[Any], Any] | None = None,
+        takes_rounds: bool = False,
+    ) -> Iterator[None]:
         """A context in which Keras reads data sets for ``fit``, ``evaluate`` or ``predict``.
 
         Args:
             name: the loop.
             counted: makes a data set that Keras gets of each one that it would get.
+            takes_rounds: see above.
         """
         job = current()
         is_shared = job.is_mpi and job.group.size > 1
@@ -55,6 +62,7 @@ class ModelInput:
             return
         counted = counted or (lambda dataset: dataset)
         self._loops.append(name)
+        took_rounds, self.takes_rounds = self.takes_rounds, takes_rounds
         self._waits[name] = InputWait()
         strategy = tf.distribute.get_strategy()
         before = vars(strategy).get("experimental_distribute_dataset")
@@ -71,6 +79,7 @@ class ModelInput:
                 self.is_sent = False
         finally:
             self._loops.pop()
+            self.takes_rounds = took_rounds
             if before is None:
                 del strategy.experimental_distribute_dataset
             else:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tensoropt.errors import OptionError
 from tensoropt.execution.world.shares import RowsTable
+from tensoropt.frontend.inputs.batches.rounds import OwnBatch
 from tensoropt.frontend.job.job import Running, current
 from tensoropt.frontend.keras_models.keras_package import (
     as_called,
@@ -18,6 +19,7 @@ from tensoropt.frontend.keras_models.keras_package import (
     planned_steps,
     steps_per_execution,
 )
+from tensoropt.frontend.keras_models.own_batches import OwnBatches
 from tensoropt.frontend.steps.parallel_step import ParallelStep
 from tensoropt.plan import Plan
 
@@ -120,6 +122,7 @@ class _BatchFunction:
         self._model = model
         self._name = name
         self._returns_on_all = returns_on_all
+        self._own = OwnBatches(step)
         self._left_out = 0
         self._go_on: Callable[[], object] = lambda: None
 
@@ -184,10 +187,35 @@ class _BatchFunction:
         parts, specs = _arguments(data, spec)
         return self._step.rows_of_batch(parts, parts if specs is None else specs)
 
-    def _run(self, data: Any, spec: Any) -> Any:
-        """The result of one batch."""
+    def runs_own(self, data: Any, spec: Any) -> bool:
+        """Whether each rank can run a batch of its own, as `OwnBatches` does.
+
+        A prediction must not depend on the batches before. An evaluation must return nothing but
+        metrics, which are sums over batches.
+
+        Args:
+            data: a batch.
+            spec: see `_run`.
+        """
         parts, specs = _arguments(data, spec)
-        output = self._step(*parts) if specs is None else self._step.on_elements(parts, specs)
+        traced = self._own.trace(parts, parts if specs is None else specs)
+        if traced is None or self._name == "predict":
+            return traced is not None and not self._own.variables
+        outputs = traced.outputs
+        return (
+            isinstance(outputs, dict) and outputs.keys() == self._model.get_metrics_result().keys()
+        )
+
+    def _run(self, data: Any, spec: Any) -> Any:
+        """The result of one batch, or of the next batch of a round."""
+        if isinstance(data, OwnBatch):
+            if not data.outputs:
+                parts, specs = _arguments(data.element, spec)
+                data.outputs = self._own.run(parts, specs, data.is_first, data.is_last)
+            output = data.outputs.pop(0)
+        else:
+            parts, specs = _arguments(data, spec)
+            output = self._step(*parts) if specs is None else self._step.on_elements(parts, specs)
         count_batch(self._model, self._name)
         if self._returns_on_all or current().group.rank == 0:
             return output

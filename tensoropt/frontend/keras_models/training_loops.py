@@ -53,7 +53,8 @@ def _looped(
             if backups is not None:
                 stack.enter_context(backups.watched())
             counted = None if backups is None else backups.counted
-            stack.enter_context(model_input.loop(name, counted))
+            takes_rounds = _takes_rounds(package_of(model), name, given.arguments)
+            stack.enter_context(model_input.loop(name, counted, takes_rounds))
             result = loop(*given.args, **given.kwargs)
         running = getattr(model.train_function, "running", None)
         if name == "fit" and result is not None and running is not None:
@@ -61,6 +62,25 @@ def _looped(
         return result
 
     return call
+
+
+def _takes_rounds(keras: Any, name: str, arguments: dict[str, Any]) -> bool:
+    """Whether a loop may run batches side by side: it reads all of its data, and no callback reads
+    the metrics between the batches of an evaluation."""
+    if name == "fit" or arguments.get("steps") is not None:
+        return False
+    kinds = keras.callbacks
+    given = arguments.get("callbacks")
+    given = getattr(given, "callbacks", given)
+    callbacks = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
+    return name == "predict" or all(
+        isinstance(callback, (kinds.ProgbarLogger, kinds.History))
+        or all(
+            getattr(getattr(callback, method), "__func__", None) is getattr(kinds.Callback, method)
+            for method in ("on_test_batch_begin", "on_test_batch_end")
+        )
+        for callback in callbacks
+    )
 
 
 def _agreed(model: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -85,6 +85,8 @@ def plan_forward(
         ]
     if any(plan is None for plan in plans):
         return
+    if len(plans) == 1 and plans[0] is not None:
+        running.forward[tuple(roots)] = plans[0]
     executor.add([plan.configurations for plan in plans if plan is not None], batches)
 
 

@@ -82,6 +82,7 @@ def run_named(
     values: Mapping[str, Any],
     draws: Draws | None = None,
     call: str = "",
+    own: bool = False,
 ) -> dict[str, Any]:
     """Run fetches by name once; without a plan the run is replicated on every rank.
 
@@ -92,7 +93,7 @@ def run_named(
         values: the fed values, by `fed_operator`, with the types and shapes of their operators: an
             array, or a `Share` of a batch.
         draws: the session's counters of random operators; by default the job's.
-        call: see `Executor.run`.
+        call, own: see `Executor.run`.
 
     Returns:
         The logical value of each tensor.
@@ -107,7 +108,7 @@ def run_named(
         whole = plan is not None and is_step(graph, roots, plan)
         with Meter(executor.world, whole and steps.wants_peak) as meter:
             draws = job.draws if draws is None else draws
-            results = executor.run(tensors, operations, values, draws, call)
+            results = executor.run(tensors, operations, values, draws, call, own)
         job.ran_plan = job.ran_plan or plan is not None
         if plan is not None and whole:
             fed_whole = {n: shapes[n] for n, v in values.items() if not isinstance(v, Share)}

@@ -154,7 +154,12 @@ class ParallelStep:
             specs: for each argument its data set's ``element_spec``, whose shapes the trace has;
                 for an argument that is not an element, any other value.
         """
-        return self.run(self._traces.arguments(args, {}, (specs, {})))
+        return self.run(self.arguments(args, specs))
+
+    def arguments(self, args: tuple[Any, ...], specs: tuple[Any, ...] | None) -> Arguments:
+        """Describe a call with elements of data sets, or, without specifications, any call; see
+        `on_elements`."""
+        return self._traces.arguments(args, {}, None if specs is None else (specs, {}))
 
     def rows_of_batch(self, args: tuple[Any, ...], specs: tuple[Any, ...]) -> RowsTable | None:
         """Return the rows that this process reads of batches, as `Executor.rows_of_batch` does.
@@ -168,13 +173,13 @@ class ParallelStep:
         Returns:
             The rows; None if the step looks up in tables, or reads texts, in whole batches.
         """
-        given = self._traces.arguments(args, {}, (specs, {}))
+        given = self.arguments(args, specs)
         if self._traces.serving(given).lookups.sources is None:
             return None
-        traced, values = self._prepared(given)
+        traced, values = self.prepared(given)
         return rows_of_run(traced.graph, traced.fetched, traced.operations, values)
 
-    def _prepared(self, given: Arguments) -> tuple[TracedStep, dict[str, Any]]:
+    def prepared(self, given: Arguments) -> tuple[TracedStep, dict[str, Any]]:
         """Trace and plan the step for a call; return the trace and the values that the call
         feeds."""
         if not is_initialized():
@@ -187,7 +192,27 @@ class ParallelStep:
 
     def run(self, given: Arguments) -> Any:
         """Run the step once, on all ranks."""
-        traced, values = self._prepared(given)
+        traced, results = self._run(given, own=False)
+        return _outputs(traced, results)
+
+    def run_own(self, given: Arguments) -> list[Any]:
+        """Run the step once for a batch of each rank; see `Executor.run`.
+
+        Args:
+            given: the arguments on this rank: shares with all rows.
+
+        Returns:
+            The outputs for the batch of each rank, by rank.
+        """
+        traced, results = self._run(given, own=True)
+        return [
+            _outputs(traced, {name: values[rank] for name, values in results.items()})
+            for rank in range(current().group.size)
+        ]
+
+    def _run(self, given: Arguments, own: bool) -> tuple[TracedStep, dict[str, Any]]:
+        """Run the step once. Return its trace, and the values of the tensors that it returns."""
+        traced, values = self.prepared(given)
         self._values.pass_on(traced)
         while self._traces.left:
             self._free(self._traces.left.pop())
@@ -195,17 +220,13 @@ class ParallelStep:
             self._draws[traced] = draws_of_new_trace(self._call)
         draws = self._draws[traced]
         fetched, operations = traced.fetched, traced.operations
-        results = run_named(traced.graph, fetched, operations, values, draws, self._call)
+        results = run_named(traced.graph, fetched, operations, values, draws, self._call, own)
         self._values.changed(traced)
         for replaced in self._traces.replaced:
             self._forget(replaced)
         self._traces.replaced.clear()
         switch_to(current(), traced.graph)
-        return tf.nest.map_structure(
-            lambda item: tf.constant(results[item.name]) if tf.is_tensor(item) else item,
-            traced.outputs,
-            expand_composites=True,
-        )
+        return traced, results
 
     def _begin_in(self, job: Job) -> None:
         """Forget the plans and draws of a job that has been shut down."""
@@ -285,3 +306,12 @@ class ParallelStep:
                 say(job, plan)
                 build_execution_graph(plan=plan)
         self.running = job.running
+
+
+def _outputs(traced: TracedStep, results: Mapping[str, Any]) -> Any:
+    """The structure that a step returns, of the values of its tensors."""
+    return tf.nest.map_structure(
+        lambda item: tf.constant(results[item.name]) if tf.is_tensor(item) else item,
+        traced.outputs,
+        expand_composites=True,
+    )

@@ -10,12 +10,17 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.execution.world.shares import RowsTable, Share, rows_in
-from tensoropt.frontend.inputs.shares.operators import as_it_is, kind
+from tensoropt.frontend.inputs.batches.rounds import Rounds
+from tensoropt.frontend.inputs.shares.functions import effects
+from tensoropt.frontend.inputs.shares.operators import as_it_is, constant, kind, parts_of
 
-__all__ = ["arrays_of", "gathered_in_shares", "sample_element", "shares_of"]
+__all__ = ["arrays_of", "batching_of", "gathered_in_shares", "sample_element", "shares_of"]
 Array = np.ndarray[Any, Any]
 
 _PARTS = ("x", "y", "sample_weight")
+_ABOVE = ("CacheDataset", "MapDataset", "OptionsDataset", "ParallelMapDataset", "PrefetchDataset")
+"""Operators that make one batch of one batch."""
+
 _GATHERS = "slice_inputs.<locals>.grab_batch"
 """The end of the name of Keras's function that gathers a batch."""
 
@@ -35,7 +40,9 @@ def _shared(element: Any, size: int, table: RowsTable) -> Any:
     return tf.nest.map_structure(lambda leaf: Share(rows, np.asarray(leaf), size), element)
 
 
-def gathered_in_shares(dataset: Any, table: Callable[[int], RowsTable]) -> tf.data.Dataset | None:
+def gathered_in_shares(
+    dataset: Any, table: Callable[[int], RowsTable], rounds: Rounds | None = None
+) -> tf.data.Dataset | None:
     """Rewrite Keras's data set of arrays so that it gathers this process's rows alone.
 
     Keras shuffles row numbers, and gathers the rows of a batch from the arrays.
@@ -43,10 +50,13 @@ def gathered_in_shares(dataset: Any, table: Callable[[int], RowsTable]) -> tf.da
     Args:
         dataset: a data set.
         table: from the largest size of a batch to the rows of this process.
+        rounds: the rounds in which it is read, if it is. Then full windows come first, and after
+            them a window for each batch.
 
     Returns:
         A data set of (element with these rows, size of the global batch), which calls the functions
-        of ``dataset`` as long as that lives; None for another data set.
+        of ``dataset`` as long as that lives; None for another data set. A shuffled one is not read
+        in rounds.
     """
     dataset = _below_options(dataset)
     size = _gathered_size(dataset)
@@ -54,6 +64,8 @@ def gathered_in_shares(dataset: Any, table: Callable[[int], RowsTable]) -> tf.da
         return None
     (pairs,) = dataset._inputs()
     numbers, arrays = pairs._inputs()
+    if rounds is not None and _draws(numbers):
+        return None
     rows = tf.constant(table(size))
 
     @as_it_is
@@ -62,14 +74,29 @@ def gathered_in_shares(dataset: Any, table: Callable[[int], RowsTable]) -> tf.da
         each = tf.raw_ops.RaggedRange(starts=starts, limits=stops, deltas=np.int64(1))
         return tf.gather(numbers, each.rt_dense_values)
 
-    pairs = tf.data.Dataset.zip((numbers.map(here), arrays))
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
     count = int(tf.nest.flatten(arrays.element_spec)[0].shape[0])
     sizes = [min(size, count - first) for first in range(0, count, size)]
+    full = 0 if rounds is None else count // rounds.examples
+    if rounds is None or not full:
+        rows_here = numbers.map(here)
+    else:
+        split = full * rounds.ranks  # the first batch that is split
+        rows_here = numbers.take(split).shard(rounds.ranks, rounds.rank)
+        if split < len(sizes):
+            rows_here = rows_here.concatenate(numbers.skip(split).map(here))
+        sizes = [rounds.examples] * full + sizes[split:]
+    pairs = tf.data.Dataset.zip((rows_here, arrays))
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
     gathered = _over(dataset, pairs)
     shared = tf.data.Dataset.zip((gathered, tf.data.Dataset.from_tensor_slices(sizes).repeat()))
     return shared.with_options(options)
+
+
+def _draws(dataset: Any) -> bool:
+    """Whether a function of a data set draws random numbers."""
+    functions = [each for part in parts_of(dataset) for each in part._functions()]
+    return any(effects(each).draws for each in functions)
 
 
 def _over(dataset: Any, pairs: tf.data.Dataset) -> tf.data.Dataset:
@@ -128,6 +155,19 @@ def sample_element(spec: Any, size: int) -> Any | None:
         dtype = object if leaf.dtype == tf.string else leaf.dtype.as_numpy_dtype
         leaves.append(np.broadcast_to(np.array(zero, dtype), (size, *shape[1:])))
     return tf.nest.pack_sequence_as(spec, leaves)
+
+
+def batching_of(dataset: Any) -> tuple[int, bool] | None:
+    """The size of the batches that Keras gathers from arrays, or that ``batch`` makes, and whether
+    a last batch with fewer examples is left out; None for another data set."""
+    size = _gathered_size(_below_options(dataset))
+    if size is not None:
+        return size, False
+    while kind(dataset) in _ABOVE:
+        (dataset,) = dataset._inputs()
+    if kind(dataset) not in ("BatchDataset", "ParallelBatchDataset", "PaddedBatchDataset"):
+        return None
+    return constant(dataset._batch_size), bool(tf.get_static_value(dataset._drop_remainder))
 
 
 def _below_options(dataset: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,14 +13,16 @@ from tensoropt.execution.runtime.executor import SAME_ARGUMENTS
 from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.batches.ahead import Ahead
 from tensoropt.frontend.inputs.batches.first_rank import FromFirstRank
+from tensoropt.frontend.inputs.batches.rounds import OwnBatch, Rounds
 from tensoropt.frontend.inputs.batches.shared_rows import (
     arrays_of,
+    batching_of,
     gathered_in_shares,
     sample_element,
     shares_of,
 )
 from tensoropt.frontend.inputs.batches.waiting import InputWait, Lines
-from tensoropt.frontend.inputs.shares.datasets import NotShared, in_shares
+from tensoropt.frontend.inputs.shares.datasets import NotShared, SharedDataset, in_shares
 from tensoropt.frontend.inputs.shares.elements import has_other_orders, read_by_first_rank
 from tensoropt.frontend.job.job import current
 
@@ -33,10 +35,12 @@ class Reader(Protocol):
     Attributes:
         is_sent: whether the first rank has sent rows.
         lines: lines about the input.
+        takes_rounds: whether batches may be read in rounds, see `Rounds`.
     """
 
     is_sent: bool
     lines: Lines
+    takes_rounds: bool
 
     @property
     def label(self) -> str:
@@ -49,7 +53,9 @@ class Reader(Protocol):
     @property
     def function(self) -> Any:
         """An object with a method ``rows_of_batch(element, element_spec)``, which returns the rows
-        that this process reads, or None; anything else if no step runs yet."""
+        that this process reads, or None; anything else if no step runs yet. Where batches may be
+        read in rounds, it has a method ``runs_own(element, element_spec)``, which returns whether
+        it runs them so."""
 
     @property
     def wait(self) -> InputWait:
@@ -72,6 +78,7 @@ class SharedBatches:
         self._reason = ""
         self.tables: dict[Any, RowsTable] = {}
         self._shared: dict[Any, tf.data.Dataset] = {}
+        self._rounds: dict[Any, Rounds | None] = {}
         self._is_compared = False
 
     def __getattr__(self, name: str) -> Any:
@@ -88,8 +95,9 @@ class SharedBatches:
             self._share(function)
         shared = self._shared.get(function)
         if shared is not None:
-            elements = Ahead(shares_of(shared, self.tables[function]))
-            return _Shares(elements, self.input.wait, spec)
+            table, rounds = self.tables[function], self._rounds[function]
+            batches = shares_of(shared, table) if rounds is None else rounds.batches(shared, table)
+            return _Shares(Ahead(batches), self.input.wait, spec)
         label = self.input.label
         self.input.lines.say(
             f"sent {label}",
@@ -124,17 +132,41 @@ class SharedBatches:
             self.tables[function] = known
             return known
 
+        self._rounds[function] = None
         try:
-            shared = gathered_in_shares(self.dataset, table) or in_shares(self.dataset, table)
+            shared = self._in_rounds(function, table)
+            shared = shared or gathered_in_shares(self.dataset, table)
+            shared = shared or in_shares(self.dataset, table)
             if isinstance(shared, NotShared):
                 self._reason = shared.reason
             elif isinstance(shared, tf.data.Dataset):
                 self._shared[function] = shared
-            elif not self._are_whole(self.tables[function]):
+            elif self._rounds[function] or not self._are_whole(self.tables[function]):
                 self._shared[function] = shared.dataset
                 self._say_whole(shared.whole)
         except _Unplanned as unplanned:
             self._reason = str(unplanned)
+
+    def _in_rounds(
+        self, function: Any, table: Callable[[int], RowsTable]
+    ) -> tf.data.Dataset | SharedDataset | None:
+        """Rewrite the data set to rounds; None if it cannot be read so, or has few batches."""
+        group, batching = current().group, batching_of(self.dataset)
+        count = int(self.dataset.cardinality())
+        if not self.input.takes_rounds or batching is None or 0 <= count < group.size:
+            return None
+        rounds = Rounds(group.size, group.rank, *batching)
+        table(rounds.size)  # plans the step
+        spec = self.dataset.element_spec
+        if not function.runs_own(sample_element(spec, rounds.size), spec):
+            return None
+        shared = gathered_in_shares(self.dataset, table, rounds) or in_shares(
+            self.dataset, lambda size: rounds.table(table(size)), joined=rounds.ranks
+        )
+        if isinstance(shared, NotShared):
+            return None
+        self._rounds[function] = rounds
+        return shared
 
     def _say_whole(self, reasons: Mapping[str, str]) -> None:
         """Say which functions of a data set run for all examples on each rank."""
@@ -164,7 +196,7 @@ class SharedBatches:
 
 
 class _Shares:
-    """An iterator over shares that this process makes.
+    """An iterator over shares that this process makes, and over the batches of rounds.
 
     Args:
         elements: the shares.
@@ -175,14 +207,22 @@ class _Shares:
     def __init__(self, elements: Iterator[Any], wait: InputWait, spec: Any) -> None:
         self._elements = elements
         self._wait = wait
+        self._round: OwnBatch | None = None
+        self._left = 0  # batches of the round
         self.element_spec = spec
 
     def __iter__(self) -> _Shares:
         return self
 
     def __next__(self) -> Any:
+        if self._left:
+            self._left -= 1
+            return self._round
         with self._wait.measured(self):
-            return next(self._elements)
+            element = next(self._elements)
+        if isinstance(element, OwnBatch):
+            self._round, self._left = element, element.ranks - 1
+        return element
 
 
 class _Sent(_Shares):

@@ -64,7 +64,7 @@ class _StepInput:
         self.label = f"in_shares for {self.step}"
         self.function = self
         self.wait = InputWait()
-        self.is_sent = False
+        self.is_sent = self.takes_rounds = False
 
     @property
     def element_spec(self) -> Any:

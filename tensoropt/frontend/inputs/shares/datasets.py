@@ -65,7 +65,11 @@ class NotShared:
 
 
 def in_shares(
-    dataset: tf.data.Dataset, table: Callable[[int], RowsTable], *, largest: int | None = None
+    dataset: tf.data.Dataset,
+    table: Callable[[int], RowsTable],
+    *,
+    largest: int | None = None,
+    joined: int = 1,
 ) -> SharedDataset | NotShared:
     """Rewrite a data set of global batches so that it makes the rows of one process.
 
@@ -76,10 +80,12 @@ def in_shares(
         dataset: makes global batches. All processes made it by the same program.
         table: returns the rows that this process needs, given the largest size of a batch.
         largest: the largest size of a batch, where no operator of the data set tells it.
+        joined: the number of batches that are read as one, see `Rounds`. The table is then for as
+            many examples, and no batch is left out.
     """
     if not tf.executing_eagerly():
         return NotShared("the data set was made in a graph.")
-    rewriting = _Rewriting(table, largest, Findings())
+    rewriting = _Rewriting(table, largest, Findings(), joined)
     try:
         shared = rewriting.of(dataset)
     except CannotShareError as error:
@@ -112,6 +118,7 @@ class _Rewriting:
     table: Callable[[int], RowsTable]
     largest: int | None
     findings: Findings
+    joined: int
 
     def of(self, dataset: Any) -> _Shared:
         """Rewrite the operators from the last one down to the last one that makes batches.
@@ -121,6 +128,8 @@ class _Rewriting:
         """
         operator = kind(dataset)
         if operator in REBUILT:
+            if self.joined > 1 and operator not in ("OptionsDataset", "PrefetchDataset"):
+                raise CannotShareError(f"{operator} counts batches.")
             check(dataset)
             shared = self.of(*dataset._inputs())
             return shared._replace(dataset=rebuilt(dataset, shared.dataset))
@@ -150,7 +159,10 @@ class _Rewriting:
         elements = Elements.of(source, self.findings)
         self.findings.share += [each.name for each in elements.maps]
         batches = batched_rows(
-            elements.base, elements.maps, Batching(size, drops, padding), self.table(size)
+            elements.base,
+            elements.maps,
+            Batching(size * self.joined, drops and self.joined == 1, padding),
+            self.table(size),
         )
         if is_cached:
             batches = batches.cache()
@@ -158,6 +170,8 @@ class _Rewriting:
 
     def _cut(self, dataset: Any) -> _Shared:
         """Make whole batches, and cut the rows of this process out of them."""
+        if self.joined > 1:
+            raise CannotShareError(f"{kind(dataset)} makes batches one by one.")
         specs = _flat(dataset.element_spec)
         if not makes_batches(dataset) and (len(specs) > 1 or specs[0].shape.rank in (None, 0)):
             raise CannotShareError(f"{kind(dataset)} makes elements which may have no rows.")

@@ -26,7 +26,8 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters import array_data_adapter
 
-from tensoropt.frontend.inputs.batches.shared_rows import gathered_in_shares
+from tensoropt.frontend.inputs.batches.rounds import OwnBatch, Rounds
+from tensoropt.frontend.inputs.batches.shared_rows import batching_of, gathered_in_shares
 from tensoropt.frontend.inputs.shares.datasets import NotShared, SharedDataset, in_shares
 from tensoropt.frontend.inputs.shares.elements import read_by_first_rank
 
@@ -126,10 +127,10 @@ def images(folder: Path) -> str:
     return str(folder / "images")
 
 
-def keras_arrays() -> tf.data.Dataset:
+def keras_arrays(shuffle: bool = True) -> tf.data.Dataset:
     """The data set that Keras makes of arrays."""
     x, y = np.arange(111, dtype=np.float32).reshape(37, 3), np.arange(37)
-    return array_data_adapter.ArrayDataAdapter(x, y, batch_size=8, shuffle=True).get_tf_dataset()
+    return array_data_adapter.ArrayDataAdapter(x, y, batch_size=8, shuffle=shuffle).get_tf_dataset()
 
 
 def reader(path: tf.Tensor) -> tf.data.Dataset:
@@ -190,7 +191,15 @@ PIPELINES: dict[str, Callable[[], tf.data.Dataset]] = {
         images(FOLDER), batch_size=4, image_size=(6, 6), seed=1, verbose=False
     ),
     "arrays in Keras": keras_arrays,
+    "arrays in order": partial(keras_arrays, shuffle=False),
 }
+
+
+IN_ROUNDS = (
+    *("map above a shuffle", "map below a shuffle", "no remainder", "map of batches", "cache"),
+    *("seeded draws", "records", "padded", "arrays in order"),
+)
+"""The pipelines whose batches may be read in rounds."""
 
 
 def made(pipeline: str) -> tf.data.Dataset:
@@ -352,6 +361,41 @@ def gathered() -> int:
     return len(whole)
 
 
+def in_rounds(processes: int) -> list[int]:
+    """The number of rounds of some data sets, whose batches are compared with those of the
+    data sets themselves."""
+    counts = []
+    for pipeline in IN_ROUNDS:
+        whole, found = list(made(pipeline)), []
+        for rank in range(processes):
+            source = made(pipeline)
+            batching = batching_of(source)
+            assert batching is not None, pipeline
+            rounds = Rounds(processes, rank, *batching)
+            table = contiguous(processes, rank)(rounds.size)
+            windows = gathered_in_shares(source, lambda _, table=table: table, rounds)
+            if windows is None:
+                rows = rounds.table(table)
+                shared = in_shares(source, lambda _, rows=rows: rows, joined=processes)
+                assert isinstance(shared, SharedDataset), (pipeline, shared)
+                windows = shared.dataset
+            found.append(list(rounds.batches(windows, table)))
+        batches = list[Any]()
+        for parts in zip(*found, strict=True):
+            own = [part.element for part in parts if isinstance(part, OwnBatch)]
+            assert len(own) in (0, processes)
+            batches += [[element] for element in own] or [parts]
+        assert len(batches) == len(whole), pipeline
+        for batch, parts in zip(whole, batches, strict=True):
+            rows = [tf.nest.map_structure(lambda share: share.value, part) for part in parts]
+            assert bytes_of(rows) == bytes_of([batch]), pipeline
+        own = [part for part in found[0] if isinstance(part, OwnBatch)]
+        ends = [(part.is_first, part.is_last) for part in own]
+        assert ends == [(n == 0, n == len(own) - 1) for n in range(len(own))]
+        counts.append(len(own))
+    return counts
+
+
 def main(counts: Sequence[int], chains: int) -> None:
     """Check all pipelines, each for one of the numbers of processes, and random ones."""
     tf.random.set_seed(5)
@@ -368,6 +412,7 @@ def main(counts: Sequence[int], chains: int) -> None:
         make, has_cache = random_chain(random)
         check(make, [contiguous(3, random.randrange(3))], read_before=not has_cache)
     found = {"refused": refused(), "calls": calls(), "gathered": gathered()}
+    found |= {"rounds": in_rounds(2)}
     print(json.dumps({"pipelines": report, **found}))
 
 

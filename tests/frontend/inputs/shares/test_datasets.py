@@ -33,9 +33,11 @@ def test_rows_of_all_processes_are_the_batches_of_one_process(python: Callable[.
         "padded to the longest": ["words"],
         "ragged rows": ["words"],
         "arrays in Keras": ["permutation", "slice_batch_indices"],
+        "arrays in order": ["permutation", "slice_batch_indices"],
     }
     assert report["calls"] == 10  # of 37 examples, in batches of 8 and 5, for one of four processes
     assert report["gathered"] == 5
+    assert report["rounds"] == [2, 2, 2, 2, 2, 2, 4, 2, 2]  # of two full batches each
     reasons = report["refused"]
     assert "Python function" in reasons["generator"]
     assert "Python function" in reasons["Python"]

@@ -1,0 +1,135 @@
+"""Runs of a model's step in which each rank has a whole batch of its own.
+
+Some costs of a batch do not depend on its examples, such as the calls of operators and of Python.
+Ranks that each run one batch of several pay them once; ranks that run a share of each batch pay
+them for every batch. Predictions are those of one process. Metrics add up the changes of their
+variables by all batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensoropt.frontend.job.job import Job, Running, current
+from tensoropt.frontend.keras_models.added_variables import added_variables
+from tensoropt.frontend.session.executor_selection import running_for
+from tensoropt.frontend.session.fetches import fetched_operators
+from tensoropt.frontend.steps.parallel_step import ParallelStep
+from tensoropt.frontend.steps.step_graph import Captured
+from tensoropt.frontend.steps.traced_step import TracedStep
+from tensoropt.frontend.steps.variable_values import bring_up_to_date
+from tensoropt.graph.operator import VARIABLE_TYPES
+
+__all__ = ["OwnBatches"]
+
+Array = np.ndarray[Any, Any]
+
+
+class OwnBatches:
+    """Runs batches of a step in rounds: in a round, each rank runs one batch. All ranks make the
+    same calls.
+
+    Args:
+        step: the step.
+    """
+
+    def __init__(self, step: ParallelStep) -> None:
+        self._step = step
+        self._job: Job | None = None
+        self._asked: Any = None
+        self._answer: tuple[TracedStep, tuple[Captured, ...]] | None = None
+        self._before: list[Array] = []
+
+    def trace(self, args: tuple[Any, ...], specs: tuple[Any, ...]) -> TracedStep | None:
+        """Return the trace that runs batches in rounds; None if they must be run one by one.
+
+        The step only adds to variables, all variables are whole on each rank, and the memory of a
+        whole batch fits.
+
+        Args:
+            args: arguments with a batch; only their shapes matter.
+            specs: see `ParallelStep.on_elements`.
+        """
+        traced, values = self._step.prepared(self._step.arguments(args, specs))
+        shapes = {name: tuple(value.shape) for name, value in values.items()}
+        if self._job is not current() or self._asked != (traced, shapes):
+            self._job, self._asked = current(), (traced, shapes)
+            self._answer = _answer(traced, shapes)
+        return None if self._answer is None else self._answer[0]
+
+    def run(
+        self, args: tuple[Any, ...], specs: tuple[Any, ...] | None, is_first: bool, is_last: bool
+    ) -> list[Any]:
+        """Run a round.
+
+        Args:
+            args: arguments with this rank's batch, as shares with all rows.
+            specs: see `ParallelStep.on_elements`.
+            is_first: whether no round is before it. Variables have the same values on all ranks.
+            is_last: whether no round is after it. Then they have the same values again.
+
+        Returns:
+            The outputs for the batch of each rank, by rank.
+        """
+        if is_first:
+            self._before = self._values()
+        outputs = self._step.run_own(self._step.arguments(args, specs))
+        if is_last:
+            self._add_up()
+        return outputs
+
+    @property
+    def variables(self) -> list[Any]:
+        """The script's variables to which the step adds, if it runs batches in rounds."""
+        return [] if self._answer is None else [each.variable for each in self._answer[1]]
+
+    def _values(self) -> list[Array]:
+        """The values of the step's sums on this rank."""
+        bring_up_to_date(self.variables)
+        return [np.asarray(variable.numpy()) for variable in self.variables]
+
+    def _add_up(self) -> None:
+        """Add what all ranks have added to the variables since the first round."""
+        job = current()
+        # Ranks wait for the others here, where they sleep.
+        job.agreement.check("the sums of the batches of all ranks")
+        for variable, before, value in zip(
+            self.variables, self._before, self._values(), strict=True
+        ):
+            exact = np.float64 if variable.dtype.is_floating else value.dtype
+            added = value.astype(exact) - before.astype(exact)
+            total = before + job.group.allgather(added[np.newaxis]).sum(axis=0)
+            variable.assign(total.astype(value.dtype))
+
+
+def _answer(
+    traced: TracedStep, shapes: dict[str, tuple[int, ...]]
+) -> tuple[TracedStep, tuple[Captured, ...]] | None:
+    """The trace and the variables that its runs add to; None if there are no rounds."""
+    if traced.trains or traced.lookups.outputs:
+        return None
+    added = added_variables(traced)
+    if added is None:
+        return None
+    roots = fetched_operators(traced.fetched, traced.operations)
+    running = running_for(traced.graph, roots, shapes)
+    if not running.executor.runs_own(traced.fetched, traced.operations, shapes):
+        return None
+    return (traced, added) if _fits(running, roots) else None
+
+
+def _fits(running: Running, roots: Sequence[str]) -> bool:
+    """Whether a rank has the memory for a whole batch.
+
+    It takes at most the number of ranks times the memory for a share, besides that of variables. A
+    run that is not planned has a whole batch on each rank anyway.
+    """
+    plan = running.forward.get(tuple(roots))
+    if plan is None:
+        return True
+    held = sum(each.memory_bytes for each in plan.operators if each.type in VARIABLE_TYPES)
+    sums = [plan.memory_bytes, plan.peak_bytes or plan.memory_bytes]
+    return plan.fits(*(held + plan.devices * max(0, each - held) for each in sums))
