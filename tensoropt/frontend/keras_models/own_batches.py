@@ -72,14 +72,17 @@ class OwnBatches:
             is_last: whether no round is after it. Then they have the same values again.
 
         Returns:
-            The outputs for the batch of each rank, by rank.
+            The outputs for the batch of each rank, by rank. A step that adds to variables returns
+            sums, which are not complete: they are the first rank's for all batches.
         """
         if is_first:
             self._before = self._values()
-        outputs = self._step.run_own(self._step.arguments(args, specs))
+        ranks = current().group.size
+        needed = 1 if self.variables else ranks
+        outputs = self._step.run_own(self._step.arguments(args, specs), needed)
         if is_last:
             self._add_up()
-        return outputs
+        return outputs * (ranks // needed)
 
     @property
     def variables(self) -> list[Any]:

@@ -195,19 +195,20 @@ class ParallelStep:
         traced, results = self._run(given, own=False)
         return _outputs(traced, results)
 
-    def run_own(self, given: Arguments) -> list[Any]:
+    def run_own(self, given: Arguments, ranks: int) -> list[Any]:
         """Run the step once for a batch of each rank; see `Executor.run`.
 
         Args:
             given: the arguments on this rank: shares with all rows.
+            ranks: the number of ranks whose outputs are needed.
 
         Returns:
-            The outputs for the batch of each rank, by rank.
+            The outputs for the batches of the first of the ranks.
         """
         traced, results = self._run(given, own=True)
         return [
             _outputs(traced, {name: values[rank] for name, values in results.items()})
-            for rank in range(current().group.size)
+            for rank in range(ranks)
         ]
 
     def _run(self, given: Arguments, own: bool) -> tuple[TracedStep, dict[str, Any]]:
