@@ -53,6 +53,7 @@ def test_what_is_replicated_arrives_in_parts() -> None:
     wanted = Layout(((0,), ()))
     assert spread(wanted, (4, 6), mesh) == Layout(((0, 2), (1,)))
     assert spread(wanted, (4, 5), mesh) == Layout(((0, 2), ()))  # 3 divides neither
+    assert spread(wanted, (4, 6), mesh, over=(1,)) == Layout(((0,), (1,)))
     assert spread(Layout(()), (), mesh) == Layout(())
     arriving = spread(wanted, (4, 6), mesh)
     found = messages((4, 6), Layout(((), ())), Mesh(()), arriving, mesh)

@@ -118,13 +118,34 @@ class PinnedStrategy(Strategy):
                 self._pin(operator)
 
     def _pin_received(self, operator: Operator, readers: Sequence[tuple[Operator, int]]) -> None:
-        """Lay out a received tensor in the slot of its first reader in the script."""
-        slot = _replicated(operator)
-        for reader, number in readers:
-            if reader.gradient is None and reader.type not in TYPES_OF_MICROBATCHES:
-                slot = super().input_slot(reader, number)
-                break
+        """Lay out a received tensor as its first reader wants it; whole if none of them tells."""
+        wanted = (self._wanted_by(reader, number) for reader, number in readers)
+        slot = next((slot for slot in wanted if slot is not None), _replicated(operator))
         self._outputs[TensorName(operator.name, 0)] = slot
+
+    def _wanted_by(self, reader: Operator, number: int) -> Slot | None:
+        """Return the slot in which an operator wants to receive an input; None if any will do.
+
+        A gradient that arrives at a tensor lies as it does where the tensor is made, but for
+        partial sums.
+        """
+        tag = reader.gradient
+        if tag is not None:
+            arriving = [None] * len(tag.ys) + [
+                y for y, gradient in zip(tag.ys, tag.grad_ys, strict=True) if gradient is not None
+            ]
+            y = arriving[number]
+            return None if y is None else _whole_sums(_dual(self.output_slot(y)))
+        if reader.type == BOUNDARY:
+            return self._slot_at_boundary(reader)
+        return None if reader.type in TYPES_OF_MICROBATCHES else super().input_slot(reader, number)
+
+    def _slot_at_boundary(self, boundary: Operator) -> Slot:
+        """Return the slot of the operators that read a boundary."""
+        reader, number = cast("tuple[str, int]", boundary.attributes["reader"])
+        slot = super().input_slot(self.graph[reader], number)
+        dim = cast("int | None", boundary.attributes["dim"])
+        return slot if dim is None else _whole_along(slot, dim)
 
     def input_slot(self, operator: Operator, number: int) -> Slot:
         """See `Strategy.input_slot`."""
@@ -147,9 +168,7 @@ class PinnedStrategy(Strategy):
         for number in range(len(operator.outputs)):
             first = operator.inputs[number * count]
             if operator.type == BOUNDARY:
-                reader, input_number = cast("tuple[str, int]", attributes["reader"])
-                slot = super().input_slot(self.graph[reader], input_number)
-                dim = cast("int | None", attributes["dim"])
+                slot, dim = self._slot_at_boundary(operator), None
             elif operator.type == RESULT:
                 slot = self.output_slot(first)
                 dim = cast("tuple[int | None, ...]", attributes["dims"])[number]
@@ -172,6 +191,11 @@ def _dual(slot: Slot) -> Slot:
 def _replicated(operator: Operator) -> Slot:
     layout = Layout.replicated(len(operator.outputs[0].shape))
     return Slot(layout, layout)
+
+
+def _whole_sums(slot: Slot) -> Slot:
+    """Return a slot whose tensor is no partial sum."""
+    return Slot(Layout(slot.forward.dims), slot.gradient)
 
 
 def _whole_along(slot: Slot, dim: int) -> Slot:

@@ -111,7 +111,7 @@ class Transfers:
         source, target = step.stage_of[tensor.operator], step.stage_of[operator.name]
         mesh, others = (self._stages[stage].world.mesh for stage in (source, target))
         made = strategies[source].output_slot(tensor).forward
-        sent = Layout(made.dims)
+        sent = spread(Layout(made.dims), spec.shape, mesh, made.partial)
         wanted = strategies[target].output_slot(TensorName(operator.name, 0)).forward
         arriving = spread(wanted, spec.shape, others)
         pieces = messages(spec.shape, sent, mesh, arriving, others)

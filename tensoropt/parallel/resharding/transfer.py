@@ -60,21 +60,24 @@ def messages(
     return tuple(result)
 
 
-def spread(layout: Layout, shape: Sequence[int], mesh: Mesh) -> Layout:
-    """Return the layout in which a tensor is received that is gathered afterwards.
+def spread(
+    layout: Layout, shape: Sequence[int], mesh: Mesh, over: Sequence[int] | None = None
+) -> Layout:
+    """Return the layout in which each device has a part of a tensor that others have, too.
 
-    Each receiver gets a different part. Axes that would replicate the tensor split it as well, if a
-    dimension divides evenly. They are the minor axes of that dimension, so one all-gather over them
-    gives the final layout.
+    A tensor that is gathered afterwards is received in it, and a partial sum is sent in it. Axes
+    that replicate the tensor split it as well, if a dimension divides evenly. They are the minor
+    axes of that dimension, so one all-gather, or one reduce-scatter, over them is enough.
 
     Args:
-        layout: the final layout.
+        layout: the layout without partial sums.
         shape: shape of the tensor.
-        mesh: the devices that receive it.
+        mesh: the devices.
+        over: the axes that may split it, besides those of the layout; by default all.
     """
     dims = list(layout.dims)
     for axis, size in enumerate(mesh.axes):
-        if axis in layout.axes:
+        if axis in layout.axes or (over is not None and axis not in over):
             continue
         local = [n // mesh.pieces(axes) for n, axes in zip(shape, dims, strict=True)]
         fitting = [dim for dim, n in enumerate(local) if n and n % size == 0]

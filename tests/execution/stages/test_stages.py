@@ -13,8 +13,15 @@ import tensoropt
 from tensoropt.errors import GraphError
 from tensoropt.execution.checkpoints.slices import SavedTensor
 from tensoropt.execution.lowering.draws import Draws
+from tensoropt.execution.stages.stage_ranks import Pipeline, StageRanks, stages_in_one_process
+from tensoropt.execution.stages.stage_strategies import StageStrategies
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import TensorName
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.staged.assignment import SHARED
+from tensoropt.transformations.staged.stage_graph import TRANSFER
 from tensoropt.transformations.staged.staged import staged
 from tests.oracles.equality import Script, Trained, mlp, train_plain, worst_error
 from tests.oracles.equality.stage_scripts import tied, towers
@@ -54,6 +61,47 @@ def test_random_branches_side_by_side(seed: int, sizes: tuple[int, ...]) -> None
     stages = {name: drawn.stage_of[name] for name in own}
     step = staged(cut, stages, [script.train], "side_by_side")
     assert any("/beside/" in name for name in step.graph.operators)
+
+
+def test_received_tensors_lie_as_their_readers_want_them() -> None:
+    """A tied weight, its gradient and gradients of activations are split as they are read."""
+    with tf.Graph().as_default() as script:
+        x = v1.placeholder(tf.float32, [8, 32], name="x")
+        w = v1.get_variable("w", [32, 32], use_resource=True)
+        values = tf.tanh(tf.matmul(x, w, name="first"), name="values")
+        loss = tf.reduce_sum(tf.matmul(values, w, transpose_b=True, name="second"), name="loss")
+        train = tensoropt.train.GradientDescentOptimizer(0.1).minimize(loss).name
+    planned = (
+        {"w": ((), (0,)), "first": ((0,), (), ()), "values": ((0,), ())},
+        {"second": ((), (0,), ())},
+    )
+    worlds = stages_in_one_process([Mesh((2,))] * 2)
+    stages = [
+        StageRanks(
+            world,
+            {name: Configuration(splits) for name, splits in configurations.items()},
+            lambda *_: (),
+        )
+        for world, configurations in zip(worlds.stages, planned, strict=True)
+    ]
+    stage_of = {"w": 0, "first": 0, "values": 0, "second": 1, "loss": 1}
+    divided = StageStrategies(Pipeline(tuple(stages), stage_of, 2), frozenset({"x"})).divide(
+        import_graph(script, [train], {"x": (8, 32)}), [train]
+    )
+    strategies, stage_of_operator = divided.strategies, divided.step.stage_of
+    arriving = {
+        (stage, operator.inputs[0].operator.rsplit("/", 1)[-1]): output.forward.dims
+        for operator in divided.step.graph
+        if operator.type == TRANSFER
+        for stage in (stage_of_operator[operator.name],)
+        for output in (strategies[stage].output_slot(TensorName(operator.name, 0)),)
+    }
+    assert arriving == {
+        (1, "ReadVariableOp"): ((0,), ()),  # as the product reads it
+        (1, "values"): ((), ()),
+        (0, "values_0"): ((0,), ()),  # the gradient, as the values are made
+        (0, "ReadVariableOp"): ((), (0,)),  # the sum of gradients, as the variable is stored
+    }
 
 
 def test_fetches_values_and_checkpoints_of_all_stages(tmp_path: Path) -> None:
