@@ -130,6 +130,10 @@ class AtomCosts:
         gradients = sum(graph[gradient].outputs[0].bytes for gradient in state.gradients)
         return sum(variables), min(gradients, graph[name].value_spec(0).bytes)
 
+    def slot_bytes(self, name: str) -> int:
+        """Return the bytes of a state's slots, which only the stage that updates it holds."""
+        return self.state_bytes(name)[0] - self.atoms.graph[name].value_spec(0).bytes
+
     def constant_bytes(self, name: str) -> int:
         """Return the bytes of a constant's outputs: 0 of a variable and of a view."""
         operator = self.atoms.graph[name]

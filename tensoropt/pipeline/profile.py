@@ -70,7 +70,9 @@ class ReplicatedProfile:
         users = BlockUsers.of(costs.atoms, block)
         states, self._constants = users.states, users.constants
         held = {name: costs.state_bytes(name) for name in states}
-        self._fixed = self._held_by((states[n], sum(held[n])) for n in states)
+        slots = {name: costs.slot_bytes(name) for name in states}
+        self._fixed = self._held_by((states[n], sum(held[n]) - slots[n]) for n in states)
+        self._fixed += self._held_by((states[n][:1], slots[n]) for n in states)
         self._fixed += self._held_by(
             (blocks, costs.constant_bytes(name)) for name, blocks in self._constants.items()
         )

@@ -76,20 +76,23 @@ class StageRanges:
         received = held_by(blocks, tensors, users.makers, shape=(count,))
         states = dict(priced.states())
         members = sorted({number for state in states.values() for number in state.sums})
+        of_states = users.states.items()
         holders = [
             (holding, _stacked(states[sample.stands_for(name)], members, count))
-            for name, holding in users.states.items()
+            for name, holding in of_states
         ]
         several = [item for item in holders if len(item[0]) > 1]
         shape = 4 + len(members), count
         held = held_by(blocks, holders, shape=shape)
+        homes = [(use[:1], states[sample.stands_for(name)].slots) for name, use in of_states]
+        slots = held_by(blocks, homes, shape=(count,))
         shared = held_by(blocks, several, shape=shape) - held_alone(blocks, several, shape=shape)
         return cls(
             forward=forward + constants[:, :, 0],
             backward=backward + constants[:, :, 1],
             saved=saved,
             inputs=received,
-            fixed=workspace + held[:, :, 0] + constants[:, :, 2],
+            fixed=workspace + held[:, :, 0] + slots + constants[:, :, 2],
             late=held[:, :, 2],
             gradient=held[:, :, 1],
             summed=held[:, :, 3],

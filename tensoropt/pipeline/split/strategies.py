@@ -28,7 +28,8 @@ class PricedState:
     """The costs of a state under each strategy, int64[S] each.
 
     Attributes:
-        fixed: the bytes of its variables and its gradient on a device.
+        fixed: the bytes of its weight, of copies of it and of its gradient on a device.
+        slots: the bytes of its other variables, which only the first stage that reads it holds.
         gradient: the bytes of its gradient alone.
         late: the nanoseconds of its updates, of moving it to its readers, and of moving gradients
             back.
@@ -38,6 +39,7 @@ class PricedState:
     """
 
     fixed: Int64Array
+    slots: Int64Array
     gradient: Int64Array
     late: Int64Array
     summed: Int64Array
@@ -106,10 +108,11 @@ class PricedStrategies:
             if name not in self._annotated.graph:
                 continue
             _, whole_gradient = self._sample.costs.state_bytes(name)
-            variables = sum(self._variable_bytes(variable) for variable in state.variables)
-            value = max(self._annotated.graph[name].value_spec(0).bytes, 1)
-            gradient = self._variable_bytes(name) * whole_gradient // value
             zeros = np.zeros(len(self._strategies), np.int64)
+            weight = self._variable_bytes(name)
+            slots = sum((self._variable_bytes(n) for n in state.variables if n != name), zeros)
+            value = max(self._annotated.graph[name].value_spec(0).bytes, 1)
+            gradient = weight * whole_gradient // value
             updates = sum((self._parts[n][late] for n in state.updates if n in self._parts), zeros)
             sums: dict[int, Int64Array] = {}
             for number, shards in enumerate(added_bytes.get(name, [{}] * len(zeros))):
@@ -120,8 +123,8 @@ class PricedStrategies:
                     row = sums.setdefault(members, np.zeros_like(zeros))
                     row[number] += bytes_ * whole_gradient // value
             moved, gathered, summed = moving.get(name, (zeros, zeros, zeros))
-            fixed = variables + gradient + gathered
-            yield name, PricedState(fixed, gradient, updates + moved, summed, sums)
+            fixed = weight + gradient + gathered
+            yield name, PricedState(fixed, slots, gradient, updates + moved, summed, sums)
 
     def _variable_bytes(self, name: str) -> Int64Array:
         """Return int64[S]: the bytes of a variable on one device."""
