@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,8 +25,14 @@ from tests.oracles.equality.combination_scripts import gates
 from tests.planner.test_joint import request_of
 from tests.view.small_steps import DEVICES, request_of_step
 
-TWO_MACHINES = request_of_step()
-ONE_MACHINE = replace(TWO_MACHINES, cluster_at=lambda _: load_cluster("8-v100"))
+
+@cache
+def two_machines() -> Request:
+    return request_of_step()
+
+
+def one_machine() -> Request:
+    return replace(two_machines(), cluster_at=lambda _: load_cluster("8-v100"))
 
 
 def pinned(request: Request, fixed: Any) -> Request:
@@ -73,7 +80,7 @@ def pieces(plan: Plan, layer: str, dimension: str) -> list[dict[str, int]]:
 def test_a_plan_of_the_whole_batch_divides_as_fixed_says(
     fixed: Any, layer: str, dimension: str, wanted: dict[str, int]
 ) -> None:
-    plan = choose(pinned(TWO_MACHINES, fixed), "mini_time")
+    plan = choose(pinned(two_machines(), fixed), "mini_time")
     found = pieces(plan, layer, dimension)
     assert found
     assert found == [wanted] * len(found)
@@ -82,7 +89,7 @@ def test_a_plan_of_the_whole_batch_divides_as_fixed_says(
 
 
 def test_microbatches_keep_it() -> None:
-    request = pinned(TWO_MACHINES, {"model/dense*": {"columns": "device", "batch": "machine"}})
+    request = pinned(two_machines(), {"model/dense*": {"columns": "device", "batch": "machine"}})
     plan = choose(request.in_microbatches(2), "mini_time")
     assert plan.microbatches == 2
     for layer in ("model/dense0", "model/dense3"):
@@ -91,7 +98,7 @@ def test_microbatches_keep_it() -> None:
 
 
 def test_stages_keep_it_also_in_one_of_several_like_layers() -> None:
-    request = pinned(ONE_MACHINE, {"model/dense1": {"columns": "device"}})
+    request = pinned(one_machine(), {"model/dense1": {"columns": "device"}})
     plan = choose(replace(request, pipeline=PipelineNumbers(2, 4)), "mini_time")
     assert [stage.mesh.size for stage in plan.stages] == [2, 2]
     found = pieces(plan, "model/dense1", "columns")
@@ -105,7 +112,7 @@ def test_stages_keep_it_also_in_one_of_several_like_layers() -> None:
 def test_stages_are_refused_where_machines_divide_the_batch(
     dimension: str | int, level: str
 ) -> None:
-    request = pinned(TWO_MACHINES, {"model/dense1": {dimension: level}})
+    request = pinned(two_machines(), {"model/dense1": {dimension: level}})
     asked = replace(request, devices=DEVICES, pipeline=PipelineNumbers(None))
     plan = choose(asked, "mini_time")
     assert any(note.startswith("not searched: stages (") for note in plan.notes)
@@ -116,16 +123,16 @@ def test_stages_are_refused_where_machines_divide_the_batch(
 
 
 def test_stages_are_refused_where_they_would_have_one_device() -> None:
-    request = pinned(ONE_MACHINE, {"model/dense1": {"columns": "device"}})
+    request = pinned(one_machine(), {"model/dense1": {"columns": "device"}})
     with pytest.raises(OptionError, match="3 stages have at least 6 devices"):
         choose(replace(request, pipeline=PipelineNumbers(3)), "mini_time")
 
 
 def test_a_word_that_no_operator_keeps_is_an_error() -> None:
-    plan = choose(pinned(TWO_MACHINES, {"model/dense*": {"columns": "device"}}), "mini_time")
+    plan = choose(pinned(two_machines(), {"model/dense*": {"columns": "device"}}), "mini_time")
     both = {"model/dense1": {"columns": "device"}, "model/dense2": {"rows": "device"}}
     with pytest.raises(InfeasibleError, match="Got 'model/dense2:rows=device', which"):
-        with_fixed(plan, pinned(TWO_MACHINES, both).pins)
+        with_fixed(plan, pinned(two_machines(), both).pins)
 
 
 def test_rewritten_graphs_keep_its_operators() -> None:
@@ -140,7 +147,7 @@ def test_rewritten_graphs_keep_its_operators() -> None:
 
 
 def test_a_dimension_that_devices_do_not_divide_has_uneven_pieces() -> None:
-    three = replace(ONE_MACHINE, devices=3)
+    three = replace(one_machine(), devices=3)
     plan = choose(pinned(three, {"model/dense1": {"columns": "device"}}), "mini_time")
     found = pieces(plan, "model/dense1", "columns")
     assert found == [{"device": 3}] * len(found)
@@ -174,7 +181,7 @@ def test_a_dimension_that_devices_do_not_divide_has_uneven_pieces() -> None:
 )
 def test_words_that_do_not_fit_the_step_are_errors(fixed: Any, message: str) -> None:
     with pytest.raises(OptionError) as raised:
-        pinned(TWO_MACHINES, fixed)
+        pinned(two_machines(), fixed)
     assert message in str(raised.value)
 
 

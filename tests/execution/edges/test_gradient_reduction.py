@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -155,17 +156,20 @@ def test_training_equals_one_device_whatever_the_buckets(
 
 
 @pytest.mark.parametrize(
-    ("script", "sizes"),
+    ("make", "argument", "sizes"),
     [
-        pytest.param(tied(True), TOGETHER, id="tied, together"),
-        pytest.param(tied(False), ALONE, id="tied references, alone"),
-        pytest.param(unrolled(5), TOGETHER, id="unrolled, together"),
-        proof(tied(True), ALONE, id="tied, alone"),
-        proof(tied(False), TOGETHER, id="tied references, together"),
-        proof(unrolled(5), ALONE, id="unrolled, alone"),
+        pytest.param(tied, True, TOGETHER, id="tied, together"),
+        pytest.param(tied, False, ALONE, id="tied references, alone"),
+        pytest.param(unrolled, 5, TOGETHER, id="unrolled, together"),
+        proof(tied, True, ALONE, id="tied, alone"),
+        proof(tied, False, TOGETHER, id="tied references, together"),
+        proof(unrolled, 5, ALONE, id="unrolled, alone"),
     ],
 )
-def test_several_readers_in_slots_of_their_own(script: Script, sizes: BucketSizes) -> None:
+def test_several_readers_in_slots_of_their_own(
+    make: Callable[[int], Script], argument: int, sizes: BucketSizes
+) -> None:
+    script = make(argument)
     mesh, batched = Mesh.of(4), frozenset(script.feeds[0])
     choices = choices_of(script, mesh, batched)
     random = np.random.default_rng(1)
