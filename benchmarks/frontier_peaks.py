@@ -20,6 +20,8 @@ from tensoropt.planner.prices.peak import evenly, predicted_peak
 from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.report.text_table import table
 
+__all__: list[str] = []
+
 Line = dict[str, float | int]
 
 

@@ -15,6 +15,8 @@ from typing import Any
 from tensoropt.elastic.launcher import mpirun
 from tensoropt.errors import OptionError
 
+__all__ = ["figures_of_ranks", "result_of", "run_job"]
+
 _LIMIT_SECONDS = 3600.0
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 

@@ -16,6 +16,8 @@ from statistics import mean, median
 from tensoropt.report.text_table import table
 from tensoropt.view.traced import traced_runs
 
+__all__ = ["communication"]
+
 _COLUMNS = ("step_ms", "computation_ms", "communication_ms", "hidden_ms")
 
 

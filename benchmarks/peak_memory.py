@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+__all__ = ["peak_mib", "reset_peak", "resident_mib"]
+
 
 def resident_mib() -> float:
     """The resident memory of this process in MiB."""

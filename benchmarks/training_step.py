@@ -13,6 +13,8 @@ from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.operator import Graph
 
+__all__ = ["TrainingStep", "gradient_descent_step"]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingStep:

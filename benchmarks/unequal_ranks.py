@@ -25,6 +25,8 @@ from typing import Any
 from benchmarks.launcher import figures_of_ranks
 from tensoropt.report.text_table import table
 
+__all__ = ["measured"]
+
 _WARM_UP = 2
 _BUSY = "import os\nos.sched_setaffinity(0, {%d})\nwhile True: pass"
 

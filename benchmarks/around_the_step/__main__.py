@@ -31,6 +31,9 @@ from benchmarks.around_the_step.workloads import WORKLOADS
 from benchmarks.launcher import figures_of_ranks
 from tensoropt.report.text_table import table
 
+__all__ = ["arguments", "summary"]
+
+
 Figures = dict[str, float]
 Ranks = list[dict[str, Figures]]
 """For each rank of a job the figures of its phases."""

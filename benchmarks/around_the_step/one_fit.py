@@ -18,6 +18,8 @@ from benchmarks.around_the_step.phases import Phases, time_input
 from benchmarks.around_the_step.ways import WAYS, set_threads, way_of
 from benchmarks.around_the_step.workloads import WORKLOADS
 
+__all__: list[str] = []
+
 
 def main() -> None:
     """Train, and write the figures."""

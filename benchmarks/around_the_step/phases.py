@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from benchmarks.peak_memory import peak_mib, reset_peak, resident_mib
 
+__all__ = ["EPOCH", "PHASES", "Figures", "Phases", "time_input"]
+
 PHASES = ("start", "first epoch", "train", "evaluate", "summaries", "save", "end")
 """The phases in their order."""
 

@@ -19,6 +19,8 @@ from collectives.transport.launch import (
     shared_memory_bytes,
 )
 
+__all__ = ["WAYS", "Way", "set_threads", "way_of"]
+
 WAYS = ("keras", "horovod", "ours")
 
 

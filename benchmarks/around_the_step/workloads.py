@@ -13,6 +13,8 @@ from keras import layers
 
 from benchmarks.startup.models import MODELS
 
+__all__ = ["BATCH", "WORKLOADS", "Workload"]
+
 BATCH = 64
 """Number of examples of a step over all ranks."""
 

@@ -27,6 +27,8 @@ import tensorflow as tf
 import tensoropt
 from benchmarks.checkpoints.jobs import Job
 
+__all__: list[str] = []
+
 _ACTS = ("save", "restore", "restore_over")
 _WHOLE = ("save_whole", "restore_whole")
 _ALLOWED_MIB = 64.0

@@ -21,6 +21,8 @@ import numpy as np
 
 import tensoropt as tf
 
+__all__: list[str] = []
+
 _LAYERS = 4
 _KINDS = ("none", "beside", "beside_without_graph", "at_once")
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tensoropt.elastic.launcher import mpirun
 
+__all__ = ["Job", "say"]
+
 _LONGEST_SECONDS = 300.0
 
 

@@ -21,6 +21,8 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tests.oracles.equality import executor_of, random_prices
 
+__all__: list[str] = []
+
 _COLUMNS = 4096
 _VARIABLES = 16
 

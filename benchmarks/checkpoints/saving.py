@@ -21,6 +21,8 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tests.oracles.equality import executor_of, random_prices
 
+__all__: list[str] = []
+
 _SHAPES = [[256, 256], [64], [], [16, 4096]]
 
 

@@ -34,6 +34,8 @@ from collectives.operations.operation import Collective
 from collectives.transport.launch import detect
 from collectives.transport.mpi import MpiTransport, connect
 
+__all__ = ["KINDS", "SIZES", "Times"]
+
 KINDS = ("allreduce", "allgather", "reduce_scatter", "alltoall", "in_graph")
 SIZES = tuple(4**power for power in range(6, 14))
 """Bytes of each rank: 4 KiB to 64 MiB."""

@@ -22,6 +22,8 @@ from benchmarks.composition.cells import LIMITS, Cell, cells_of, summary
 from benchmarks.composition.models import NAMES, step_request
 from tensoropt.planner.kernels import load_kernels
 
+__all__ = ["main"]
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plan the cells; the status is 1 if an option alone is better in one of them."""

@@ -21,6 +21,8 @@ from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.search.baselines import data_parallel
 
+__all__ = ["LIMITS", "Cell", "cells_of", "data_parallel_bytes", "summary"]
+
 LIMITS = (None, 0.6, 0.3, 0.12)
 """Shares of the memory of data parallelism; None for ten times the device's own memory."""
 _AMPLE = 10

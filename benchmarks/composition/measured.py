@@ -24,6 +24,8 @@ from tensoropt.errors import InfeasibleError
 from tensoropt.frontend.job.job import current
 from tensoropt.plan.plan import Plan
 
+__all__ = ["main"]
+
 _RANKS, _BATCH, _LAYERS, _TOKENS, _WIDTH, _HIDDEN = 4, 8, 3, 256, 128, 256
 _LIMIT_BYTES = 3_800_000
 _NONE: Mapping[str, Any] = {

@@ -12,6 +12,8 @@ from reproduction.unity.models import MODELS
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.planner.request import Request
 
+__all__ = ["BERT", "NAMES", "step_request"]
+
 BERT = "bert_24"
 NAMES = (*ZOO, *MODELS, BERT)
 _MACHINE = 8  # devices of a machine

@@ -10,6 +10,8 @@ from tensoropt.plan.plan import Plan
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 
+__all__ = ["ALONE", "DEFAULT", "PLAIN", "combined", "default", "requested"]
+
 PLAIN = "plain"
 DEFAULT = "default"
 

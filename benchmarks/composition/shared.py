@@ -20,6 +20,8 @@ from tensoropt.planner.request import Request
 from tensoropt.search.watch import Watch, seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 
+__all__ = ["ChargedResults"]
+
 _PLANNER = "tensoropt.planner"
 _SAME_SECONDS = 0.5
 """The most by which two time limits may differ if one search that they end serves both."""

@@ -16,6 +16,8 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2  # the format of stored 
 
 from collectives.buffers import usage
 
+__all__ = ["changes", "left_and_most"]
+
 _ALLOCATIONS = {"MemoryAllocation": 1, "MemoryDeallocation": -1}
 _BUFFER = "collective_buffer"
 

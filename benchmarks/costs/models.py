@@ -23,6 +23,8 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 
+__all__ = ["MODELS", "Job", "job"]
+
 MODELS: Mapping[str, tuple[Callable[[], Model], int]] = {
     "rnn": (lambda: lstm_language_model(512, 2, 6, 2000), 64),
     "wide_resnet": (lambda: wide_resnet(14, 2, 32, 10, small_images=True), 16),

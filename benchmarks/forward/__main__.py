@@ -28,6 +28,8 @@ from typing import Any
 from benchmarks.launcher import figures_of_ranks
 from tensoropt.report.text_table import table
 
+__all__ = ["arguments", "compared"]
+
 MODELS = ("resnet", "tables", "transformer", "lstm")
 CALLS = ("evaluate", "predict")
 TOLERANCE = 1e-4  # of results, relative

@@ -10,6 +10,8 @@ import keras
 import numpy as np
 from keras import layers
 
+__all__ = ["WORKLOADS", "Workload"]
+
 _IMAGE = (96, 96, 3)
 _CLASSES, _IMAGE_CLASSES = 20, 100
 _TABLES, _ROWS = 26, 20000

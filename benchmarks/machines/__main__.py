@@ -21,6 +21,8 @@ from pathlib import Path
 from tensoropt.report.text_table import table
 from tests.machines import Link, machines
 
+__all__ = ["main"]
+
 MODELS = ("mlp", "vgg16_dense", "lstm", "transformer")
 SHAPES = {"2x1": (2, 1), "2x2": (2, 2), "4x1": (4, 1)}
 """For each name the number of machines and of ranks on each."""

@@ -23,6 +23,8 @@ from benchmarks.speed.models import BATCHES, training_step
 from collectives.group import Group
 from tensoropt.frontend.job.job import current
 
+__all__: list[str] = []
+
 _FAST, _SLOW = (3, 7, 3), (1, 3, 1)  # warm-up, turns, and steps of a turn
 _SLOW_SECONDS = 1.0  # of the slowest way's step, from which fewer steps are timed
 

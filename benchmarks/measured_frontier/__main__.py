@@ -22,6 +22,8 @@ from benchmarks.measured_frontier.figures import figures
 from benchmarks.measured_frontier.strategies import MODELS, Measured
 from tensoropt.report.text_table import table
 
+__all__ = ["main"]
+
 _TRIALS = Path(__file__).with_name("trials.py")
 _FULL, _SMALL = (45, 30, 32 * 2**20), (5, 5, 2**20)
 """Seconds for the profile's operators and for its network, and the bytes of its collectives."""

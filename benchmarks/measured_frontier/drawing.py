@@ -17,6 +17,8 @@ from tensoropt.search.pareto.reduce import reduce_points
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+__all__ = ["draw"]
+
 _MARKERS = {"data_parallel": "D", "optcnn": "^", "tofu": "v", "mesh_tensorflow": "P"}
 _PANEL = 5.5, 4.8  # inches
 _MEBI = 2**20

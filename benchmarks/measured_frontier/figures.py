@@ -12,6 +12,8 @@ from scipy.stats import spearmanr
 from benchmarks.measured_frontier.strategies import BASELINES, Measured
 from tensoropt.plan.compared_numbers import SAME_TIME
 
+__all__ = ["excess", "figures"]
+
 
 def figures(rows: Sequence[Measured]) -> dict[str, Any]:
     """Return the figures of the last line.

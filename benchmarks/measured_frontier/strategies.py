@@ -11,6 +11,8 @@ import numpy as np
 
 from tensoropt.plan.plan import Plan
 
+__all__ = ["BASELINES", "MODELS", "Measured", "along"]
+
 MODELS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
         "rnn": ("lstm", 64),

@@ -28,6 +28,8 @@ from collectives.group import Group
 from tensoropt.frontend.job.job import current
 from tensoropt.plan.plan import Plan
 
+__all__ = ["main"]
+
 _WARM_UP, _STEPS = 1, 4
 
 

@@ -21,6 +21,8 @@ from benchmarks.pipeline import trained
 from benchmarks.pipeline.trained import MODELS
 from tensoropt.errors import InfeasibleError
 
+__all__: list[str] = []
+
 _MICROBATCHES = (1, 2, 4, 8, 16)
 
 

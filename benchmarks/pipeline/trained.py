@@ -22,6 +22,8 @@ from examples.models import Model, lstm_language_model, transformer
 from examples.models.parts import dense
 from tensoropt.frontend.job.job import current
 
+__all__ = ["MODELS", "Trained", "main"]
+
 _STEPS, _WARM_UP = 45, 5  # the first steps are measured, too
 _INTEGERS = 10
 """Fed classes and tokens are below this number."""

@@ -26,6 +26,8 @@ from benchmarks.plans_ahead.training import CHECKPOINT_STEP
 from benchmarks.speed.models import MODELS
 from tests.machines import Job, Link, machines
 
+__all__ = ["main"]
+
 _LIMIT_SECONDS = 600.0
 _POLL_SECONDS = 0.05
 _AFTER_SECONDS = 10.0  # of steps without a search, before the loss

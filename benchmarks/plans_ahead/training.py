@@ -22,6 +22,8 @@ from pathlib import Path  # noqa: E402
 import tensoropt as tf  # noqa: E402
 from benchmarks.speed.models import BATCHES, training_step  # noqa: E402
 
+__all__: list[str] = []
+
 CHECKPOINT_STEP, LAST_STEPS = 10, 3
 
 

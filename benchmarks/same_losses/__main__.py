@@ -27,6 +27,8 @@ from tensoropt.report.text_table import table
 from tests.machines import Link, machines
 from tests.machines.available import why_not
 
+__all__ = ["main"]
+
 _PROGRAM = "benchmarks.same_losses.trained"
 _ROUNDED = "bfloat16"
 _LINK = "rate 10gbit"

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from benchmarks.same_losses.ways import PLAIN
 from tensoropt.report.pictures.canvas import COLOURS, new_figure, save
 
+__all__ = ["difference", "draw"]
+
 _FIRST, _SMOOTHED = 100, 100  # steps
 _TITLES = {"language_model": "language model", "images": "image network"}
 _STYLES = ("-", "--", "-.", ":", (0, (1, 3)), (0, (5, 5)), (0, (3, 5, 1, 5)))

@@ -16,6 +16,8 @@ from examples.library_text import Characters, library_text
 from examples.models import lstm_language_model
 from examples.models.parts import Tensor, dense, variable
 
+__all__ = ["NETWORKS", "Network", "Training"]
+
 v1 = tf.compat.v1
 Array = npt.NDArray[Any]
 Batches = Callable[[int], dict[str, Array]]

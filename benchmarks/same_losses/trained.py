@@ -22,6 +22,8 @@ from benchmarks.same_losses.networks import NETWORKS, Network
 from benchmarks.same_losses.ways import PLAIN, REVERSED, WAYS
 from tensoropt.frontend.job.job import current
 
+__all__: list[str] = []
+
 Losses = dict[str, Any]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+__all__ = ["PLAIN", "REVERSED", "WAYS"]
+
 PLAIN, REVERSED = "plain TensorFlow", "plain, examples reversed"
 WAYS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {

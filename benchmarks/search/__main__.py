@@ -26,6 +26,8 @@ from benchmarks.search.searching import Line, in_process, problem_builder, prove
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.problem.edges.tensor_reuse import PAPER, PLAIN
 
+__all__ = ["main"]
+
 PAPER_SECONDS = {"wide_resnet": 1292.0, "rnn": 0.28, "transformer": 201.0, "vgg16": None}
 ROWS = ("ft-ldp", "ft-elimination", "one-thread")
 MASK = {"ft-ldp": 8, "ft-elimination": 4}

@@ -16,6 +16,8 @@ import tensoropt as tf
 from benchmarks.search.zoo.parts import layer_normalised
 from examples.models.parts import Model, variable
 
+__all__ = ["bert"]
+
 EPSILON = 1e-12
 BLOCKED = -1e4  # score of a padding position
 

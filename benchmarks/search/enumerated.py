@@ -26,6 +26,8 @@ from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, Sl
 from tensoropt.search import Frontier, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 
+__all__ = ["FAMILIES", "LIMITS", "SMALL", "main", "problem_of", "what_is_wrong"]
+
 Pairs = list[tuple[int, int]]
 
 SMALL = SearchLimits(

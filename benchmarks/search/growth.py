@@ -34,6 +34,8 @@ from benchmarks.search.searching import (
     searched,
 )
 
+__all__ = ["SERIES", "Series", "exponent", "fitted", "main"]
+
 LAYERS = (6, 12, 24, 48, 96)
 DEPTHS = (14, 26, 50, 101, 152)
 DEVICES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)

@@ -15,6 +15,8 @@ from typing import Any
 import tensoropt as tf
 from examples.models.parts import Model, dense, variable
 
+__all__ = ["inception_v3"]
+
 EPSILON = 1e-3
 CLASSES, IMAGE_SIZE = 1000, 299
 

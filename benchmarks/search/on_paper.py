@@ -45,6 +45,8 @@ from tensoropt.planner.kernels import load_kernels
 from tensoropt.planner.request import Budget, Request
 from tensoropt.search.watch import Watch
 
+__all__ = ["main"]
+
 _LAYERS = {"decoder": 96, "transformer": 6, "wide_decoder": 96}
 _DEFAULT = ("decoder", "transformer")
 _DEVICES = tuple(4**n for n in range(8))

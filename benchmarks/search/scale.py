@@ -22,6 +22,8 @@ from benchmarks.search.searching import Line, in_process, problem_builder, prove
 if TYPE_CHECKING:
     from tensoropt.search import Frontier
 
+__all__ = ["EXAMPLES", "main", "search"]
+
 MODELS = ("inception", "transformer")
 DEVICES = (64, 192, 256, 1024)
 EXAMPLES = 16

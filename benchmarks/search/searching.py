@@ -30,6 +30,8 @@ from tensoropt.search.multilevel.refinement import Refinement
 if TYPE_CHECKING:
     from benchmarks.training_step import TrainingStep  # imports TensorFlow
 
+__all__ = ["ROOT", "Line", "in_process", "problem_builder", "proven", "searched"]
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 Line = dict[str, Any]
 

@@ -21,6 +21,8 @@ from examples.models import (
 )
 from tensoropt.cost.cluster import Cluster, Level, load_cluster
 
+__all__ = ["BUILDERS", "cluster_of", "step_of"]
+
 BUILDERS: dict[str, Callable[[int], Model | None]] = {
     "bert": lambda layers: bert(layers),
     "decoder": decoder,

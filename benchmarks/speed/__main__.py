@@ -17,6 +17,8 @@ from benchmarks.launcher import result_of
 from benchmarks.speed.models import MODELS
 from tensoropt.report.text_table import table
 
+__all__: list[str] = []
+
 
 def main() -> None:
     """Run, print the times, and end with the JSON line."""

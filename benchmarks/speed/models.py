@@ -13,6 +13,8 @@ import tensorflow as tf
 from examples.models import lstm_language_model, transformer, vgg16, wide_resnet
 from examples.models.parts import Tensor, dense, variable
 
+__all__ = ["BATCHES", "MODELS", "Step", "Wrap", "training_step"]
+
 v1 = tf.compat.v1
 Array = npt.NDArray[Any]
 Wrap = Callable[[Any], Any]

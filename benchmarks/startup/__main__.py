@@ -21,6 +21,8 @@ from benchmarks.launcher import figures_of_ranks
 from benchmarks.startup.models import MODELS
 from tensoropt.report.text_table import table
 
+__all__: list[str] = []
+
 _PLAIN = "plain"
 _STATES = ("cold", "new", "kept")
 Figures = dict[str, float]

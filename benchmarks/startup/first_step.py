@@ -23,6 +23,8 @@ from typing import Any
 
 from benchmarks.startup.models import MODELS
 
+__all__: list[str] = []
+
 _STEPS = 1000
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+__all__ = ["MODELS", "Start"]
+
 Array = npt.NDArray[Any]
 
 _CLASSES = 10

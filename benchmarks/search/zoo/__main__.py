@@ -28,6 +28,8 @@ from benchmarks.search.searching import ROOT, Line
 from benchmarks.search.zoo.catalogue import HELD, ZOO
 from tensoropt.search.limits import DEFAULT_LIMITS
 
+__all__ = ["PARTS", "main", "planned", "summary"]
+
 _FOUND = ("within", "cpu_seconds")
 PARTS = ("importing", "searching", "rehearsing", "writing")
 """The parts of planning: reading the script's graph; building the problem and searching it;

@@ -12,6 +12,8 @@ from benchmarks.search.zoo.parts import (
 )
 from examples.models.parts import Tensor, dense, variable
 
+__all__ = ["gan", "penalty"]
+
 
 def gan(stages: int) -> None:
     """Radford et al., "Unsupervised Representation Learning with Deep Convolutional GANs" (2015):

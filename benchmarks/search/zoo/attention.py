@@ -12,6 +12,8 @@ from benchmarks.search.zoo.parts import (
 )
 from examples.models.parts import Tensor, variable
 
+__all__ = ["decoder", "encoder", "small_translation"]
+
 BLOCKED = -1e9
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+__all__ = ["HELD", "ZOO", "Entry"]
+
 _SEED = 20261123
 _HELD_COUNT = 5
 

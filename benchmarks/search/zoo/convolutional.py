@@ -13,6 +13,8 @@ from benchmarks.search.zoo.parts import (
 )
 from examples.models.parts import Tensor, dense, variable
 
+__all__ = ["branches", "densenet", "mobilenet", "squeeze", "unet"]
+
 
 def unet(stages: int) -> None:
     """Ronneberger et al., "U-Net" (2015), padded, for images of 256 pixels."""

@@ -8,6 +8,8 @@ import tensoropt as tf
 from benchmarks.search.zoo.parts import linear, tokens
 from examples.models.parts import Tensor, dense, variable
 
+__all__ = ["chain", "tables"]
+
 # Numbers of different values of the categorical columns in Criteo's display advertising data.
 ROWS = (
     1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,

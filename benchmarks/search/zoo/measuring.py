@@ -31,6 +31,8 @@ from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.solvers import solver
 
+__all__ = ["built", "request_in", "request_of", "request_of_script", "script_of", "search"]
+
 Line = dict[str, Any]
 _SOLVERS = ("ft_ldp", "simplify_first", "branch_and_bound")
 """The solvers that `tensoropt.search.find` tries."""

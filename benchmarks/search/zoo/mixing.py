@@ -6,6 +6,8 @@ import tensoropt as tf
 from benchmarks.search.zoo.parts import cross_entropy, layer_normalised, linear, tokens
 from examples.models.parts import Tensor, variable
 
+__all__ = ["experts", "mixer", "mixture"]
+
 
 def mixer(layers: int) -> None:
     """Tolstikhin et al., "MLP-Mixer" (2021), size B, with patches of 16 by 16 pixels."""

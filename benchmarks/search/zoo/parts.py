@@ -7,6 +7,21 @@ from math import prod
 import tensoropt as tf
 from examples.models.parts import Tensor, variable
 
+__all__ = [
+    "attention",
+    "batch_normalised",
+    "biased",
+    "convolution",
+    "cross_entropy",
+    "flattened",
+    "layer_normalised",
+    "linear",
+    "lstm_step",
+    "plain_convolution",
+    "tokens",
+    "transposed",
+]
+
 
 def tokens(name: str, length: int) -> Tensor:
     """A placeholder of integers, [batch, length]."""

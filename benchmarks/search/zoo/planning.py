@@ -17,6 +17,8 @@ from tensoropt.planner.kernels import load_kernels
 from tensoropt.planner.offers.strategies import choice_of
 from tensoropt.planner.searches.frontier_search import search_frontier
 
+__all__ = ["plan", "planned"]
+
 _ROUNDS = 3
 
 

@@ -7,6 +7,8 @@ import tensoropt as tf
 from benchmarks.search.zoo.parts import cross_entropy, lstm_step, tokens
 from examples.models.parts import Tensor, dense, variable
 
+__all__ = ["dropout_lstm", "encoder_decoder"]
+
 
 def encoder_decoder(steps: int) -> None:
     """Luong et al., "Effective Approaches to Attention-based Neural Machine Translation" (2015):

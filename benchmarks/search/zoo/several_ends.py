@@ -6,6 +6,8 @@ import tensoropt as tf
 from benchmarks.search.zoo.parts import biased, convolution, cross_entropy, flattened, transposed
 from examples.models.parts import Tensor, dense
 
+__all__ = ["siamese", "three_outputs"]
+
 
 def siamese(layers: int) -> None:
     """Koch et al., "Siamese Neural Networks for One-shot Image Recognition" (2015), with the
