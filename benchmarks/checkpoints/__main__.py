@@ -5,6 +5,8 @@
 - ``kills``: jobs that save all the time are killed at random moments, either the first rank or the
   whole job. After each kill plain TensorFlow loads the folder's checkpoint. It has to be whole, and
   the last one that was saved or the one that was being saved. The next job continues from it.
+- ``resumed``: a job that is killed in training continues on half as many ranks. Its last loss is
+  compared with plain TensorFlow's.
 - ``beside``: the share of time that saves add to the steps beside which they are written, and that
   saves add which return when their files are there.
 
@@ -26,8 +28,11 @@ import tensorflow as tf
 
 import tensoropt
 from benchmarks.checkpoints.jobs import Job
+from benchmarks.checkpoints.training import batch, model
 
 __all__: list[str] = []
+
+v1 = tf.compat.v1
 
 _ACTS = ("save", "restore", "restore_over")
 _WHOLE = ("save_whole", "restore_whole")
@@ -37,7 +42,7 @@ _ALLOWED_MIB = 64.0
 def main() -> None:
     """Run the parts, print their results, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="*", default=["memory", "kills", "beside"])
+    parser.add_argument("--parts", nargs="*", default=["memory", "kills", "resumed", "beside"])
     parser.add_argument("--mib", type=int, default=1024, help="size of the model")
     parser.add_argument("--whole", action="store_true", help="measure whole values, too")
     parser.add_argument("--kills", type=int, default=40)
@@ -45,7 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="steps beside a save")
     options = parser.parse_args()
     tensoropt.enable_graph_mode()
-    parts = {"memory": _memory, "kills": _kills, "beside": _beside}
+    parts = {"memory": _memory, "kills": _kills, "resumed": _resumed, "beside": _beside}
     print(json.dumps({name: parts[name](options) for name in options.parts}))
 
 
@@ -104,6 +109,34 @@ def _number(path: str) -> int:
     shapes = reader.get_variable_to_shape_map()
     values = {float(each) for name in shapes for each in reader.get_tensor(name).reshape(-1)}
     return int(values.pop()) if len(values) == 1 and len(shapes) == 4 else -1
+
+
+def _resumed(options: Any) -> dict[str, Any]:
+    del options
+    last = 40
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        job = Job(4, "training", folder, str(last))
+        job.wait_for("step", 23)
+        job.kill()
+        trained = len(job.said("step"))
+        job = Job(2, "training", folder, str(last))
+        job.output()
+        steps = job.said("step")
+    with v1.Graph().as_default(), v1.Session() as session:
+        features, loss, training = model()
+        session.run(v1.global_variables_initializer())
+        for step in range(last):
+            truth = float(session.run([loss, training], {features: batch(step)})[0])
+    loss_found = float(steps[-1][1])
+    return {
+        "killed_after": trained,
+        "went_on_at": int(steps[0][0]),
+        "steps": last,
+        "loss": loss_found,
+        "truth": truth,
+        "error": abs(loss_found / truth - 1),
+    }
 
 
 def _beside(options: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ Each step is searched in three ways in one process: with the offers of uneven sp
 that joined batches do not have ("unjoined": reshapes gather an uneven batch), and without any. A
 decoder has a vocabulary of 50,257 words, which no number of devices divides; a perceptron has
 layers of width 509; a mixture has three experts. The frontier's fastest point and its point of
-least memory are printed. ``--batch`` gives another batch. ``--pairs`` plans pairs of one step, whose
-batch, vocabulary or width is even in the first and uneven in the second, and compares the CPU
+least memory are printed. ``--batch`` gives another batch. ``--pairs`` plans pairs of one step,
+whose batch, vocabulary or width is even in the first and uneven in the second, and compares the CPU
 seconds. The last line is one JSON object.
 """
 

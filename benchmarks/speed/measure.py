@@ -42,7 +42,15 @@ from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, sessio
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.plan.plan import Plan
 
-__all__ = ["Way", "horovod_way", "medians", "plain_way", "planned_way", "times"]
+__all__ = [
+    "Way",
+    "horovod_way",
+    "medians",
+    "plain_way",
+    "planned_step",
+    "planned_way",
+    "times",
+]
 
 _WARM_UP, _TURNS, _STEPS = 5, 10, 4
 
