@@ -20,6 +20,7 @@ from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 from tensoropt.transformations.rewritten.moves import moves
+from tensoropt.transformations.rewritten.patterns import Patterns
 
 __all__ = ["THRESHOLD", "RewrittenGraph", "candidates"]
 
@@ -77,7 +78,7 @@ def candidates(
         share: the most time of a returned graph, as a multiple of the script's graph.
         pinned: names of operators that every graph keeps.
     """
-    search = _Backtracking(tuple(substitutions), roots, estimate, share, pinned)
+    search = _Backtracking(Patterns(substitutions), roots, estimate, share, pinned)
     return search.near(graph)
 
 
@@ -86,13 +87,13 @@ class _Backtracking:
 
     def __init__(
         self,
-        substitutions: Sequence[Substitution],
+        patterns: Patterns,
         roots: Sequence[str],
         estimate: StepEstimate,
         share: float,
         pinned: Collection[str],
     ) -> None:
-        self._substitutions = substitutions
+        self._patterns = patterns
         self._roots = roots
         self._estimate = estimate
         self._pinned = pinned
@@ -103,7 +104,7 @@ class _Backtracking:
 
     def near(self, graph: Graph) -> list[RewrittenGraph]:
         """Return the result of `candidates`."""
-        if next(moves(graph, self._substitutions, self._roots, None, _is_over), None) is None:
+        if next(moves(graph, self._patterns, self._roots, None, _is_over), None) is None:
             return []  # without a bound of the graph's step, which takes longer than matching
         start = RewrittenGraph((), graph, self._estimate(graph), 0)
         self._seen.add(self._form(graph))
@@ -144,7 +145,7 @@ class _Backtracking:
     ) -> Iterator[RewrittenGraph]:
         if not self._is_within_budget():
             return
-        for move in moves(parent.graph, self._substitutions, self._roots, touching, _is_over):
+        for move in moves(parent.graph, self._patterns, self._roots, touching, _is_over):
             self._operators -= len(move.graph)
             if not all(name in move.graph for name in self._pinned):
                 continue

@@ -25,9 +25,10 @@ from tensoropt.rewriting.terms import Term
 from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.rewritten.cuts import cuts_of_inputs
 from tensoropt.transformations.rewritten.joined import join_nested, merge_equal
-from tensoropt.transformations.rewritten.matching import Match, Matcher, outputs_of
+from tensoropt.transformations.rewritten.matching import Match, Matcher
 from tensoropt.transformations.rewritten.needed import needed
 from tensoropt.transformations.rewritten.parts import with_tensors
+from tensoropt.transformations.rewritten.patterns import outputs_of
 from tensoropt.transformations.rewritten.sizes import shape_of
 from tensoropt.transformations.rewritten.term_builder import DoesNotFit, TermBuilder
 from tensoropt.transformations.rewritten.views import POINTWISE_TYPES

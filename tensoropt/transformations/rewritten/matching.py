@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
+from itertools import chain, product
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.rewriting.substitutions import Substitution
-from tensoropt.rewriting.terms import INPUT, TUPLE, Term
+from tensoropt.rewriting.terms import INPUT, Term
 from tensoropt.transformations.rewritten.parts import operator_of
+from tensoropt.transformations.rewritten.patterns import Head, Patterns, outputs_of, structure_of
 from tensoropt.transformations.rewritten.sizes import sizes_of
 from tensoropt.transformations.rewritten.views import (
     COMMUTATIVE,
@@ -20,7 +22,7 @@ from tensoropt.transformations.rewritten.views import (
     views,
 )
 
-__all__ = ["Match", "Matcher", "outputs_of"]
+__all__ = ["Match", "Matcher"]
 
 _Bound = Mapping[Term, TensorName]
 _Kinds = Mapping[str, Kind]
@@ -47,23 +49,11 @@ class Match:
     sizes: Mapping[int, int]
 
 
-def outputs_of(term: Term) -> tuple[Term, ...]:
-    """The terms of the outputs; several for a `TUPLE`."""
-    return term.arguments if term.operator == TUPLE else (term,)
-
-
-@cache
-def _structure(term: Term) -> Term:
-    """The term without the names of its inputs."""
-    return Term(term.operator, tuple(map(_structure, term.arguments)), term.parameters)
-
-
 class Matcher:
     """Finds terms in a graph.
 
-    Many substitutions have subterms of one structure, which differ in the names of inputs. Where a
-    structure can stand is found once, whatever kinds the operators have, and whether or not a name
-    occurs twice. Backtracking begins and continues only there.
+    Where a structure (`patterns`) can stand is found once, whatever kinds the operators have, and
+    whether or not a name occurs twice. Backtracking begins and continues only there.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -99,7 +89,7 @@ class Matcher:
 
     def _places_of(self, term: Term) -> list[TensorName]:
         """The tensors at which a term's structure can stand, in the order of `_computed_by`."""
-        structure = _structure(term)
+        structure = structure_of(term)
         if structure not in self._places:
             self._places[structure] = [
                 tensor
@@ -121,6 +111,30 @@ class Matcher:
                 for arguments in _orders(view)
             )
         return self._can_be[key]
+
+    def fitting(self, patterns: Patterns) -> list[Substitution]:
+        """The substitutions the structures of whose sources stand somewhere, in their order."""
+        standing: set[Term] = set()
+        for operator in chain.from_iterable(self._by_type.values()):
+            for tensor in map(partial(TensorName, operator.name), range(len(operator.outputs))):
+                for head in chain.from_iterable(map(self._heads, self._views_of(tensor))):
+                    standing.update(
+                        structure
+                        for structure in patterns.of_head.get(head, ())
+                        if structure not in standing and self._stands(structure, tensor)
+                    )
+        return patterns.among(standing)
+
+    def _heads(self, view: View) -> Iterator[Head]:
+        """The heads of the structures that a view may have."""
+        root = view.operator, view.parameters
+        for arguments in _orders(view):
+            roots = (
+                {None, *((each.operator, each.parameters) for each in self._views_of(argument))}
+                for argument in arguments
+            )
+            for below in product(*roots):
+                yield root, below
 
     def matches(
         self, substitution: Substitution, among: Collection[str] | None = None
@@ -191,7 +205,7 @@ class Matcher:
         if term.operator == INPUT:
             yield {**bound, term: tensor}, kinds
             return
-        if not self._stands(_structure(term), tensor):
+        if not self._stands(structure_of(term), tensor):
             return
         for view in self._views_of(tensor):
             if view.operator != term.operator or view.parameters != term.parameters:

@@ -21,6 +21,7 @@ from tensoropt.transformations.rewritten.application import (
 )
 from tensoropt.transformations.rewritten.matching import Match, Matcher
 from tensoropt.transformations.rewritten.parts import operator_of
+from tensoropt.transformations.rewritten.patterns import Patterns
 from tensoropt.transformations.rewritten.term_builder import VIEWED
 from tensoropt.transformations.rewritten.views import COMMUTATIVE
 
@@ -71,7 +72,7 @@ def _ordered(term: Term) -> Term:
 
 def moves(
     graph: Graph,
-    substitutions: Iterable[Substitution],
+    patterns: Patterns,
     roots: Collection[str],
     touching: frozenset[str] | None = None,
     is_over: Callable[[], bool] = lambda: False,
@@ -80,13 +81,13 @@ def moves(
 
     Args:
         graph: the graph of a step.
-        substitutions: the `applicable` substitutions.
+        patterns: the `applicable` substitutions.
         roots: the operators that are run or fetched.
         touching: names of operators; only places with one of them. None for all places.
         is_over: whether time is over; asked before each place is rewritten. Then the moves end.
     """
     matcher, tagged = Matcher(graph), named_in_tags(graph)
-    for substitution in substitutions:
+    for substitution in matcher.fitting(patterns):
         places: dict[Hashable, list[Match]] = {}
         for match in matcher.matches(substitution):
             if touching is not None and touching.isdisjoint(match.operators):

@@ -25,6 +25,7 @@ from tensoropt.parallel.choices.choices import configurations_of, strategy_choic
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.transformations.rewritten.application import Rewrite, substitutions_by_name
 from tensoropt.transformations.rewritten.moves import applicable, moves
+from tensoropt.transformations.rewritten.patterns import Patterns
 from tests.oracles.equality.engine import (
     Script,
     Trained,
@@ -61,7 +62,7 @@ def draw_rewrites(script: Script, random: np.random.Generator) -> Drawn:
     graph, found = script.imported(), list[Rewrite]()
     for _ in range(int(random.integers(1, MOST_MOVES + 1))):
         for number in random.permutation(len(known)):
-            possible = list(moves(graph, [known[number]], [script.train]))
+            possible = list(moves(graph, Patterns([known[number]]), [script.train]))
             if possible:
                 move = possible[int(random.integers(len(possible)))]
                 graph, found = move.graph, [*found, *move.rewrites]
