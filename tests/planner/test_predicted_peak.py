@@ -172,6 +172,20 @@ def test_a_point_whose_peak_is_too_high_gives_way_to_a_smaller_one() -> None:
     assert len(tight.asked) <= 6
 
 
+def test_a_wrong_estimate_of_the_fastest_point_leaves_no_faster_point_out() -> None:
+    """Its peak is far above its estimate, so by its error most other points would not fit."""
+    most = DryRuns()
+    points(128 * MB, most)
+    wrong = {split: 26 * MB if split == most.asked[0] else 0 for split in range(LAYERS + 1)}
+    wanted = request(DryRuns(besides=wrong), 24 * MB)
+    problem, frontier = search_frontier(wanted, wanted.devices)
+    point, peak = fitting_point(wanted, problem, frontier)
+    fastest = frontier.fastest(wanted.usable_bytes(wanted.devices))
+    assert 0 < point < fastest
+    assert peak.bytes <= 24 * MB
+    assert frontier.time[point] <= 1.03 * frontier.time[fastest - 1]
+
+
 def test_where_no_peak_fits_the_error_says_which_limit_would_do() -> None:
     dry_runs = DryRuns(besides={split: (9 - split) * 64 * MB for split in range(LAYERS + 1)})
     tight = request(dry_runs, 64 * MB)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.dry_run_bounds import ESTIMATE, OVER, SUM
 from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
@@ -110,10 +111,10 @@ def fitting_point(
     the execution graph.
 
     If a peak is too high, the next point is the fastest whose estimated peak fits; the error of the
-    first estimate corrects the others. If peaks cannot be estimated, the next point has a memory
-    that is smaller by the excess, but skips at most an equal share of the remaining points. Peaks
-    fall by at most a few times the fall of memory (`SUM`). If this cannot suffice, no further point
-    is tried.
+    first estimate corrects the others. If that point fits, faster ones are tried (`_faster`). If
+    peaks cannot be estimated, the next point has a memory that is smaller by the excess, but skips
+    at most an equal share of the remaining points. Peaks fall by at most a few times the fall of
+    memory (`SUM`). If this cannot suffice, no further point is tried.
 
     Args:
         request: the step and its memory limit.
@@ -155,7 +156,47 @@ def fitting_point(
         smaller = int(np.searchsorted(frontier.memory, wanted, side="right")) - 1
         share = -(-point // max(dry_runs_left, 1))
         point = 0 if dry_runs_left == 1 else min(point - 1, max(smaller, point - share))
-    return tried[-1] if not excess else min(tried, key=lambda entry: entry[1].bytes)
+    if excess:
+        return min(tried, key=lambda entry: entry[1].bytes)
+    return _faster(request, problem, frontier, tried, estimates, dry_runs_left)
+
+
+def _faster(
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    tried: Sequence[tuple[int, PredictedPeak]],
+    estimates: Mapping[int, int],
+    dry_runs: int,
+) -> tuple[int, PredictedPeak]:
+    """Return a point whose peak fits, about as fast as the slowest whose peak is known not to.
+
+    The error of an estimate differs between points. So a point that fits may leave memory unused,
+    because the error of the point that was tried before is larger. Faster points are tried by the
+    error of the one that fits, as long as they may be faster by more than `SAME_TIME`.
+
+    Args:
+        request: the step and its memory limit.
+        problem: the searched problem.
+        frontier: its frontier.
+        tried: the tried points with their peaks, of which the last one fits.
+        estimates: estimated peaks, by points.
+        dry_runs: the most dry runs.
+    """
+    limit, (best, peak) = request.limit_bytes(problem.mesh.size), tried[-1]
+    above = min((point for point, _ in tried if point > best), default=best)
+    while dry_runs and frontier.time[best] > (1 + SAME_TIME) * frontier.time[above]:
+        most = estimates.get(best, peak.bytes) * limit / peak.bytes
+        point = max((n for n in estimates if best < n < above and estimates[n] <= most), default=0)
+        if not point or not seconds_left():
+            break
+        found = predicted_peak(request, problem, frontier.strategies[point].tolist())
+        dry_runs -= found.from_dry_run or bool(found.note)
+        if found.excess_bytes(limit):
+            above = point
+        else:
+            best, peak = point, found
+    return best, peak
 
 
 def _estimates(
