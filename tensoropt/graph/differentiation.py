@@ -63,7 +63,7 @@ def sparse_tensors(graph: Graph) -> Mapping[int, frozenset[TensorName]]:
         if tag is not None:
             of_call = sparse.setdefault(tag.call, set())
             of_call |= {tag.x} if tag.part != "dense" else set()
-    for operator in graph:
+    for operator in graph if any(sparse.values()) else ():
         if operator.type not in _PASS_SLICES:
             continue
         for of_call in sparse.values():

@@ -120,7 +120,7 @@ class Operator:
     @property
     def predecessors(self) -> list[str]:
         """Names of the operators of its inputs and control inputs."""
-        return [*(tensor.operator for tensor in self.inputs), *self.control_inputs]
+        return [tensor.operator for tensor in self.inputs] + [*self.control_inputs]
 
     @property
     def is_variable(self) -> bool:
@@ -155,14 +155,15 @@ class Graph:
 
     def __init__(self, operators: Mapping[str, Operator]) -> None:
         self.operators = dict(operators)
-        position = {name: number for number, name in enumerate(self.operators)}
-        for operator in self:
+        before: set[str] = set()
+        for name, operator in self.operators.items():
             for tensor in operator.inputs:
-                if position.get(tensor.operator, len(position)) >= position[operator.name]:
+                if tensor.operator not in before:
                     raise GraphError(
                         "a graph lists every operator after those it reads. Got "
                         f"{operator.name!r} before {tensor.operator!r}."
                     )
+            before.add(name)
 
     def __iter__(self) -> Iterator[Operator]:
         return iter(self.operators.values())

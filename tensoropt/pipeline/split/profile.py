@@ -220,14 +220,21 @@ class SplitProfile:
         assert not self._replicas, "a replicated point has no strategy"
         searched = self.searched_for(stage, microbatch)
         if searched is None:
-            cost, mesh = self._priced(1)
-            examples = microbatch // stage.devices
-            priced = SampleCosts(self.sample, examples, cost, mesh, self._batched)
-            return priced, np.zeros(len(priced.annotated.choices), np.int64)
+            priced, strategies = self._on_one_device(microbatch // stage.devices)
+            return priced, strategies[0]
         values = self._values(stage.devices, microbatch, copies)[stage.first, stage.last]
         chosen = self._chosen(values, stage.devices, microbatch, copies)
         priced, strategies = self._searched(*searched)
         return priced, strategies[chosen[stage.point]]
+
+    def _on_one_device(self, examples: int) -> tuple[SampleCosts, Int64Array]:
+        """Return the costs and the only strategy of a device. They are made once."""
+        key = 1, examples
+        if key not in self._searches:
+            cost, mesh = self._priced(1)
+            priced = SampleCosts(self.sample, examples, cost, mesh, self._batched)
+            self._searches[key] = priced, np.zeros((1, len(priced.annotated.choices)), np.int64)
+        return self._searches[key]
 
     def searched_for(self, stage: Stage, microbatch: int) -> tuple[int, int] | None:
         """Return the devices of a machine and the examples of a stage's search.

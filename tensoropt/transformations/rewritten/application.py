@@ -200,14 +200,14 @@ def _replaced(
     for name, operator in graph.operators.items():
         if name in waits and name in roots and len(operator.outputs) == 1:
             changed = _alias(operator, replacements[TensorName(name, 0)])
-        elif any(before in waits for before in operator.predecessors):
+        elif not waits.keys().isdisjoint(operator.predecessors):
             changed = _with_replaced_reads(operator, replacements, waits)
         else:
             operators[name] = operator
             continue
         # A new operator comes before its first reader, once its inputs are there.
         for new_name, new_operator in list(waiting.items()):
-            if all(before in operators for before in new_operator.predecessors):
+            if all(map(operators.__contains__, new_operator.predecessors)):
                 operators[new_name] = waiting.pop(new_name)
         operators[name] = changed
     operators.update(waiting)

@@ -22,11 +22,11 @@ def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph |
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            waiting += needs[name]
+            waiting += [before for before in needs[name] if before not in reached]
     in_order: dict[str, Operator] = {}
     for name, operator in operators.items():
         if name in reached:
-            if any(before not in in_order for before in needs[name]):
+            if not all(map(in_order.__contains__, needs[name])):
                 break
             in_order[name] = operator
     if len(in_order) == len(reached):
