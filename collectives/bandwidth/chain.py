@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from collectives.bandwidth.timing import shared_seconds
+from collectives.bandwidth.timing import clocked, shared_seconds
 from collectives.buffers import Array
 from collectives.group import Group
 from collectives.native.transport import NativeTransport
@@ -39,7 +39,7 @@ class Chain:
     Attributes:
         longest: number of collectives.
         crosses: see above.
-        ended: end of the last run, by `time.perf_counter`.
+        seconds: duration of the last run on this rank, without waiting for others to begin.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Chain:
         self._spans: list[float] = []
         self._links: list[tf.Operation] = []
         self.longest = longest
-        self.ended = 0.0
+        self.seconds = 0.0
         spans = self._spans
         last: list[tf.Operation] = [self._value.op]
         for link in range(self.longest):
@@ -84,8 +84,18 @@ class Chain:
 
     def after(self, started: float, ended: float, worked: float | None = None) -> None:
         """See `Watch`."""
-        worked = worked if self._shared and not self.crosses else None
+        worked = worked if self.in_core_time else None
         self._spans.append(ended - started if worked is None else worked)
+
+    @property
+    def in_core_time(self) -> bool:
+        """Whether times are `shared_seconds`."""
+        return self._shared and not self.crosses
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The clock of ``seconds``: that of this process's threads where times are core time."""
+        return time.process_time if self.in_core_time else time.perf_counter
 
     def between(self, count: int) -> tf.Operation:
         """Return the operators of ``count`` links, without their collectives."""
@@ -105,15 +115,14 @@ class Chain:
         """
         self._spans.clear()
         everyone.barrier()
-        session.run(self._links[calls - 1])
-        self.ended = time.perf_counter()
+        _, self.seconds = clocked(lambda: session.run(self._links[calls - 1]), self.clock)
         if self._native is not None:
             self._native.tell()
         spans = np.array(self._spans)
+        if self.in_core_time:
+            return shared_seconds(spans, everyone)
         if self.crosses:
             return np.asarray(everyone.allreduce(spans, "sum") / everyone.size)
-        if self._shared:
-            return shared_seconds(spans, everyone)
         return everyone.allreduce(spans, "min")
 
     def _computed(self, after: list[tf.Operation]) -> tf.Tensor:

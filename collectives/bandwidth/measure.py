@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from collectives.bandwidth.chain import Chain, crosses_machines
 from collectives.bandwidth.matrices import collective_maker, matrix_shape, measured_dims
-from collectives.bandwidth.timing import Timing, clocked, timing
+from collectives.bandwidth.timing import Timing, clocked, shared_seconds, timing
 from collectives.buffers import Array
 from collectives.group import Group
 from collectives.native.transport import native_transport
@@ -129,9 +129,10 @@ def last_cache_bytes() -> int:
 
 _RUNS = 18
 _CALLS, _CALL_BYTES = 32, 1 << 10
-_BETWEEN_ELEMENTS = 1 << 20
+_BETWEEN_ELEMENTS, _CROWDED_ELEMENTS = 1 << 20, 1 << 14
 """Elements of the operator between two calls. It is small because the time of a larger operator
-would hide the time of a call."""
+would hide the time of a call. If ranks share cores, it is so small that its data stay in the caches
+while another rank has the core: cold caches are in the times of operators already."""
 
 
 def measure_call(
@@ -141,12 +142,14 @@ def measure_call(
 
     The cost has two parts. One is starting the operator in C++, or calling Python where there is no
     such operator. The other is waiting for the rank that arrives last: all ranks compute the same,
-    but a rank that is delayed delays all ranks.
+    but a rank that is delayed delays all ranks. If ranks share cores, the second part is the time
+    that the cores spend on changing between ranks, since a rank that waits leaves its core to
+    another one.
 
     Args:
         everyone: all ranks, every one of which calls.
         config: configuration of the session.
-        shared: whether ranks share cores, and network time is `shared_seconds`.
+        shared: whether ranks share cores, and times within a machine are `shared_seconds`.
     """
     transport, allreduce = native_transport(everyone), Allreduce("sum")
     if transport is not None and not transport.carries(allreduce, everyone, tf.float32):
@@ -164,21 +167,22 @@ def measure_call(
             return clocked(lambda: everyone.allreduce(array), clock)
 
         crosses = crosses_machines(transport, everyone, everyone)
-        chain = Chain(host, shape, _BETWEEN_ELEMENTS, _CALLS, (0, 1), native, shared, crosses)
+        between = _CROWDED_ELEMENTS if shared else _BETWEEN_ELEMENTS
+        chain = Chain(host, shape, between, _CALLS, (0, 1), native, shared, crosses)
         computing = chain.between(_CALLS)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
-            compute = session.make_callable(computing)
-            seconds = []
+            rows = []
             for number in range(_RUNS + 1):
                 everyone.barrier()
-                started = time.perf_counter()
-                compute()
-                computed = time.perf_counter() - started
-                started = time.perf_counter()
+                _, computed = clocked(lambda: session.run(computing), chain.clock)
                 network = chain.run(everyone, session, _CALLS).sum()
-                whole = chain.ended - started
                 if number:  # the first run is a warm-up
-                    seconds.append((whole - computed - network) / _CALLS)
-    slowest = everyone.allreduce(np.array(seconds), "max")
-    return timing(np.maximum(slowest, 1e-9))
+                    rows.append((chain.seconds, computed, network))
+    whole, computed, network = np.array(rows).T
+    if chain.in_core_time:
+        seconds = shared_seconds(whole, everyone) - shared_seconds(computed, everyone) - network
+    else:  # as operators are priced by the slowest rank, its computing is no part of a call
+        slowest = everyone.allreduce(np.array([whole, computed]), "max")
+        seconds = slowest[0] - slowest[1] - network
+    return timing(np.maximum(seconds / _CALLS, 1e-9))

@@ -111,6 +111,9 @@ class MeasuredCollective:
 class Overheads:
     """Times of a step besides computing and communicating.
 
+    If ranks share cores, they are times that the cores spend
+    (`collectives.bandwidth.timing.shared_seconds`).
+
     Attributes:
         dispatch_nanoseconds: time to start an operator in TensorFlow's executor.
         collective_nanoseconds: time of a collective besides the network: starting its operator, and

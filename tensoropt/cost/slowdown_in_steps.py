@@ -17,6 +17,7 @@ gets the ratio of all calls.
 
 If ranks share cores, the time of a collective is the time that the cores spend in it
 (`collectives.bandwidth.timing.shared_seconds`): a rank that waits leaves its core to another rank.
+So is the time of operators, calls and whole steps.
 
 Kernels on a part of the batch are mostly not measured. They take their share of the time of the
 whole batch. In addition they read and write tensors that do not shrink with the batch: weights and
@@ -78,7 +79,8 @@ class MeasuredStep:
 
     Attributes:
         graph: digest of the graph of the step.
-        rest_nanoseconds: its time outside collectives that ranks wait for.
+        rest_nanoseconds: its time outside collectives that ranks wait for; if ranks share cores,
+            the time that the cores spend.
         computing_nanoseconds: the prediction of this time for operators and the step's overhead,
             from measurements of each alone.
         calling_nanoseconds: the prediction of this time for calling collectives.
@@ -245,7 +247,7 @@ def usual_step(
 
     Args:
         graph: digest of its graph.
-        seconds: its usual time.
+        seconds: its usual time; if ranks share cores, the time that the cores spend.
         computing_nanoseconds, calling_nanoseconds: predictions, see `MeasuredStep`.
         calls: the traffic of each resharding, and its usual seconds.
         copies: gives the nanoseconds of the local steps of a resharding.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 import collectives
-from collectives.bandwidth import links, measure
+from collectives.bandwidth import chain, links, measure
 from collectives.bandwidth.matrices import measured_bytes
 from collectives.transport.in_process import InProcessTransport
 
@@ -87,3 +88,22 @@ def test_other_load_does_not_count_in_the_time_of_a_link() -> None:
         "allreduce", lambda _: measurement.after(0.0, next(waits)), 4096, 0.0
     )
     assert timing.seconds == 0.2
+
+
+def test_the_wait_for_ranks_that_begin_later_is_no_part_of_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(chain.time, "perf_counter", lambda: now[0])
+    everyone = collectives.world()
+
+    def wait() -> None:
+        now[0] += 100.0
+
+    monkeypatch.setattr(everyone, "barrier", wait)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        links = chain.Chain(lambda array, _: (array, 1.0), (4, 4), 16, 2, (0, 1))
+        session.run(tf.compat.v1.global_variables_initializer())
+        assert links.run(everyone, session, 2).tolist() == [1.0, 1.0]
+        assert now == [100.0]
+        assert links.seconds == 0.0

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import collectives
 from tensoropt.execution.world.mpi_world import Call
-from tensoropt.frontend.measuring.step_timing import in_common_order
+from tensoropt.frontend.measuring import step_timing
+from tensoropt.frontend.measuring.step_timing import in_common_order, timed_step
 from tensoropt.parallel.resharding import StepTraffic
 
 # Along axis 1, ranks 0 and 1 are on one machine and ranks 2 and 3 on two. A rank's timeline has
@@ -23,5 +31,23 @@ def test_calls_of_ranks_on_uneven_machines_match_by_record() -> None:
     assert [one.started for one, _ in pairs] == [1.0, 3.0, 8.0]
 
 
-def _call(record: str, started: float) -> Call:
-    return Call(started, started + 1, (StepTraffic("allreduce", (0,), 4, ""),), None, record)
+@pytest.mark.parametrize(("worked", "of_step"), [(0.25, 6.0), (None, 10.0)])
+def test_steps_of_ranks_that_share_cores_count_by_core_time(
+    worked: float | None, of_step: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall, core = iter([0.0, 10.0]), iter([0.0, 3.0])
+    monkeypatch.setattr(step_timing, "perf_counter", lambda: next(wall))
+    monkeypatch.setattr(step_timing, "process_time", lambda: next(core))
+    facts = SimpleNamespace(shares_cores=lambda _: True)
+    monkeypatch.setattr(step_timing, "job_facts", lambda: facts)
+    half = 0.5  # cores of a rank
+    monkeypatch.setattr(step_timing, "shared_seconds", lambda own, _: np.array(own, float) / half)
+    world: Any = SimpleNamespace(timeline=None)
+    call = _call(_SUM, 1.0, worked)
+    step = timed_step(world, collectives.world(), lambda: world.timeline.append(call))
+    assert (step.seconds, step.worked) == (10.0, of_step)
+    assert step.calls.tolist() == [1.0 if worked is None else 0.5]
+
+
+def _call(record: str, started: float, worked: float | None = None) -> Call:
+    return Call(started, started + 1, (StepTraffic("allreduce", (0,), 4, ""),), worked, record)

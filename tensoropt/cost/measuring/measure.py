@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,12 @@ from collectives.bandwidth.shared_chain import SharedChain
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.machine_profile import MeasuredCollective, Overheads, Profile
 from tensoropt.cost.measured_operator_times import work_key
-from tensoropt.cost.measuring.measure_operators import ROUNDS, EmitParts, measure_operator
+from tensoropt.cost.measuring.measure_operators import (
+    ROUNDS,
+    EmitParts,
+    measure_operator,
+    timed_in_turn,
+)
 from tensoropt.cost.operator_time import LocalOperator, OperatorWork, roofline_time
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.parallel.mesh import Mesh
@@ -275,20 +280,11 @@ class Measurer:
                     agree()
                     empty()
 
-                rows = [self._timed((empty, full, step)) for _ in range(_STEPS)]
-        slowest = self._everyone.allreduce(np.array(rows), "max")
-        one_start, chained, step_seconds = np.median(slowest, axis=0)
+                runs = (empty, full, step)
+                seconds = timed_in_turn(self._everyone, runs, _STEPS, self._crowded)
+        one_start, chained, step_seconds = np.median(seconds, axis=0)
         dispatch = max(0.0, chained - one_start) / _DISPATCHED
         return round(dispatch * 1e9), round(step_seconds * 1e9)
-
-    def _timed(self, calls: Sequence[Callable[[], object]]) -> list[float]:
-        seconds = []
-        for call in calls:
-            self._everyone.barrier()
-            started = perf_counter()
-            call()
-            seconds.append(perf_counter() - started)
-        return seconds
 
 
 def _sizes(largest_bytes: int, group: int, runs: str, crowded: bool = False) -> list[int]:

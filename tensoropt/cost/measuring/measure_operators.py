@@ -18,7 +18,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from collectives import Group
-from collectives.bandwidth.timing import shared_seconds, timing
+from collectives.bandwidth.timing import clocked, shared_seconds, timing
 from tensoropt.cost.measured_operator_times import MeasuredOperator
 from tensoropt.cost.operator_time import SPELLED_OUT, LocalOperator, OperatorWork
 from tensoropt.errors import OptionError
@@ -28,7 +28,7 @@ from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import operator_type
 
-__all__ = ["ROUNDS", "EmitParts", "measure_operator"]
+__all__ = ["ROUNDS", "EmitParts", "measure_operator", "timed_in_turn"]
 
 EmitParts = Callable[[LocalOperator, Mesh, Sequence[tf.Tensor]], list[tf.Tensor]]
 """Emits an operator that a lowering rule divides into several, without its collectives. It takes a
@@ -218,14 +218,8 @@ class _Chains:
         operations = (self.reads, self.forward, self.forward_of_links, self.both)
         chains = [chain for chain in operations if chain is not None]
         runs = [session.make_callable(chain) for chain in chains]
-        first = _timed(everyone, runs, perf_counter)
-        longest = float(everyone.allreduce(np.array([first.max()]), "max")[0])
-        clock, rounds = (
-            process_time if shared else perf_counter,
-            3 if longest > _LONG_SECONDS else rounds,
-        )
-        rows = np.array([_timed(everyone, runs, clock) for _ in range(rounds)])
-        seconds = shared_seconds(rows, everyone) if shared else everyone.allreduce(rows, "max")
+        longest = timed_in_turn(everyone, runs, 1, False).max()
+        seconds = timed_in_turn(everyone, runs, 3 if longest > _LONG_SECONDS else rounds, shared)
         reads, *chain_seconds = np.median(seconds, axis=0)
         forward = max(chain_seconds[0] - reads, 1e-9) / self._links
         backward = 0.0
@@ -241,16 +235,27 @@ class _Chains:
         )
 
 
-def _timed(
-    everyone: Group, runs: Sequence[Any], clock: Callable[[], float]
+def timed_in_turn(
+    everyone: Group, runs: Sequence[Callable[[], object]], rounds: int, shared: bool
 ) -> npt.NDArray[np.float64]:
-    seconds = np.empty(len(runs), np.float64)
-    for number, run in enumerate(runs):
-        everyone.barrier()
-        started = clock()
-        run()
-        seconds[number] = clock() - started
-    return seconds
+    """Time some runs in turn, each on all ranks at once. Every rank calls.
+
+    Args:
+        everyone: all ranks.
+        runs: the runs.
+        rounds: number of repetitions.
+        shared: whether ranks share cores.
+
+    Returns:
+        float64[rounds, runs], seconds of the slowest rank; if ranks share cores, `shared_seconds`.
+    """
+    clock = process_time if shared else perf_counter
+    seconds = np.empty((rounds, len(runs)), np.float64)
+    for row in seconds:
+        for number, run in enumerate(runs):
+            everyone.barrier()
+            _, row[number] = clocked(run, clock)
+    return shared_seconds(seconds, everyone) if shared else everyone.allreduce(seconds, "max")
 
 
 def _differentiable(type_: str, outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:

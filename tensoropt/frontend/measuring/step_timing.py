@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,15 @@ class TimedStep:
 
     Attributes:
         seconds: time of the step on the slowest rank.
+        worked: the core time of the step, if ranks share cores and that of each collective is
+            known; otherwise ``seconds``.
         calls: float64[C], seconds of each collective, counted from the arrival of the last rank; if
             ranks share cores, the core time in it (`collectives.bandwidth.timing.shared_seconds`).
         moves: the moves of each collective.
     """
 
     seconds: float
+    worked: float
     calls: npt.NDArray[np.float64]
     moves: tuple[tuple[StepTraffic, ...], ...]
 
@@ -53,12 +56,12 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
     timeline: list[Call] = []
     world.timeline = timeline
     group.barrier()
-    started = perf_counter()
+    started, started_working = perf_counter(), process_time()
     try:
         run()
     finally:
         world.timeline = None
-    seconds = perf_counter() - started
+    own_seconds, own_work = perf_counter() - started, process_time() - started_working
     timeline = in_common_order(timeline)
     times = np.array([call[:2] for call in timeline], np.float64).reshape(1, -1, 2)
     everyone = group.allgather(times)
@@ -66,12 +69,15 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
         calls = everyone[:, :, 1].max(0) - everyone[:, :, 0].max(0)
     else:  # the rank that arrives last waits for no other rank
         calls = (everyone[:, :, 1] - everyone[:, :, 0]).min(0)
-    worked = [np.nan if call.worked is None else call.worked for call in timeline]
+    seconds = worked = float(group.allreduce(np.array([own_seconds]), "max")[0])
     if job_facts().shares_cores(group.ranks):
-        spent = shared_seconds(worked, group)
+        of_calls = [np.nan if call.worked is None else call.worked for call in timeline]
+        *spent, of_step = shared_seconds([*of_calls, own_work], group)
+        if not np.isnan(spent).any():
+            worked = float(of_step)
         calls = np.where(np.isnan(spent), calls, spent)
-    slowest = group.allreduce(np.array([seconds]), "max")[0]
-    return TimedStep(float(slowest), np.maximum(calls, 0), tuple(call.moves for call in timeline))
+    moves = tuple(call.moves for call in timeline)
+    return TimedStep(seconds, worked, np.maximum(calls, 0), moves)
 
 
 def in_common_order(timeline: Sequence[Call]) -> list[Call]:
@@ -110,7 +116,7 @@ def median_step(
         calls *= network / calls.sum()
     return usual_step(
         graph,
-        float(np.median([step.seconds for step in steps])),
+        float(np.median([step.worked for step in steps])),
         alone.total - alone.network + alone.hidden - alone.coordination,
         alone.coordination,
         list(zip(steps[0].moves, calls.tolist(), strict=True)),
