@@ -23,6 +23,7 @@ from benchmarks.around_the_step.ways import set_threads
 from benchmarks.forward.workloads import WORKLOADS
 from tensoropt.execution.runtime.program import Program
 from tensoropt.frontend.job.job import current
+from tensoropt.frontend.keras_models.own_batches import own_batch_bytes
 from tensoropt.graph.operator import TensorName
 from tensoropt.plan import Plan
 
@@ -42,7 +43,7 @@ def main() -> None:
         set_threads(way, int(ranks))
     keras.utils.set_random_seed(1)
     model = workload.model()
-    plans, peaks, rank = list[Plan](), list[int](), 0
+    plans, peaks, rank = list[Plan](), list[tuple[int, bool]](), 0
     if way == "ours":
         _keep_plans(plans)
         _measure_peaks(peaks)
@@ -65,9 +66,8 @@ def main() -> None:
         plans.clear()
         peaks.clear()
         figures[call.__name__] = _seconds(call, workload.batch, count) | {
-            "planned_mib": max((plan.peak_bytes or plan.memory_bytes for plan in plans), default=0)
-            / 2**20,
-            "peak_mib": max(peaks[1:], default=0) / 2**20,
+            "planned_mib": _planned_bytes(plans, any(is_own for _, is_own in peaks)) / 2**20,
+            "peak_mib": max((peak for peak, _ in peaks[1:]), default=0) / 2**20,
         }
     Path(folder, f"rank-{rank}.json").write_text(json.dumps(figures))
 
@@ -106,8 +106,16 @@ def _keep_plans(plans: list[Plan]) -> None:
     Plan.from_json = classmethod(from_json)  # type: ignore[method-assign, assignment]
 
 
-def _measure_peaks(peaks: list[int]) -> None:
-    """Add the peak memory of each run with fed values to a list, in bytes.
+def _planned_bytes(plans: list[Plan], are_own: bool) -> int:
+    """The peak by the plans: of a share of a batch, or of the whole batches that ranks run."""
+    of_shares = ((plan.memory_bytes, plan.peak_bytes or plan.memory_bytes) for plan in plans)
+    of_ranks = map(own_batch_bytes, plans) if are_own else of_shares
+    return max((peak for _, peak in of_ranks), default=0)
+
+
+def _measure_peaks(peaks: list[tuple[int, bool]]) -> None:
+    """Add the peak memory of each run with fed values to a list, in bytes, and whether the rank had
+    a batch of its own.
 
     The peak has the variables of the run's graph on this rank, and the memory beyond that in use
     before the run.
@@ -120,7 +128,7 @@ def _measure_peaks(peaks: list[int]) -> None:
         result = run(program, feeds, *args)
         if feeds:
             peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
-            peaks.append(peak - before + _variable_bytes(program))
+            peaks.append((peak - before + _variable_bytes(program), program.is_own))
         return result
 
     Program.run = measured  # type: ignore[method-assign, assignment]

@@ -22,8 +22,9 @@ from tensoropt.frontend.steps.step_graph import Captured
 from tensoropt.frontend.steps.traced_step import TracedStep
 from tensoropt.frontend.steps.variable_values import bring_up_to_date
 from tensoropt.graph.operator import VARIABLE_TYPES
+from tensoropt.plan import Plan
 
-__all__ = ["OwnBatches"]
+__all__ = ["OwnBatches", "own_batch_bytes"]
 
 Array = np.ndarray[Any, Any]
 
@@ -125,14 +126,21 @@ def _answer(
 
 
 def _fits(running: Running, roots: Sequence[str]) -> bool:
-    """Whether a rank has the memory for a whole batch.
-
-    It takes at most the number of ranks times the memory for a share, besides that of variables. A
-    run that is not planned has a whole batch on each rank anyway.
-    """
+    """Whether a rank has the memory for a whole batch. A run that is not planned has one anyway."""
     plan = running.forward.get(tuple(roots))
-    if plan is None:
-        return True
+    return plan is None or plan.fits(*own_batch_bytes(plan))
+
+
+def own_batch_bytes(plan: Plan) -> tuple[int, int]:
+    """Return the most memory of a rank that runs whole batches of a step by itself, in bytes: the
+    sum of tensors, and the peak.
+
+    Besides its variables, a batch takes at most the number of ranks times what a share takes.
+
+    Args:
+        plan: the plan in which each rank has a share of a batch.
+    """
     held = sum(each.memory_bytes for each in plan.operators if each.type in VARIABLE_TYPES)
-    sums = [plan.memory_bytes, plan.peak_bytes or plan.memory_bytes]
-    return plan.fits(*(held + plan.devices * max(0, each - held) for each in sums))
+    sums, peak = plan.memory_bytes, plan.peak_bytes or plan.memory_bytes
+    shares = plan.devices
+    return held + shares * max(0, sums - held), held + shares * max(0, peak - held)
