@@ -111,8 +111,14 @@ class Executor:
             imported,
         )
 
-    def _of_own_values(self) -> Programs:
-        """Return the programs in which each rank computes everything from values of its own."""
+    def _programs_for(self, own: bool) -> Programs:
+        """Return the programs of runs.
+
+        Args:
+            own: whether each rank computes everything from values of its own.
+        """
+        if not own:
+            return self._programs
         if self._own_programs is None:
             self._own_programs = Programs(
                 self.script,
@@ -202,13 +208,11 @@ class Executor:
         draws = self._draws if draws is None else draws
         self._agree_on_call(tensors, operations, feeds, call)
         shapes = {name: tuple(value.shape) for name, value in feeds.items()}
-        programs = self._of_own_values() if own else self._programs
-        program = programs.kept.known(tensors, operations, shapes)
+        program = self._programs_for(own).kept.known(tensors, operations, shapes)
         if program is None:
-            if programs.are_full:
+            if self._programs_for(own).are_full:
                 self._drop_programs()
-                programs = self._of_own_values() if own else self._programs
-            program = programs.program(tensors, operations, shapes)
+            program = self._programs_for(own).program(tensors, operations, shapes)
         if not program.is_ready:
             self._initialise(program, draws)
         feeds = self._processes.same_feeds(feeds, self._options.batch_placeholders)
