@@ -287,7 +287,7 @@ def _reduces(dtype: tf.DType, reducer: str) -> bool:
 
 
 def _attributes(collective: Collective, group: Group, tensor: tf.Tensor) -> dict[str, Any]:
-    """The attributes of the operator for a collective; see `operator.cc`."""
+    """The attributes of the operator for a collective; see `operator.cc` and `definition.h`."""
     rank = tensor.shape.rank
     match collective:
         case Allreduce(reducer):

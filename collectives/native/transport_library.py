@@ -17,7 +17,8 @@ __all__ = ["BEFORE", "NOTE", "SOURCES", "loaded"]
 SOURCES = [
     Path(__file__).parent / name
     for name in (
-        *("operator.cc", "board.h", "communication.h", "direct.h", "dtypes.h"),
+        *("operator.cc", "definition.h", "functions.h"),
+        *("board.h", "communication.h", "direct.h", "dtypes.h"),
         *("connections.h", "network.h", "started.h"),
         *("copy.h", "reduce.h", "transfer.h", "window.h"),
     )
