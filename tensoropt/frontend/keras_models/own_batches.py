@@ -135,8 +135,8 @@ def own_batch_bytes(plan: Plan) -> tuple[int, int]:
     """Estimate the memory of a rank that runs whole batches of a step by itself, in bytes: the sum
     of tensors, and the peak.
 
-    Besides its variables, a batch takes the number of ranks times what a share takes. Four ranks took
-    8 % more by the allocator for ResNet50, and no more for a model of 26 tables.
+    Besides its variables, a batch takes the number of ranks times what a share takes. Four ranks
+    took 8 % more by the allocator for ResNet50, and no more for a model of 26 tables.
 
     Args:
         plan: the plan in which each rank has a share of a batch.
