@@ -27,7 +27,7 @@ def added(total: Any, count: Any, x: Any) -> None:
 
 
 def divided(total: Any, count: Any, x: Any) -> None:
-    """What is added depends on what was added before."""
+    """The step adds a value that depends on what it has added before."""
     with tf.control_dependencies([ops.AssignAddVariableOp(resource=count, value=x)]):
         ops.AssignAddVariableOp(resource=total, value=x / read(count), name="last")
 

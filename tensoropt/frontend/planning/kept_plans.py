@@ -57,8 +57,8 @@ _MOST_FRONTIER_BYTES = 10 * 2**20
 _FRONTIER = "a kept frontier is a whole, readable JSON file"
 _FRONTIER_REMEDY = "It is searched again."
 _NOT_VALUES = frozenset({"cluster_at", "cut", "dry_run_peak", "graph", "profile_at"})
-_NOT_VALUES |= {"builders", "pins", "problems", "results", "stage_peak", "steps"}
-"""Fields of a request that the key contains in another form, or that change no plan."""
+_NOT_VALUES |= {"pins", "results", "stage_peak", "steps"}
+"""Arguments of a request that the key contains in another form, or that change no plan."""
 _ENVIRONMENT = (SWITCH, "TF_ENABLE_ONEDNN_OPTS")
 """Environment variables that select a step's kernels, and thereby its peak memory."""
 
@@ -185,7 +185,8 @@ def _folder() -> Path | None:
 
 def _key(request: Request, option: str, transport: str) -> str:
     """A digest of everything that a plan depends on."""
-    values = {item.name: getattr(request, item.name) for item in fields(request)}
+    # The other fields are what the request has built, which follows from its arguments.
+    values = {item.name: getattr(request, item.name) for item in fields(request) if item.init}
     known = {name: value for name, value in values.items() if name not in _NOT_VALUES}
     fewest = 1 if option in FEWER_DEVICES else request.devices
     known |= {
