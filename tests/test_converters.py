@@ -97,9 +97,9 @@ def whole_plan() -> Values:
 
 def one_substitution() -> Values:
     """The values of a file with a substitution of inputs that lie in several ways."""
-    known = json.loads(FILE.read_text())["substitutions"]
-    placed = (each for each in known if any("space" in item for item in each["inputs"]))
-    return {"schema": 1, "substitutions": [next(placed)]}
+    known = json.loads(FILE.read_text())["parallel"]
+    placed = (each for each in known if ",space=" in each["equation"])
+    return {"schema": 2, "parallel": [next(placed)]}
 
 
 def read_substitutions(values: Values, folder: Path) -> Any:

@@ -1,20 +1,26 @@
-"""Substitutions: pairs of terms that are proven equal for all tensors, and their file."""
+"""Substitutions: pairs of terms that are proven equal for all tensors, and their file.
+
+The file has them by kind, each as its equation and the properties that prove it. The equation ends
+with the rank of each input and, unless the input is `WHOLE`, its placement:
+``matmul(combine[0](x), y) = combine[0](matmul(x, replicate(y))) at x:2,space=0 y:2``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-from annotated_types import Ge, Le, Len
+from annotated_types import Ge, Le
 
-from tensoropt.converters import Form, Text, from_values, one_of, to_values
+from tensoropt.converters import Form, Text, from_values, to_values
 from tensoropt.errors import PlanError
 from tensoropt.json_files import read_json, write_json
-from tensoropt.rewriting.algebra.typing import COPIES, WHOLE, Typing, infer
+from tensoropt.rewriting.algebra.typing import WHOLE, Typing, infer
 from tensoropt.rewriting.operators import PARALLEL
 from tensoropt.rewriting.terms import Term, parse
 
@@ -23,9 +29,7 @@ __all__ = ["FILE", "KINDS", "Input", "Substitution", "kind_of", "read", "verifie
 KINDS = ("algebraic", "parallel", "hybrid")
 FILE = Path(str(resources.files("tensoropt.rewriting") / "substitutions.json"))
 """The package's substitutions, which ``python -m tools.rewriting.generate`` writes."""
-_PLACEMENT = ("space", "time")
-"""Names of an input's fields that a file lacks if they are `WHOLE`."""
-_TermInFile = Annotated[Term, Form(Text, parse, str)]
+_INPUT = re.compile(r"([a-z]\w*):([0-4])(?:,space=(-1|[0-3]))?(?:,time=([0-3]))?")
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,15 @@ class Input:
         time: `WHOLE`, or the dimension that is computed a microbatch at a time.
     """
 
-    name: Text
-    rank: Annotated[int, Ge(0), Le(4)]
-    space: Annotated[int, Ge(COPIES), Le(3)] = WHOLE
-    time: Annotated[int, Ge(0), Le(3)] = WHOLE
+    name: str
+    rank: int
+    space: int = WHOLE
+    time: int = WHOLE
+
+    def __str__(self) -> str:
+        space = "" if self.space == WHOLE else f",space={self.space}"
+        time = "" if self.time == WHOLE else f",time={self.time}"
+        return f"{self.name}:{self.rank}{space}{time}"
 
 
 @dataclass(frozen=True)
@@ -60,12 +69,12 @@ class Substitution:
         proof: names of the properties from which the equality follows.
     """
 
-    name: Text
-    kind: Annotated[str, one_of(KINDS)]
-    source: _TermInFile
-    target: _TermInFile
+    name: str
+    kind: str
+    source: Term
+    target: Term
     inputs: tuple[Input, ...]
-    proof: Annotated[tuple[Text, ...], Len(1)]
+    proof: tuple[str, ...]
 
     @cached_property
     def typing(self) -> Typing:
@@ -95,12 +104,65 @@ class Substitution:
         return f"{self.source} = {self.target}"
 
 
+class _Equation(NamedTuple):
+    """The terms of a substitution, and its inputs."""
+
+    source: Term
+    target: Term
+    inputs: tuple[Input, ...]
+
+    def __str__(self) -> str:
+        return f"{self.source} = {self.target} at {' '.join(map(str, self.inputs))}"
+
+
+def _equation(text: str) -> _Equation:
+    """The inverse of ``str``.
+
+    Raises:
+        ValueError: if the text is no equation.
+    """
+    sides, _, placed = text.partition(" at ")
+    source, _, target = sides.partition(" = ")
+    inputs = []
+    for each in placed.split(" "):
+        found = _INPUT.fullmatch(each)
+        if found is None:
+            raise ValueError("source = target at x:2 is expected, with a rank from 0 to 4")
+        name, *numbers = found.groups()
+        inputs.append(Input(name, *(WHOLE if n is None else int(n) for n in numbers)))
+    return _Equation(parse(source), parse(target), tuple(inputs))
+
+
+def _properties(text: str) -> tuple[str, ...]:
+    if not all(names := tuple(text.split("; "))):
+        raise ValueError("a name is missing")
+    return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A substitution in a file; its name is that of its two terms if the file has no other."""
+
+    name: str = ""
+    equation: Annotated[_Equation, Form(Text, _equation, str)]
+    proof: Annotated[tuple[str, ...], Form(Text, _properties, "; ".join)]
+
+    def substitution(self, kind: str) -> Substitution:
+        """The substitution."""
+        source, target, inputs = self.equation
+        return Substitution(
+            self.name or f"{source} = {target}", kind, source, target, inputs, self.proof
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of substitutions."""
+    """A file of substitutions: those of each kind."""
 
-    schema: Annotated[int, Ge(1), Le(1)]
-    substitutions: tuple[Substitution, ...]
+    schema: Annotated[int, Ge(2), Le(2)]
+    algebraic: tuple[_Entry, ...] = ()
+    parallel: tuple[_Entry, ...] = ()
+    hybrid: tuple[_Entry, ...] = ()
 
 
 _BACK = ", reversed"
@@ -146,11 +208,10 @@ def read(path: Path, kinds: Sequence[str] = KINDS) -> tuple[Substitution, ...]:
     remedy = "Install TensorOpt again, or write the file anew: python -m tools.rewriting.generate."
     rule = "a file of substitutions is JSON that the generator wrote"
     values = read_json(path, rule, remedy)
-    if set(kinds) != set(KINDS):
-        entries = [entry for entry in values["substitutions"] if entry["kind"] in kinds]
-        values = {**values, "substitutions": entries}
-    file = from_values(_File, values, f"{rule}. Got {str(path)!r}", remedy, _PLACEMENT)
-    substitutions = file.substitutions
+    if isinstance(values, dict):
+        values = {name: of for name, of in values.items() if name not in set(KINDS) - set(kinds)}
+    file = from_values(_File, values, f"{rule}. Got {str(path)!r}", remedy, ("name", *KINDS))
+    substitutions = tuple(each.substitution(k) for k in KINDS for each in getattr(file, k))
     for substitution in substitutions:
         if substitution.kind != kind_of(substitution.source, substitution.target):
             raise PlanError(
@@ -169,10 +230,18 @@ def read(path: Path, kinds: Sequence[str] = KINDS) -> tuple[Substitution, ...]:
 
 def write(path: Path, substitutions: Iterable[Substitution]) -> None:
     """Write a file of substitutions."""
-    values = to_values(_File(1, tuple(substitutions)))
-    for entry in values["substitutions"]:
-        for item in entry["inputs"]:
-            for name in _PLACEMENT:
-                if item[name] == WHOLE:
-                    del item[name]
+    file: dict[str, list[_Entry]] = {}
+    for each in substitutions:
+        equation = _Equation(each.source, each.target, each.inputs)
+        name = "" if each.name == str(each) else each.name
+        file.setdefault(each.kind, []).append(
+            _Entry(name=name, equation=equation, proof=each.proof)
+        )
+    values = to_values(_File(2, **{kind: tuple(entries) for kind, entries in file.items()}))
+    for kind in KINDS:
+        for entry in values[kind]:
+            if not entry["name"]:
+                del entry["name"]
+        if not values[kind]:
+            del values[kind]
     write_json(path, values, indent=1)

@@ -27,9 +27,10 @@ def _first() -> Substitution:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"schema": 1', '"schema": 2', "at schema: 2 "),
+        ('"schema": 2', '"schema": 3', "at schema: 3 "),
         ('"algebraic"', '"parallel"', "which is not parallel"),
-        ('"name": "x",', '"name": "q",', "whose inputs are others"),
+        (" at x:2", " at q:2", "whose inputs are others"),
+        (" at x:2", " at x:5", "a rank from 0 to 4"),
         ("{", "[", "JSON"),
     ],
 )
