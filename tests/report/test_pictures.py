@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tensoropt.errors import OptionError
@@ -63,10 +65,21 @@ def test_the_bars_of_layers_are_their_times_and_divisions(view: PlanView) -> Non
     assert texts == [f"{split.dimension or 'repeated'} {split.pieces}" for split in splits]
 
 
+def _area(outline: Any) -> float:
+    """The area within an outline (the shoelace formula)."""
+    x, y = outline.vertices.T
+    return abs(float(np.sum(x * np.roll(y, 1) - y * np.roll(x, 1)))) / 2
+
+
 def test_the_areas_of_memory_reach_the_peak(plan: Plan, view: PlanView) -> None:
     axes = axes_of(view, "memory")
     top = max(path.vertices[:, 1].max() for area in axes.collections for path in area.get_paths())
     assert top * 2**20 == pytest.approx(plan.peak_bytes)
+    step = view.memory.step
+    ends = [step[0].event, *((a.event + b.event) / 2 for a, b in pairwise(step)), step[-1].event]
+    held = sum((b - a) * sum(at.bytes) for (a, b), at in zip(pairwise(ends), step, strict=True))
+    drawn = sum(_area(path) for area in axes.collections for path in area.get_paths())
+    assert drawn * 2**20 == pytest.approx(held)
     bar = axes_of(view_of(a_plan()), "memory")
     height = sum(patch.get_height() for patch in bar.patches)
     assert height * 2**20 == pytest.approx(a_plan().memory_bytes)

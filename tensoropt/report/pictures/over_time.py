@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from tensoropt.arrays import Float64Array
 from tensoropt.report.pictures.canvas import COLOURS, GREY, shortened, text_colour
 from tensoropt.view import PlanView
 
@@ -47,13 +50,15 @@ def _draw_step(axes: Axes, view: PlanView) -> None:
     events = [at.event for at in held.step]
     used = [n for n in range(len(held.holders)) if any(at.bytes[n] for at in held.step)]
     heights = [[at.bytes[n] / _MEBI for at in held.step] for n in used]
-    axes.stackplot(
+    areas = axes.stackplot(
         events,
         heights,
         labels=[held.holders[n] for n in used],
         colors=[COLOURS[n % len(COLOURS)] for n in used],
         step="mid",
     )
+    for area in areas:
+        area.set_verts([_corners(np.asarray(path.vertices)) for path in area.get_paths()])
     peak = max(held.step, key=lambda at: (sum(at.bytes), -at.event))
     largest = [
         f"{each.bytes / _MEBI:,.4g}  {each.holder}: {shortened(each.name, 36)}"
@@ -77,6 +82,14 @@ def _draw_step(axes: Axes, view: PlanView) -> None:
     axes.set_xlim(0, held.events)
     axes.set_xlabel("operators of the step in their order: forward pass, backward pass, updates")
     axes.set_title("memory of a device over a step, estimated")
+
+
+def _corners(outline: Float64Array) -> Float64Array:
+    """The points at which an outline along the axes turns: files of pictures need no others."""
+    points = outline[(outline != np.roll(outline, 1, 0)).any(1)]
+    straight = (points == np.roll(points, 1, 0)) & (points == np.roll(points, -1, 0))
+    corners: Float64Array = points[~straight.any(1)]
+    return corners
 
 
 _MILLI = 1e6
