@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -99,11 +100,15 @@ def test_the_bars_of_a_schedule_are_its_passes() -> None:
         picture(view_of(a_plan()), "schedule")
 
 
-def test_pictures_are_equal_files(plan: Plan, tmp_path: Path) -> None:
+def test_pictures_are_equal_files(plan: Plan, view: PlanView, tmp_path: Path) -> None:
     for name in (*PICTURES, OVERVIEW):
         if name != "schedule":
             plan.plot(name, tmp_path / f"{name}.svg")
-            assert (tmp_path / f"{name}.svg").read_text("utf-8").rstrip().endswith("</svg>")
+            drawn = (tmp_path / f"{name}.svg").read_text("utf-8")
+            assert drawn.rstrip().endswith("</svg>")
+            if name != OVERVIEW:
+                title = axes_of(view, name).get_title()
+                assert f">{escape(title, quote=False)}</text>" in drawn
     for name in ("frontier.png", "frontier.svg"):
         plan.plot_frontier(tmp_path / name)
         first = (tmp_path / name).read_bytes()

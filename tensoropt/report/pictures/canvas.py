@@ -67,7 +67,8 @@ def save(figure: Figure, file: str | Path) -> None:
         )
     from matplotlib import rc_context
 
-    with rc_context({"svg.hashsalt": "tensoropt"}):  # names within a file are random without it
+    # Names in a file are random without a salt. Text is text, which can be searched, not outlines.
+    with rc_context({"svg.hashsalt": "tensoropt", "svg.fonttype": "none"}):
         figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=_UNDATED[path.suffix.lower()])
 
 
