@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +15,10 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.request import Request
+from tensoropt.planner.searches import joint_search
 from tensoropt.planner.searches.frontier_search import search_frontier
-from tensoropt.planner.searches.rewritten_graphs import candidates
+from tensoropt.planner.searches.joint_search import near_candidates
+from tensoropt.planner.searches.rewritten_graphs import RewrittenGraph, candidates
 from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.planner.searches.union import union
 from tensoropt.planner.spaces.findings import Findings
@@ -88,6 +91,25 @@ def test_graphs_that_gain_too_little_are_left_out() -> None:
     assert gained < 0.97
     assert candidates(*args, gained + 0.001)
     assert not candidates(*args, gained - 0.001)
+
+
+def test_nearly_equal_graphs_are_in_the_order_of_the_finest_mesh(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = load_cluster("2x8-v100")
+    machines = replace(known, levels=(replace(known.levels[0], count=4), known.levels[1]))
+    script = REWRITE_SCRIPTS["branches"](tf.float32)
+    request = replace(request_of(script, 32), cluster_at=lambda _: machines)
+    coarse = [100, 101, 103, 104, 110]
+    fine = [52, 51, 50, 40, 30]
+    graphs = [copy(request.graph) for _ in coarse]
+    found = [RewrittenGraph((), graph, time, 1) for graph, time in zip(graphs, coarse, strict=True)]
+    monkeypatch.setattr(joint_search, "candidates", lambda *_: found)
+    times = {id(graph): time for graph, time in zip(graphs, fine, strict=True)}
+    monkeypatch.setattr(joint_search, "StepEstimate", lambda _: lambda graph: times[id(graph)])
+    assert [each.nanoseconds for each in near_candidates(request, 32)] == [103, 101, 100, 104, 110]
+    within = replace(request, devices=4)
+    assert [each.nanoseconds for each in near_candidates(within, 4)] == coarse
 
 
 def test_what_is_slower_on_the_way_is_found() -> None:
