@@ -56,10 +56,10 @@ def step_of(model: str, batch_size: int, layers: int = 6) -> TrainingStep:
     return gradient_descent_step(lambda: BUILDERS[model](layers), batch_size)
 
 
-def cluster_of(devices: int, name: str = "4x8-h100") -> Cluster:
-    """The cluster with machines for ``devices`` devices. All machines are whole; a single
+def cluster_of(devices: int) -> Cluster:
+    """A cluster of H100 with machines for ``devices`` devices. All machines are whole; a single
     machine may have fewer devices."""
-    cluster = load_cluster(name)
+    cluster = load_cluster("4x8-h100")
     between, within = cluster.levels
     assert within.count is not None
     machines = max(1, devices // within.count)

@@ -77,12 +77,11 @@ class Subproblem:
         graph: FlatGraph,
         bounds: Sequence[Bounds] = (),
         given: Sequence[tuple[Weights, float]] = (),
-        table: WeightedBounds | None = None,
         *,
         is_simple: bool = False,
     ) -> None:
         self.graph, self.bounds, self.given = graph, list(bounds), list(given)
-        self.table = WeightedBounds(graph) if table is None else table
+        self.table = WeightedBounds(graph)
         self.window: SearchRegion | None = None
         self.closed = NOWHERE
         self.failed = np.inf
