@@ -99,7 +99,7 @@ def one_substitution() -> Values:
     """The values of a file with a substitution of inputs that lie in several ways."""
     known = json.loads(FILE.read_text())["parallel"]
     placed = (each for each in known if ",space=" in each["equation"])
-    return {"schema": 2, "parallel": [next(placed)]}
+    return {"schema": 2, "algebraic": [], "parallel": [next(placed)], "hybrid": []}
 
 
 def read_substitutions(values: Values, folder: Path) -> Any:

@@ -1,19 +1,19 @@
 """Substitutions: pairs of terms that are proven equal for all tensors, and their file.
 
-The file has them by kind, each as its equation and the properties that prove it. The equation ends
-with the rank of each input and, unless the input is `WHOLE`, its placement:
-``matmul(combine[0](x), y) = combine[0](matmul(x, replicate(y))) at x:2,space=0 y:2``.
+The file has them by kind, each as its equation and the properties that prove it. An equation begins
+with its name, if it has one, and ends with the rank of each input and, unless that is `WHOLE`, its
+placement: ``matmul of partial sums: matmul(reduce(x), y) = ... at x:2,space=-1 y:2``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from annotated_types import Ge, Le
 
@@ -53,6 +53,19 @@ class Input:
         space = "" if self.space == WHOLE else f",space={self.space}"
         time = "" if self.time == WHOLE else f",time={self.time}"
         return f"{self.name}:{self.rank}{space}{time}"
+
+    @classmethod
+    def parse(cls, text: str) -> Input:
+        """The inverse of ``str``.
+
+        Raises:
+            ValueError: if the text is no input.
+        """
+        found = _INPUT.fullmatch(text)
+        if found is None:
+            raise ValueError("an input as in x:2,space=0 is expected, with a rank from 0 to 4")
+        name, *numbers = found.groups()
+        return cls(name, *(WHOLE if number is None else int(number) for number in numbers))
 
 
 @dataclass(frozen=True)
@@ -104,55 +117,40 @@ class Substitution:
         return f"{self.source} = {self.target}"
 
 
-class _Equation(NamedTuple):
-    """The terms of a substitution, and its inputs."""
-
-    source: Term
-    target: Term
-    inputs: tuple[Input, ...]
-
-    def __str__(self) -> str:
-        return f"{self.source} = {self.target} at {' '.join(map(str, self.inputs))}"
-
-
-def _equation(text: str) -> _Equation:
-    """The inverse of ``str``.
-
-    Raises:
-        ValueError: if the text is no equation.
-    """
-    sides, _, placed = text.partition(" at ")
-    source, _, target = sides.partition(" = ")
-    inputs = []
-    for each in placed.split(" "):
-        found = _INPUT.fullmatch(each)
-        if found is None:
-            raise ValueError("source = target at x:2 is expected, with a rank from 0 to 4")
-        name, *numbers = found.groups()
-        inputs.append(Input(name, *(WHOLE if n is None else int(n) for n in numbers)))
-    return _Equation(parse(source), parse(target), tuple(inputs))
-
-
-def _properties(text: str) -> tuple[str, ...]:
-    if not all(names := tuple(text.split("; "))):
-        raise ValueError("a name is missing")
-    return names
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Entry:
-    """A substitution in a file; its name is that of its two terms if the file has no other."""
+    """A substitution as it is written: the names of properties are parted by "; "."""
 
-    name: str = ""
-    equation: Annotated[_Equation, Form(Text, _equation, str)]
-    proof: Annotated[tuple[str, ...], Form(Text, _properties, "; ".join)]
+    equation: Text
+    proof: Text
 
-    def substitution(self, kind: str) -> Substitution:
-        """The substitution."""
-        source, target, inputs = self.equation
-        return Substitution(
-            self.name or f"{source} = {target}", kind, source, target, inputs, self.proof
-        )
+    @classmethod
+    def of(cls, each: Substitution) -> _Entry:
+        """The inverse of `substitution`."""
+        name = "" if each.name == str(each) else f"{each.name}: "
+        inputs = " ".join(map(str, each.inputs))
+        return cls(f"{name}{each} at {inputs}", "; ".join(each.proof))
+
+    def substitution(self) -> Substitution:
+        """The substitution.
+
+        Raises:
+            ValueError: if the text is no equation, or its inputs are others.
+        """
+        name, _, equation = self.equation.rpartition(": ")
+        sides, _, inputs = equation.partition(" at ")
+        left, _, right = sides.partition(" = ")
+        source, target = parse(left), parse(right)
+        placed = tuple(map(Input.parse, inputs.split(" ")))
+        if source.inputs != tuple(each.name for each in placed):
+            raise ValueError("the inputs of the source are expected, in its order")
+        if not set(target.inputs) <= set(source.inputs):
+            raise ValueError("a target without other inputs is expected")
+        proof = tuple(self.proof.split("; "))
+        return Substitution(name or sides, kind_of(source, target), source, target, placed, proof)
+
+
+_InFile = Annotated[Substitution, Form(_Entry, _Entry.substitution, _Entry.of)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +158,9 @@ class _File:
     """A file of substitutions: those of each kind."""
 
     schema: Annotated[int, Ge(2), Le(2)]
-    algebraic: tuple[_Entry, ...] = ()
-    parallel: tuple[_Entry, ...] = ()
-    hybrid: tuple[_Entry, ...] = ()
+    algebraic: tuple[_InFile, ...]
+    parallel: tuple[_InFile, ...]
+    hybrid: tuple[_InFile, ...]
 
 
 _BACK = ", reversed"
@@ -209,39 +207,20 @@ def read(path: Path, kinds: Sequence[str] = KINDS) -> tuple[Substitution, ...]:
     rule = "a file of substitutions is JSON that the generator wrote"
     values = read_json(path, rule, remedy)
     if isinstance(values, dict):
-        values = {name: of for name, of in values.items() if name not in set(KINDS) - set(kinds)}
-    file = from_values(_File, values, f"{rule}. Got {str(path)!r}", remedy, ("name", *KINDS))
-    substitutions = tuple(each.substitution(k) for k in KINDS for each in getattr(file, k))
-    for substitution in substitutions:
-        if substitution.kind != kind_of(substitution.source, substitution.target):
-            raise PlanError(
-                f"{rule}. Got {substitution.name!r}, which is not {substitution.kind}. {remedy}"
-            )
-        if substitution.source.inputs != tuple(i.name for i in substitution.inputs):
-            raise PlanError(f"{rule}. Got {substitution.name!r}, whose inputs are others. {remedy}")
-        if not set(substitution.target.inputs) <= set(substitution.source.inputs):
-            raise PlanError(
-                f"{rule}. Got {substitution.name!r}, whose target has other inputs. {remedy}"
-            )
+        values |= {kind: [] for kind in KINDS if kind not in kinds}
+    file = from_values(_File, values, f"{rule}. Got {str(path)!r}", remedy)
+    for kind in KINDS:
+        for each in getattr(file, kind):
+            if each.kind != kind:
+                raise PlanError(f"{rule}. Got {each.name!r}, which is not {kind}. {remedy}")
+    substitutions = (*file.algebraic, *file.parallel, *file.hybrid)
     if len({substitution.name for substitution in substitutions}) != len(substitutions):
         raise PlanError(f"{rule}. Got {str(path)!r}: two have one name. {remedy}")
     return substitutions
 
 
-def write(path: Path, substitutions: Iterable[Substitution]) -> None:
+def write(path: Path, substitutions: Sequence[Substitution]) -> None:
     """Write a file of substitutions."""
-    file: dict[str, list[_Entry]] = {}
-    for each in substitutions:
-        equation = _Equation(each.source, each.target, each.inputs)
-        name = "" if each.name == str(each) else each.name
-        file.setdefault(each.kind, []).append(
-            _Entry(name=name, equation=equation, proof=each.proof)
-        )
-    values = to_values(_File(2, **{kind: tuple(entries) for kind, entries in file.items()}))
-    for kind in KINDS:
-        for entry in values[kind]:
-            if not entry["name"]:
-                del entry["name"]
-        if not values[kind]:
-            del values[kind]
-    write_json(path, values, indent=1)
+    by_kind = {kind: [each for each in substitutions if each.kind == kind] for kind in KINDS}
+    file = _File(2, *(tuple(each) for each in by_kind.values()))
+    write_json(path, to_values(file), indent=1)

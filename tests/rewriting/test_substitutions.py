@@ -28,8 +28,8 @@ def _first() -> Substitution:
     ("old", "new", "message"),
     [
         ('"schema": 2', '"schema": 3', "at schema: 3 "),
-        ('"algebraic"', '"parallel"', "which is not parallel"),
-        (" at x:2", " at q:2", "whose inputs are others"),
+        ("concat[0](split", "combine[0](split", "which is not algebraic"),
+        (" at x:2", " at q:2", "at algebraic/0: .*inputs of the source"),
         (" at x:2", " at x:5", "a rank from 0 to 4"),
         ("{", "[", "JSON"),
     ],
