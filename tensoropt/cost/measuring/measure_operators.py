@@ -22,6 +22,7 @@ from collectives.bandwidth.timing import clocked, shared_seconds, timing
 from tensoropt.cost.measured_operator_times import MeasuredOperator
 from tensoropt.cost.operator_time import SPELLED_OUT, LocalOperator, OperatorWork
 from tensoropt.errors import OptionError
+from tensoropt.graph.from_tensorflow import local_attribute, synthetic_attributes
 from tensoropt.graph.operator import VARIABLE_TYPES, Operator
 from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.local_form import local_form
@@ -141,7 +142,7 @@ class _Chains:
         )
         for key, value in local_values.items():
             if isinstance(key, str):
-                attributes[key] = _attribute(value, attributes[key])
+                attributes[key] = local_attribute(value, attributes[key])
         linked = [_inputs(local, mesh, local_values, original) for _ in range(links)]
         given = [None] * len(linked[0]) if original is None else list(original.inputs)
         # Only variables are different in every link.
@@ -342,25 +343,4 @@ def _attributes(operator: Operator, original: tf.Operation | None) -> dict[str, 
             for name, value in original.node_def.attr.items()
             if name not in ("_class", "_output_shapes")
         }
-    attributes = {}
-    for name, value in operator.attributes.items():
-        attributes[name] = tf.compat.v1.AttrValue()
-        if isinstance(value, bool):
-            attributes[name].b = value
-        elif isinstance(value, str):
-            attributes[name].type = tf.as_dtype(value).as_datatype_enum
-        else:
-            attributes[name].i = value
-    return attributes
-
-
-def _attribute(value: object, original: Any) -> Any:
-    """Return a local value as an attribute of the kind of the original."""
-    attribute = tf.compat.v1.AttrValue()
-    if original.WhichOneof("value") == "shape":
-        attribute.shape.CopyFrom(tf.TensorShape(value).as_proto())
-    elif isinstance(value, int):
-        attribute.i = value
-    else:
-        attribute.list.i.extend(value)
-    return attribute
+    return synthetic_attributes(operator)

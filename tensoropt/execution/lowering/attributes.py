@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tensoropt.errors import GraphError
 from tensoropt.execution.gradients.own_gradients import registered_for_ranks
-from tensoropt.graph.from_tensorflow import OWN_GRADIENT
+from tensoropt.graph.from_tensorflow import OWN_GRADIENT, local_attribute, synthetic_attributes
 from tensoropt.graph.operator import CHANGED, Operator
 from tensoropt.tensorflow_private import op_def_registry
 
@@ -33,13 +32,15 @@ def tensorflow_attributes(
     Raises:
         GraphError: if a local value is not a shape, a number or a list of numbers.
     """
-    attributes = _synthetic(operator) if operator.synthetic else _of_script(script, operator)
+    attributes = (
+        synthetic_attributes(operator) if operator.synthetic else _of_script(script, operator)
+    )
     changed = operator.attributes.get(CHANGED, ())
     assert isinstance(changed, tuple), "names of attributes"
     changes = {name: operator.attributes[name] for name in changed if name in attributes}
     for key, value in {**changes, **local}.items():
         if isinstance(key, str):
-            attributes[key] = _local(value, attributes[key])
+            attributes[key] = local_attribute(value, attributes[key])
     return attributes
 
 
@@ -73,44 +74,3 @@ def _of_script(script: tf.Graph, operator: Operator) -> Attributes:
         name = registered_for_ranks(operation)
         kept[OWN_GRADIENT] = tf.compat.v1.AttrValue(s=name.encode())
     return kept
-
-
-def _synthetic(operator: Operator) -> Attributes:
-    """TensorFlow's attributes of an operator that is not in the script."""
-    attributes = {}
-    for definition in op_def_registry.get(operator.type).attr:
-        if definition.name in operator.attributes:
-            value = operator.attributes[definition.name]
-            attribute = tf.compat.v1.AttrValue()
-            if definition.type == "type":
-                attribute.type = tf.as_dtype(value).as_datatype_enum
-            elif definition.type == "bool":
-                attribute.b = bool(value)
-            elif definition.type == "string":
-                attribute.s = str(value).encode()
-            elif definition.type == "list(int)":
-                assert isinstance(value, tuple), "whole numbers"
-                attribute.list.SetInParent()
-                attribute.list.i.extend(value)
-            else:
-                attribute.i = int(str(value))
-            attributes[definition.name] = attribute
-    return attributes
-
-
-def _local(value: object, original: tf.compat.v1.AttrValue) -> tf.compat.v1.AttrValue:
-    """Return a value as an attribute of TensorFlow, of the same type as the script's attribute."""
-    attribute = tf.compat.v1.AttrValue()
-    if original.WhichOneof("value") == "shape":
-        attribute.shape.CopyFrom(tf.TensorShape(value).as_proto())
-    elif isinstance(value, bool):
-        attribute.b = value
-    elif isinstance(value, int):
-        attribute.i = value
-    elif isinstance(value, (list, tuple)):
-        attribute.list.i.extend(value)
-    else:
-        raise GraphError(
-            f"a local attribute is a shape, an integer or a list of integers. Got {value!r}."
-        )
-    return attribute

@@ -70,6 +70,7 @@ class DryRun:
         return replace(script, **{**changes, **self.options})
 
 
+@dataclass(eq=False)
 class PlanReached(BaseException):
     """A script has reached its `build_execution_graph`.
 
@@ -79,18 +80,12 @@ class PlanReached(BaseException):
         explanation: the explanation of a layer, if the dry run asks for one.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        points: Mapping[int, Plan] | None = None,
-        explanation: Explanation | None = None,
-    ) -> None:
-        super().__init__(plan)
-        self.explanation = explanation
-        self.plan = plan
-        self.points = points or {}
+    plan: Plan
+    points: Mapping[int, Plan]
+    explanation: Explanation | None
 
 
+@dataclass(eq=False)
 class CheckReached(BaseException):
     """A script that is only checked has reached its first `find_strategy`.
 
@@ -98,11 +93,10 @@ class CheckReached(BaseException):
         check: the check of the step that it would plan.
     """
 
-    def __init__(self, check: Check) -> None:
-        super().__init__(check)
-        self.check = check
+    check: Check
 
 
+@dataclass(eq=False)
 class StepReached(BaseException):
     """A script that is only profiled has reached its first `find_strategy`.
 
@@ -111,12 +105,11 @@ class StepReached(BaseException):
         script: its graph.
     """
 
-    def __init__(self, request: Request, script: tf.Graph) -> None:
-        super().__init__(request)
-        self.request = request
-        self.script = script
+    request: Request
+    script: tf.Graph
 
 
+@dataclass(eq=False)
 class ProfilingReached(BaseException):
     """A script that is profiled for numbers of devices has reached its first `find_strategy`.
 
@@ -124,6 +117,4 @@ class ProfilingReached(BaseException):
         profile: the profile of the step that it would plan.
     """
 
-    def __init__(self, profile: ParallelismProfile) -> None:
-        super().__init__(profile)
-        self.profile = profile
+    profile: ParallelismProfile

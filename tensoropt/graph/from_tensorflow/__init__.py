@@ -10,7 +10,9 @@ from tensoropt.graph.from_tensorflow.attributes import (
     OWN_GRADIENT,
     ROWS_ATTRIBUTE,
     STANDS_FOR,
+    local_attribute,
     python_attribute,
+    synthetic_attributes,
 )
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.from_tensorflow.binding import (
@@ -53,8 +55,10 @@ __all__ = [
     "function_closure",
     "has_operation",
     "import_graph",
+    "local_attribute",
     "needed_operations",
     "output_shapes",
     "python_attribute",
     "references",
+    "synthetic_attributes",
 ]

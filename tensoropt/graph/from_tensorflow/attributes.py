@@ -1,4 +1,4 @@
-"""Attributes of a TensorFlow operation as plain Python values."""
+"""Attributes of a TensorFlow operation as plain Python values, and the reverse."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Any
 
 import tensorflow as tf
 
+from tensoropt.errors import GraphError
+from tensoropt.graph.operator import Operator
+from tensoropt.tensorflow_private import op_def_registry
+
 __all__ = [
     "GRADIENT_OF",
     "OWN_GRADIENT",
     "ROWS_ATTRIBUTE",
     "STANDS_FOR",
+    "local_attribute",
     "python_attribute",
     "python_attributes",
+    "synthetic_attributes",
 ]
 
 GRADIENT_OF = "_tensoropt_gradient_of"
@@ -82,3 +88,48 @@ def python_attribute(value: tf.compat.v1.AttrValue) -> object:
 def _shape(proto: Any) -> tuple[int, ...] | None:
     shape = tf.TensorShape(proto)
     return None if shape.rank is None else tuple(-1 if n is None else n for n in shape.as_list())
+
+
+def synthetic_attributes(operator: Operator) -> dict[str, tf.compat.v1.AttrValue]:
+    """TensorFlow's attributes of an operator that is not in the script."""
+    attributes = {}
+    for definition in op_def_registry.get(operator.type).attr:
+        if definition.name in operator.attributes:
+            value = operator.attributes[definition.name]
+            attribute = tf.compat.v1.AttrValue()
+            if definition.type == "type":
+                attribute.type = tf.as_dtype(value).as_datatype_enum
+            elif definition.type == "bool":
+                attribute.b = bool(value)
+            elif definition.type == "string":
+                attribute.s = str(value).encode()
+            elif definition.type == "list(int)":
+                assert isinstance(value, tuple), "whole numbers"
+                attribute.list.SetInParent()
+                attribute.list.i.extend(value)
+            else:
+                attribute.i = int(str(value))
+            attributes[definition.name] = attribute
+    return attributes
+
+
+def local_attribute(value: object, original: tf.compat.v1.AttrValue) -> tf.compat.v1.AttrValue:
+    """Return a value as an attribute of TensorFlow, of the same type as the script's attribute.
+
+    Raises:
+        GraphError: if the value is not a shape, a number or a list of numbers.
+    """
+    attribute = tf.compat.v1.AttrValue()
+    if original.WhichOneof("value") == "shape":
+        attribute.shape.CopyFrom(tf.TensorShape(value).as_proto())
+    elif isinstance(value, bool):
+        attribute.b = value
+    elif isinstance(value, int):
+        attribute.i = value
+    elif isinstance(value, (list, tuple)):
+        attribute.list.i.extend(value)
+    else:
+        raise GraphError(
+            f"a local attribute is a shape, an integer or a list of integers. Got {value!r}."
+        )
+    return attribute
