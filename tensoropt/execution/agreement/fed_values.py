@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.world.shares import Share
 
-__all__ = ["CHECK_FEEDS_EVERY", "FedValues"]
+__all__ = ["CHECK_FEEDS_EVERY", "FedValues", "ReadArrays"]
 
 Array = np.ndarray[Any, Any]
 
@@ -65,6 +66,52 @@ class FedValues:
                 line += f", values with checksum {_checksum(value, is_whole):08x}"
             lines.append(line)
         return lines
+
+
+class ReadArrays:
+    """Compares the arrays that a call reads batches from, which later calls may read again.
+
+    All of them is compared if the samples differ from those of the call before, or `every` calls
+    after the last time; in other calls, the samples. Arrays that are changed in between are thus
+    compared like fed batches, see `FedValues`.
+    """
+
+    def __init__(self) -> None:
+        self._calls = 0  # since all was compared
+        self._equal: list[str] = []  # the samples of the last call, equal on all ranks
+
+    def check(
+        self, agreement: Agreement, call: str, arrays: Mapping[str, Array], every: int, remedy: str
+    ) -> None:
+        """Check that the arrays of all ranks are equal. All ranks call this.
+
+        Args:
+            agreement: the agreement between all ranks.
+            call: the call, as the user would write it.
+            arrays: the arrays by the names of arguments.
+            every: see above; 0 for no comparison.
+            remedy: advice for the error if the arrays differ.
+
+        Raises:
+            RankMismatchError: on every rank, naming the first array that differs.
+        """
+        if not arrays or not every:
+            return
+        samples = _array_lines(arrays, is_whole=False)
+        self._calls = 0 if samples != self._equal else self._calls + 1
+        is_whole = self._calls % every == 0
+        lines = [*samples, *(_array_lines(arrays, is_whole=True) if is_whole else ())]
+        self._equal = []
+        agreement.check(call, lines, remedy)
+        self._equal = samples
+
+
+def _array_lines(arrays: Mapping[str, Array], is_whole: bool) -> list[str]:
+    return [
+        f"argument {name!r}, shape {list(value.shape)}, "
+        f"values with checksum {_checksum(value, is_whole):08x}"
+        for name, value in sorted(arrays.items())
+    ]
 
 
 def _checksum(value: Array, is_whole: bool) -> int:

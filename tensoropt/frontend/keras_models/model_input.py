@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import tensorflow as tf
 
+from tensoropt.execution.agreement.fed_values import ReadArrays
 from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.inputs.batches.sources import SharedBatches
 from tensoropt.frontend.inputs.batches.waiting import InputWait, Lines
 from tensoropt.frontend.job.job import current
+from tensoropt.frontend.keras_models.array_input import arrays_in_order
 
 __all__ = ["ModelInput"]
 
@@ -29,6 +32,7 @@ class ModelInput:
         model: the model, whose functions run batches.
 
     Attributes:
+        compared: see `Reader`.
         lines: lines about the input.
         is_sent: whether the first rank has sent rows in the outermost loop.
         takes_rounds: whether the current loop may run batches in rounds.
@@ -37,6 +41,7 @@ class ModelInput:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._loops: list[str] = []
+        self.compared: defaultdict[str, ReadArrays] = defaultdict(ReadArrays)
         self.lines = Lines()
         self.is_sent = self.takes_rounds = False
         self._waits: dict[str, InputWait] = {}
@@ -70,7 +75,8 @@ class ModelInput:
             SharedBatches(dataset, self) if is_shared else dataset
         )
         try:
-            yield
+            with arrays_in_order() if is_shared else nullcontext():
+                yield
             if is_shared:
                 self.report()
             if self.is_sent and len(self._loops) == 1:

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from collectives import Group
 from tensoropt.frontend.job.job import Job, Running, current
 from tensoropt.frontend.keras_models.added_variables import added_variables
 from tensoropt.frontend.session.executor_selection import running_for
@@ -76,12 +78,12 @@ class OwnBatches:
             The outputs for the batch of each rank, by rank. A step that adds to variables returns
             sums, which are not complete: they are the first rank's for all batches.
         """
-        if is_first:
+        if is_first and self.variables:
             self._before = self._values()
         ranks = current().group.size
         needed = 1 if self.variables else ranks
         outputs = self._step.run_own(self._step.arguments(args, specs), needed)
-        if is_last:
+        if is_last and self.variables:
             self._add_up()
         return outputs * (ranks // needed)
 
@@ -100,13 +102,29 @@ class OwnBatches:
         job = current()
         # Ranks wait for the others here, where they sleep.
         job.agreement.check("the sums of the batches of all ranks")
-        for variable, before, value in zip(
-            self.variables, self._before, self._values(), strict=True
-        ):
-            exact = np.float64 if variable.dtype.is_floating else value.dtype
-            added = value.astype(exact) - before.astype(exact)
-            total = before + job.group.allgather(added[np.newaxis]).sum(axis=0)
-            variable.assign(total.astype(value.dtype))
+        pairs = zip(self._before, self._values(), strict=True)
+        sums = _summed(job.group, [_exact(value) - _exact(before) for before, value in pairs])
+        for variable, before, added in zip(self.variables, self._before, sums, strict=True):
+            variable.assign((before + added).astype(before.dtype))
+
+
+def _exact(value: Array) -> Array:
+    """A value in a type in which sums of many batches are exact to its own digits."""
+    is_floating = tf.as_dtype(value.dtype).is_floating
+    return value.astype(np.float64) if is_floating else value
+
+
+def _summed(group: Group, values: Sequence[Array]) -> list[Array]:
+    """The sums of the values of all ranks, which are sent together."""
+    sums: dict[int, Array] = {}
+    for dtype in dict.fromkeys(value.dtype for value in values):
+        places = [place for place, value in enumerate(values) if value.dtype == dtype]
+        flat = np.concatenate([values[place].reshape(-1) for place in places])
+        total = group.allgather(flat[np.newaxis]).sum(axis=0, dtype=dtype)
+        ends = np.cumsum([values[place].size for place in places])
+        for place, part in zip(places, np.split(total, ends[:-1]), strict=True):
+            sums[place] = part.reshape(values[place].shape)
+    return [sums[place] for place in range(len(values))]
 
 
 def _answer(

@@ -21,6 +21,7 @@ from tensoropt.frontend.keras_models.keras_package import (
 )
 from tensoropt.frontend.keras_models.own_batches import OwnBatches
 from tensoropt.frontend.steps.parallel_step import ParallelStep
+from tensoropt.frontend.steps.traced_step import TracedStep
 from tensoropt.plan import Plan
 
 __all__ = ["install_training_functions", "is_installed"]
@@ -123,6 +124,7 @@ class _BatchFunction:
         self._name = name
         self._returns_on_all = returns_on_all
         self._own = OwnBatches(step)
+        self._judged: tuple[TracedStep, bool] | None = None
         self._left_out = 0
         self._go_on: Callable[[], object] = lambda: None
 
@@ -201,6 +203,12 @@ class _BatchFunction:
         traced = self._own.trace(parts, parts if specs is None else specs)
         if traced is None or self._name == "predict":
             return traced is not None and not self._own.variables
+        if self._judged is None or self._judged[0] is not traced:
+            self._judged = traced, self._returns_metrics(traced)
+        return self._judged[1]
+
+    def _returns_metrics(self, traced: TracedStep) -> bool:
+        """Whether a step returns metrics alone, which are computed here to learn their names."""
         outputs = traced.outputs
         return (
             isinstance(outputs, dict) and outputs.keys() == self._model.get_metrics_result().keys()

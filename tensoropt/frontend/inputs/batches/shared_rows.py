@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.execution.world.shares import RowsTable, Share, rows_in
+from tensoropt.frontend.inputs.batches.array_batches import named_arrays
 from tensoropt.frontend.inputs.batches.rounds import Rounds
 from tensoropt.frontend.inputs.shares.functions import effects
 from tensoropt.frontend.inputs.shares.operators import as_it_is, constant, kind, parts_of
@@ -17,7 +18,6 @@ from tensoropt.frontend.inputs.shares.operators import as_it_is, constant, kind,
 __all__ = ["arrays_of", "batching_of", "gathered_in_shares", "sample_element", "shares_of"]
 Array = np.ndarray[Any, Any]
 
-_PARTS = ("x", "y", "sample_weight")
 _ABOVE = ("CacheDataset", "MapDataset", "OptionsDataset", "ParallelMapDataset", "PrefetchDataset")
 """Operators that make one batch of one batch."""
 
@@ -127,16 +127,7 @@ def arrays_of(dataset: Any) -> dict[str, Array]:
         return {}
     (pairs,) = dataset._inputs()
     _, repeated = pairs._inputs()
-    parts = next(iter(repeated))
-    by_name = dict(zip(_PARTS, parts, strict=False)) if type(parts) is tuple else {"x": parts}
-    paths = [
-        (name, number, leaf)
-        for name, part in by_name.items()
-        for number, leaf in enumerate(tf.nest.flatten(part))
-    ]
-    return {
-        f"{name}/{number}" if number else name: np.asarray(leaf) for name, number, leaf in paths
-    }
+    return named_arrays(next(iter(repeated)))
 
 
 def sample_element(spec: Any, size: int) -> Any | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.execution.agreement.fed_values import FedValues
+from tensoropt.execution.agreement.fed_values import ReadArrays
 from tensoropt.execution.runtime.executor import SAME_ARGUMENTS
 from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.batches.ahead import Ahead
+from tensoropt.frontend.inputs.batches.array_batches import ArrayBatches, named_arrays
 from tensoropt.frontend.inputs.batches.first_rank import FromFirstRank
 from tensoropt.frontend.inputs.batches.rounds import OwnBatch, Rounds
 from tensoropt.frontend.inputs.batches.shared_rows import (
@@ -33,11 +36,13 @@ class Reader(Protocol):
     """The loop that reads a data set.
 
     Attributes:
+        compared: compares the arrays of each step with those of the other ranks.
         is_sent: whether the first rank has sent rows.
         lines: lines about the input.
         takes_rounds: whether batches may be read in rounds, see `Rounds`.
     """
 
+    compared: defaultdict[str, ReadArrays]
     is_sent: bool
     lines: Lines
     takes_rounds: bool
@@ -77,8 +82,7 @@ class SharedBatches:
         self.input = reader
         self._reason = ""
         self.tables: dict[Any, RowsTable] = {}
-        self._shared: dict[Any, tf.data.Dataset] = {}
-        self._rounds: dict[Any, Rounds | None] = {}
+        self._shares: dict[Any, Callable[[], Iterator[Any]]] = {}
         self._is_compared = False
 
     def __getattr__(self, name: str) -> Any:
@@ -90,14 +94,11 @@ class SharedBatches:
             return iter(self.dataset)
         self._compare_arrays()
         self.input.report()
-        if function not in self._shared or has_other_orders(self.dataset):
-            self._shared.pop(function, None)
+        if function not in self._shares or self._has_other_orders():
+            self._shares.pop(function, None)
             self._share(function)
-        shared = self._shared.get(function)
-        if shared is not None:
-            table, rounds = self.tables[function], self._rounds[function]
-            batches = shares_of(shared, table) if rounds is None else rounds.batches(shared, table)
-            return _Shares(Ahead(batches), self.input.wait, spec)
+        if function in self._shares:
+            return _Shares(self._shares[function](), self.input.wait, spec)
         label = self.input.label
         self.input.lines.say(
             f"sent {label}",
@@ -117,7 +118,7 @@ class SharedBatches:
         self.tables[function] = np.zeros((0, 1, 2), np.int64) if table is None else table
 
     def _share(self, function: Any) -> None:
-        """Rewrite the data set to this process's rows, if the shapes of batches are known."""
+        """Find the rows that this process reads, if the shapes of batches are known."""
         spec = self.dataset.element_spec
 
         def table(size: int) -> RowsTable:
@@ -132,41 +133,74 @@ class SharedBatches:
             self.tables[function] = known
             return known
 
-        self._rounds[function] = None
         try:
-            shared = self._in_rounds(function, table)
-            shared = shared or gathered_in_shares(self.dataset, table)
-            shared = shared or in_shares(self.dataset, table)
-            if isinstance(shared, NotShared):
-                self._reason = shared.reason
-            elif isinstance(shared, tf.data.Dataset):
-                self._shared[function] = shared
-            elif self._rounds[function] or not self._are_whole(self.tables[function]):
-                self._shared[function] = shared.dataset
-                self._say_whole(shared.whole)
+            if isinstance(self.dataset, ArrayBatches):
+                self._share_arrays(self.dataset, function, table)
+            else:
+                self._share_dataset(function, table)
         except _Unplanned as unplanned:
             self._reason = str(unplanned)
+            if isinstance(self.dataset, ArrayBatches):
+                self.dataset = self.dataset.dataset
 
-    def _in_rounds(
-        self, function: Any, table: Callable[[int], RowsTable]
-    ) -> tf.data.Dataset | SharedDataset | None:
-        """Rewrite the data set to rounds; None if it cannot be read so, or has few batches."""
-        group, batching = current().group, batching_of(self.dataset)
-        count = int(self.dataset.cardinality())
+    def _share_arrays(
+        self, arrays: ArrayBatches, function: Any, table: Callable[[int], RowsTable]
+    ) -> None:
+        """Take this process's rows from arrays."""
+        rounds = self._rounds(function, table, (arrays.size, False))
+        self._shares[function] = partial(arrays.shares, table(arrays.size), rounds)
+
+    def _share_dataset(self, function: Any, table: Callable[[int], RowsTable]) -> None:
+        """Rewrite the data set to this process's rows."""
+        rounds = self._rounds(function, table, batching_of(self.dataset))
+        shared = None if rounds is None else self._in_rounds(rounds, table)
+        if shared is None:
+            rounds = None
+            shared = gathered_in_shares(self.dataset, table) or in_shares(self.dataset, table)
+        if isinstance(shared, NotShared):
+            self._reason = shared.reason
+            return
+        if isinstance(shared, SharedDataset):
+            if rounds is None and self._are_whole(self.tables[function]):
+                return
+            self._say_whole(shared.whole)
+        dataset = shared.dataset if isinstance(shared, SharedDataset) else shared
+        rows = self.tables[function]
+        self._shares[function] = lambda: Ahead(
+            shares_of(dataset, rows) if rounds is None else rounds.batches(dataset, rows)
+        )
+
+    def _rounds(
+        self,
+        function: Any,
+        table: Callable[[int], RowsTable],
+        batching: tuple[int, bool] | None,
+    ) -> Rounds | None:
+        """The rounds in which a step runs batches; None if it does not, or there are too few.
+
+        Args:
+            function, table: the step, and the rows that this process reads.
+            batching: see `batching_of`.
+        """
+        group, count = current().group, int(self.dataset.cardinality())
         if not self.input.takes_rounds or batching is None or 0 <= count < group.size:
             return None
         rounds = Rounds(group.size, group.rank, *batching)
         table(rounds.size)  # plans the step
         spec = self.dataset.element_spec
-        if not function.runs_own(sample_element(spec, rounds.size), spec):
-            return None
+        return rounds if function.runs_own(sample_element(spec, rounds.size), spec) else None
+
+    def _in_rounds(
+        self, rounds: Rounds, table: Callable[[int], RowsTable]
+    ) -> tf.data.Dataset | SharedDataset | None:
+        """Rewrite the data set to rounds; None if it cannot be read so."""
         shared = gathered_in_shares(self.dataset, table, rounds) or in_shares(
             self.dataset, lambda size: rounds.table(table(size)), joined=rounds.ranks
         )
-        if isinstance(shared, NotShared):
-            return None
-        self._rounds[function] = rounds
-        return shared
+        return None if isinstance(shared, NotShared) else shared
+
+    def _has_other_orders(self) -> bool:
+        return not isinstance(self.dataset, ArrayBatches) and has_other_orders(self.dataset)
 
     def _say_whole(self, reasons: Mapping[str, str]) -> None:
         """Say which functions of a data set run for all examples on each rank."""
@@ -188,11 +222,11 @@ class SharedBatches:
         if self._is_compared or not job.check_feeds_every:
             return
         self._is_compared = True
-        arrays = arrays_of(self.dataset)
-        if arrays:
-            compared = FedValues(frozenset(arrays), job.check_feeds_every)
-            lines = compared.lines(arrays, "argument")
-            job.agreement.check(self.input.step, lines, SAME_ARGUMENTS)
+        dataset, step = self.dataset, self.input.step
+        is_plain = isinstance(dataset, ArrayBatches)
+        arrays = named_arrays(dataset.arrays) if is_plain else arrays_of(dataset)
+        every = job.check_feeds_every
+        self.input.compared[step].check(job.agreement, step, arrays, every, SAME_ARGUMENTS)
 
 
 class _Shares:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tensoropt.errors import OptionError
+from tensoropt.execution.agreement.fed_values import ReadArrays
 from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.inputs.batches.sources import SharedBatches
@@ -59,6 +61,7 @@ class _StepInput:
     def __init__(self, dataset: tf.data.Dataset, step: Any) -> None:
         self._batches = SharedBatches(dataset, self)
         self._step = step
+        self.compared: defaultdict[str, ReadArrays] = defaultdict(ReadArrays)
         self.lines = Lines()
         self.step = f"{getattr(step, '__name__', 'a step')}(...)"
         self.label = f"in_shares for {self.step}"
