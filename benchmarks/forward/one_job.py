@@ -23,7 +23,7 @@ from benchmarks.around_the_step.ways import set_threads
 from benchmarks.forward.workloads import WORKLOADS
 from tensoropt.execution.runtime.program import Program
 from tensoropt.frontend.job.job import current
-from tensoropt.frontend.keras_models.own_batches import own_batch_bytes
+from tensoropt.frontend.keras_models import own_batches
 from tensoropt.graph.operator import TensorName
 from tensoropt.plan import Plan
 
@@ -43,9 +43,10 @@ def main() -> None:
         set_threads(way, int(ranks))
     keras.utils.set_random_seed(1)
     model = workload.model()
-    plans, peaks, rank = list[Plan](), list[tuple[int, bool]](), 0
+    plans, own, peaks, rank = list[Plan](), list[int](), list[tuple[int, bool]](), 0
     if way == "ours":
         _keep_plans(plans)
+        _keep_own_peaks(own)
         _measure_peaks(peaks)
         tensoropt.parallelize(model)
         rank = tensoropt.rank()
@@ -64,9 +65,10 @@ def main() -> None:
     figures = {}
     for call in (evaluate, predict):
         plans.clear()
+        own.clear()
         peaks.clear()
         figures[call.__name__] = _seconds(call, workload.batch, count) | {
-            "planned_mib": _planned_bytes(plans, any(is_own for _, is_own in peaks)) / 2**20,
+            "planned_mib": _planned_bytes(plans, own, any(is_own for _, is_own in peaks)) / 2**20,
             "peak_mib": max((peak for peak, _ in peaks[1:]), default=0) / 2**20,
         }
     Path(folder, f"rank-{rank}.json").write_text(json.dumps(figures))
@@ -106,11 +108,21 @@ def _keep_plans(plans: list[Plan]) -> None:
     Plan.from_json = classmethod(from_json)  # type: ignore[method-assign, assignment]
 
 
-def _planned_bytes(plans: list[Plan], are_own: bool) -> int:
-    """The peak by the plans: of a share of a batch, or of the whole batches that ranks run."""
-    of_shares = ((plan.memory_bytes, plan.peak_bytes or plan.memory_bytes) for plan in plans)
-    of_ranks = map(own_batch_bytes, plans) if are_own else of_shares
-    return max((peak for _, peak in of_ranks), default=0)
+def _keep_own_peaks(own: list[int]) -> None:
+    """Add each predicted peak of whole batches on this process to a list."""
+    predict = own_batches.own_batch_bytes
+
+    def predicted(*args: Any) -> int:
+        own.append(predict(*args))
+        return own[-1]
+
+    own_batches.own_batch_bytes = predicted  # type: ignore[assignment]
+
+
+def _planned_bytes(plans: list[Plan], own: list[int], are_own: bool) -> int:
+    """The predicted peak: of a share of a batch, or of the whole batches that ranks run."""
+    of_shares = [plan.peak_bytes or plan.memory_bytes for plan in plans]
+    return max(own if are_own else of_shares, default=0)
 
 
 def _measure_peaks(peaks: list[tuple[int, bool]]) -> None:

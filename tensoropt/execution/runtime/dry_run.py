@@ -30,10 +30,11 @@ from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.edges.edge import PlanSteps
 from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.passes.operation_order import in_order_of_data
-from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.runtime.executor import Executor, Program
 from tensoropt.execution.stages.stage_ranks import Pipeline, StageWorlds, with_first_ranks
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.execution.world.operations import collective
+from tensoropt.execution.world.own_values import step_of_all_ranks
 from tensoropt.execution.world.shard_table import LARGE
 from tensoropt.execution.world.world import World
 from tensoropt.graph.from_tensorflow import import_graph
@@ -43,7 +44,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, Step
 from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
+__all__ = ["ScriptStep", "describe", "describe_own", "dry_run", "dry_run_stage"]
 
 _SMALL = 64  # the most elements of a constant that is a kernel's parameter: an axis, a shape
 
@@ -118,6 +119,24 @@ def _emitted(step: ScriptStep, pipeline: Pipeline, world: _DryRunWorld) -> Devic
     finally:
         executor.close()
         gc.collect(0)  # The emitter's reference cycles hold much memory.
+
+
+def describe_own(program: Program, mesh: Mesh) -> DeviceProgram | None:
+    """Describe the program by which each rank computes a batch of its own.
+
+    Returns:
+        The program; None if batches of any size run by it.
+    """
+    fed = [placeholder for each in program.fed.values() for placeholder in each.placeholders]
+    if not all(placeholder.shape.is_fully_defined() for placeholder in fed):
+        return None
+    targets = [*program.operations, *(tensor.op for tensor in program.tensors.values())]
+    collected = [operation for operation in _needed(targets) if operation.type == MOVE]
+    moved = {
+        operation.name: (MOVE, (step_of_all_ranks(mesh, operation.outputs[0].shape.rank),))
+        for operation in collected
+    }
+    return describe(targets, moved, mesh)
 
 
 class _DryRunWorld(MPIWorld):

@@ -208,11 +208,7 @@ class Executor:
         draws = self._draws if draws is None else draws
         self._agree_on_call(tensors, operations, feeds, call)
         shapes = {name: tuple(value.shape) for name, value in feeds.items()}
-        program = self._programs_for(own).kept.known(tensors, operations, shapes)
-        if program is None:
-            if self._programs_for(own).are_full:
-                self._drop_programs()
-            program = self._programs_for(own).program(tensors, operations, shapes)
+        program = self._kept_program(tensors, operations, shapes, own)
         if not program.is_ready:
             self._initialise(program, draws)
         feeds = self._processes.same_feeds(feeds, self._options.batch_placeholders)
@@ -223,6 +219,21 @@ class Executor:
             raise
         draws.advance(drawn)
         return self._processes.broadcast("the values of this run", values, program.owners)
+
+    def _kept_program(
+        self,
+        tensors: Sequence[str],
+        operations: Sequence[str],
+        shapes: Mapping[str, tuple[int, ...]],
+        own: bool,
+    ) -> Program:
+        """Return the program of a run; emit it if it is not kept."""
+        program = self._programs_for(own).kept.known(tensors, operations, shapes)
+        if program is None:
+            if self._programs_for(own).are_full:
+                self._drop_programs()
+            program = self._programs_for(own).program(tensors, operations, shapes)
+        return program
 
     def _agree_on_call(
         self, tensors: Sequence[str], operations: Sequence[str], feeds: Mapping[str, Any], call: str
@@ -338,6 +349,21 @@ class Executor:
             spec.dtype != "string" and all(extent >= 0 for extent in spec.shape)
             for spec in map(graph.spec, fetched)
         )
+
+    def own_program(
+        self,
+        tensors: Sequence[str],
+        operations: Sequence[str],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> Program:
+        """Return the program by which each rank computes fetches from a batch of its own.
+
+        All ranks call this, where `runs_own`. The program is emitted if it is not kept.
+
+        Args:
+            tensors, operations, shapes: see `rows_of_batch`.
+        """
+        return self._kept_program(tensors, operations, shapes, own=True)
 
     def strategy(self, graph: Graph) -> Strategy:
         """Return a strategy that divides all operators of a graph over the first stage's ranks."""
