@@ -15,6 +15,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,6 +27,12 @@
 #include <vector>
 
 namespace collectives {
+
+struct Span {
+  char* base = nullptr;
+  int64_t bytes = 0;
+};
+using Pieces = std::vector<Span>;
 
 // A connected socket. The kernel chooses the sizes of its buffers while it runs.
 class Connection {
@@ -46,9 +53,20 @@ class Connection {
 
   int file() const { return file_; }
 
-  // Returns the number of bytes sent: 0 if the socket takes none at present.
-  int64_t Send(const char* from, int64_t bytes) const {
-    const ssize_t sent = send(file_, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+  // Sends pieces one after another. `ready` is the number of bytes that can be sent: if the pieces are
+  // the first of these, the system waits with a packet that is not full for the next call. Returns the
+  // number of bytes sent: 0 if the socket takes none at present.
+  int64_t Send(const Pieces& pieces, int64_t ready) const {
+    std::vector<iovec> parts;
+    for (const Span& piece : pieces) {
+      parts.push_back({piece.base, static_cast<size_t>(piece.bytes)});
+      ready -= piece.bytes;
+    }
+    msghdr message = {};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    const int more = ready > 0 ? MSG_MORE : 0;
+    const ssize_t sent = sendmsg(file_, &message, MSG_NOSIGNAL | MSG_DONTWAIT | more);
     if (sent >= 0) return sent;
     if (!MayRetry(errno)) Fail(std::strerror(errno));
     return 0;

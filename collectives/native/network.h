@@ -5,6 +5,7 @@
 // members. Member i reduces segment i: a block of it as soon as all members have sent that block, in
 // the group's order, and it sends the reduced block to all members at once. So every member gets the
 // same bits. A rank sends as many bytes as in a ring of the members, in two hops instead of 2 (n - 1).
+// Two members send each other everything, which is as many bytes in one hop.
 //
 // Sending a rank's own data depends on nothing. Receiving waits only for other members' own data. So no
 // circle of waiting ranks is possible, whatever the sizes of the buffers.
@@ -25,17 +26,13 @@
 
 namespace collectives {
 
-constexpr int64_t kStep = 1 << 17;        // the most bytes of one system call
+constexpr int64_t kStep = 1 << 18;        // the most bytes of a receive, and the bytes of staging memory
+constexpr int64_t kSent = 1 << 20;        // the most bytes of a send
+constexpr size_t kPieces = 256;           // the most pieces of a send
 constexpr int64_t kAheadBytes = 1 << 18;  // bytes received from a member beyond those reduced
-constexpr int64_t kPiece = 1 << 14;       // smaller pieces are copied together before they are sent
-// Below this number of bytes for all members, each member reduces everything: one hop, more bytes.
+// Up to this number of bytes for all members, each member reduces everything: one hop, more bytes.
 constexpr int64_t kSmall = 1 << 16;
 constexpr int64_t kRoundedBlock = 1 << 12;  // elements that are reduced at once if they are rounded
-
-struct Span {
-  char* base = nullptr;
-  int64_t bytes = 0;
-};
 
 // The data that this rank sends to one member, and receives from it, in one collective. Positions
 // count bytes from the start of the collective.
@@ -43,8 +40,10 @@ struct Stream {
   const Connection* connection = nullptr;
   int64_t to_send = 0, ready = 0, sent = 0;  // the bytes before `ready` can be sent
   int64_t to_receive = 0, allowed = 0, received = 0;  // there is space for the bytes before `allowed`
-  // Return memory with, or for, the bytes from `begin` on: at least one byte, and none beyond `end`.
-  std::function<Span(int64_t begin, int64_t end)> source, target;
+  // Returns memory with the bytes from `begin` on: at least one byte, and none beyond `end`.
+  std::function<Pieces(int64_t begin, int64_t end)> source;
+  // Returns memory for the bytes from `begin` on: at least one byte, and none beyond `end`.
+  std::function<Span(int64_t begin, int64_t end)> target;
   // Called after bytes were received into the memory of `target`; may be empty.
   std::function<void(int64_t begin, int64_t end, char* from)> took;
 
@@ -56,8 +55,7 @@ struct Stream {
   bool Advance() {
     int64_t moved = 0;
     if (CanSend()) {
-      const Span span = source(sent, std::min(ready, sent + kStep));
-      const int64_t bytes = connection->Send(span.base, span.bytes);
+      const int64_t bytes = connection->Send(source(sent, std::min(ready, sent + kSent)), ready - sent);
       sent += bytes;
       moved += bytes;
     }
@@ -144,18 +142,19 @@ class NetworkCollective {
   void Allreduce(const Arrays& arrays, int64_t itemsize, Reduce reduce, bool rounds = false) {
     const int64_t bytes = arrays.bytes();
     const bool is_small = n_ * bytes <= kSmall;
+    const bool in_one_hop = is_small || n_ == 2;
     if (rounds && !is_small) return AllreduceRounded(arrays, reduce);
-    auto segment = [&](int member) { return is_small ? Range{0, bytes} : Segment(bytes, member); };
+    auto segment = [&](int member) { return in_one_hop ? Range{0, bytes} : Segment(bytes, member); };
     const Range own = segment(place_);
     for (size_t k = 0; k < others_.size(); ++k) {
       const Range part = segment(others_[k]);
-      SendThenForward(streams_[k], arrays, part, is_small ? Range{0, 0} : own);
+      SendThenForward(streams_[k], arrays, part, in_one_hop ? Range{0, 0} : own);
       ReceiveAhead(streams_[k], others_[k], own.size());
-      if (!is_small) ReceiveResult(streams_[k], arrays, part);
+      if (!in_one_hop) ReceiveResult(streams_[k], arrays, part);
     }
     Drive([&] {
       int64_t most = own.size();  // bytes that are overwritten have been sent
-      for (const Stream& stream : streams_) most = is_small ? std::min(most, stream.sent) : most;
+      for (const Stream& stream : streams_) most = in_one_hop ? std::min(most, stream.sent) : most;
       Reduced(own.size(), most, itemsize, [&](int64_t begin, int64_t end) {
         arrays.Each(own.begin + begin, own.begin + end,
                     [&](const Array& array, int64_t from, int64_t at, int64_t size) {
@@ -164,7 +163,7 @@ class NetworkCollective {
                     });
         return end - begin;
       });
-      if (is_small) return;
+      if (in_one_hop) return;
       for (size_t k = 0; k < others_.size(); ++k) {
         streams_[k].ready = segment(others_[k]).size() + reduced_;
       }
@@ -247,12 +246,12 @@ class NetworkCollective {
   void SendRounded(Stream& stream, const Arrays& arrays, Range own, Range reduced) {
     stream.ready = own.size() / 2;
     stream.to_send = own.size() / 2 + reduced.size() / 2;
-    stream.source = [this, &arrays, own, reduced](int64_t begin, int64_t end) {
+    stream.source = [this, &arrays, own, reduced](int64_t begin, int64_t end) -> Pieces {
       const int64_t first = own.size() / 2;
       if (begin < first) {
-        return Rounded<false>(arrays, own.begin, begin, std::min(end, first));
+        return {Rounded<false>(arrays, own.begin, begin, std::min(end, first))};
       }
-      return Rounded<true>(arrays, reduced.begin, begin - first, end - first);
+      return {Rounded<true>(arrays, reduced.begin, begin - first, end - first)};
     };
   }
 
@@ -312,7 +311,7 @@ class NetworkCollective {
 
   void Send(Stream& stream, const Runs& runs) {
     stream.to_send = stream.ready = runs.total();
-    stream.source = [this, &runs](int64_t begin, int64_t end) { return Packed(runs, begin, end); };
+    stream.source = [this, &runs](int64_t begin, int64_t end) -> Pieces { return {Packed(runs, begin, end)}; };
   }
 
   void Move(Stream& stream, const Runs& sent, const Runs& received) {
@@ -333,12 +332,12 @@ class NetworkCollective {
   void SendThenForward(Stream& stream, const Arrays& arrays, Range own, Range reduced) {
     stream.ready = own.size();
     stream.to_send = own.size() + reduced.size();
-    stream.source = [this, &arrays, own, reduced](int64_t begin, int64_t end) {
+    stream.source = [&arrays, own, reduced](int64_t begin, int64_t end) {
       const int64_t first = own.size();
       if (begin < first) {
-        return Joined<false>(arrays, own.begin + begin, own.begin + std::min(end, first));
+        return AllPieces<false>(arrays, own.begin + begin, own.begin + std::min(end, first));
       }
-      return Joined<true>(arrays, reduced.begin + begin - first, reduced.begin + end - first);
+      return AllPieces<true>(arrays, reduced.begin + begin - first, reduced.begin + end - first);
     };
   }
 
@@ -408,15 +407,15 @@ class NetworkCollective {
     return piece;
   }
 
-  // Like `Piece`, but short pieces are copied together.
+  // Returns the pieces of a range of arrays, the first `kPieces` of them.
   template <bool kOut>
-  Span Joined(const Arrays& arrays, int64_t begin, int64_t end) const {
-    const Span piece = Piece<kOut>(arrays, begin, end);
-    if (piece.bytes == end - begin || piece.bytes >= kPiece) return piece;
-    arrays.Each(begin, end, [&](const Array& array, int64_t from, int64_t at, int64_t size) {
-      std::memcpy(network_.staging() + (at - begin), (kOut ? array.out : array.in) + from, size);
+  static Pieces AllPieces(const Arrays& arrays, int64_t begin, int64_t end) {
+    Pieces pieces;
+    arrays.Each(begin, end, [&](const Array& array, int64_t from, int64_t, int64_t size) {
+      if (pieces.size() == kPieces) return;
+      pieces.push_back({(kOut ? array.out : const_cast<char*>(array.in)) + from, size});
     });
-    return {network_.staging(), end - begin};
+    return pieces;
   }
 
   Network& network_;

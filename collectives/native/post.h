@@ -9,6 +9,7 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <list>
@@ -160,11 +161,14 @@ class Post {
   static bool SendSome(const Connection& connection, Line& line, std::vector<std::function<void()>>* sent) {
     if (line.out.empty()) return false;
     Outgoing& out = line.out.front();
-    const char* header = reinterpret_cast<const char*>(&out.header);
-    if (out.done < kHeader) out.done += connection.Send(header + out.done, kHeader - out.done);
-    if (out.done < kHeader) return false;
     const int64_t end = kHeader + out.header.bytes;
-    if (out.done < end) out.done += connection.Send(out.from + (out.done - kHeader), end - out.done);
+    Pieces pieces;
+    if (out.done < kHeader) {
+      pieces.push_back({reinterpret_cast<char*>(&out.header) + out.done, kHeader - out.done});
+    }
+    const int64_t body = std::max<int64_t>(out.done - kHeader, 0);
+    pieces.push_back({const_cast<char*>(out.from) + body, out.header.bytes - body});
+    out.done += connection.Send(pieces, end - out.done);
     if (out.done < end) return false;
     sent->push_back(std::move(out.sent));
     line.out.pop_front();
