@@ -32,7 +32,8 @@ _SHARES = (0.7, 0.2, 0.1)
 _RUNS = 6
 _SLOW_SECONDS = 0.02
 """A collective that is expected to take longer runs once, because disturbances of the machine are
-short beside it."""
+short beside it. One that takes longer twice, though it was expected to be faster, runs no more: the
+bytes that a link buffers pass at once, and a size beyond them takes far longer than one below."""
 
 Partition = tuple[tuple[int, ...], ...]
 
@@ -211,6 +212,10 @@ class _Measurement:
             span, worked = self._spans[-1]
             if number or expected:  # the first run of a kind warms up
                 rows.append((span, used if worked is None else worked))
+            if len(rows) == 2:  # one slow run may be a disturbance
+                slow = min(seconds for seconds, _ in rows) > _SLOW_SECONDS
+                if self._active.broadcast(np.array([slow]))[0]:
+                    break
         spans, processor = np.array(rows, np.float64).T
         spans = self._active.allreduce(self._of_group(spans, crosses), "max")  # the slowest group
         processor = self._active.allreduce(processor, "max")

@@ -79,15 +79,27 @@ def test_links_are_measured_by_ascending_sizes_while_there_is_time() -> None:
     assert all(each.seconds > 0 and not each.is_beside for each in found)
 
 
-def test_other_load_does_not_count_in_the_time_of_a_link() -> None:
+def timed_with(waits: list[float]) -> tuple[links.LinkTiming, int]:
+    """The time of a small collective whose runs take these seconds, and the number of its runs."""
     alone = collectives.Group(InProcessTransport())
     measurement = links._Measurement(alone, ((0,),), None)
     measurement._carried["allreduce"] = False
-    waits = iter([9.0, 5.0, 0.3, 8.0, 0.2, 0.4, 7.0])  # the first run is not counted
+    left = iter(waits)
     timing = measurement._timed(
-        "allreduce", lambda _: measurement.after(0.0, next(waits)), 4096, 0.0
+        "allreduce", lambda _: measurement.after(0.0, next(left)), 4096, 0.0
     )
-    assert timing.seconds == 0.2
+    return timing, len(waits) - len(list(left))
+
+
+def test_other_load_does_not_count_in_the_time_of_a_link() -> None:
+    waits = [0.09, 0.05, 0.003, 0.08, 0.002, 0.004, 0.07]  # the first run is not counted
+    timing, runs = timed_with(waits)
+    assert (timing.seconds, runs) == (0.002, 7)
+
+
+def test_a_collective_that_turns_out_to_be_slow_leaves_its_time_to_larger_ones() -> None:
+    timing, runs = timed_with([0.09, 0.07, 0.06, 0.05, 0.05, 0.05, 0.05])
+    assert (timing.seconds, runs) == (0.06, 3)
 
 
 def test_the_wait_for_ranks_that_begin_later_is_no_part_of_a_run(
