@@ -58,8 +58,11 @@ class SearchLimits:
         closing_gap: share. The gap at which a search without an epsilon ends if it has few cells.
         coarse_gap: share. The gap on a mesh that is not the last; its strategies only begin the
             next mesh's search.
-        bucket_cells: cells of one table of a bucket elimination among promising configurations: 32
-            MiB. With it OptCNN's strategy for the Transformer is proven on 4 to 16 devices.
+        bucket_cells: cells of one table of a bucket elimination: 32 MiB. A first elimination takes
+            at most as many additions a step for each of its tables. With it OptCNN's strategy for
+            the Transformer is proven on 4 to 16 devices.
+        bucket_additions: the same additions of a last elimination, of all configurations. With it
+            OptCNN's strategy for the paper's WideResNet is proven on 16 devices.
         exact_points: points of all tables of an exact search: some seconds. With twice as many,
             searches of some hundred operators on 4 devices take minutes.
         exact_additions: additions of all tables of an exact search of few cells: about a second.
@@ -94,6 +97,7 @@ class SearchLimits:
     closing_gap: float = 0.001
     coarse_gap: float = 0.05
     bucket_cells: int = 1 << 22
+    bucket_additions: int = 1 << 30
     exact_points: int = 300_000
     exact_additions: float = 3e8
     unlike_additions: float = 4e7

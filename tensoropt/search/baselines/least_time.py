@@ -46,7 +46,8 @@ def least_time(
     Bucket elimination, as OptCNN's, finds it. If its tables would be too large, a fast strategy is
     found by large neighbourhood search, and configurations that bounds prove to be slower are
     dropped (reduced-cost fixing), as the frontier's search does for a pair of weights
-    (`least_cost`). If tables would still be too large, the fast strategy is returned: not exact,
+    (`least_cost`). If tables would still be too large, one more elimination of all configurations
+    may take many more additions. Where that is too large, the fast strategy is returned: not exact,
     and with the share by which another may be faster.
 
     Args:
@@ -55,7 +56,7 @@ def least_time(
         limits: of tables.
     """
     part = restrict(problem, kept)
-    chosen, exact, gap = fastest(part, limits.bucket_cells), True, None
+    chosen, exact, gap = fastest(part, limits.bucket_cells, limits.bucket_cells), True, None
     if chosen is None:
         table = WeightedBounds(part)
         bounds, near = table.bounds(1.0, 0.0, 4 * SWEEPS), Neighbourhoods(table)
@@ -65,6 +66,8 @@ def least_time(
             _, time = part.cost(fast.tolist())
             bounds, fast, _ = least_cost(table, near, bounds, fast, float(time))
             chosen = _fastest_left(part, table, bounds, fast, limits)
+        if chosen is None:
+            chosen = fastest(part, limits.bucket_cells, limits.bucket_additions)
         if chosen is None:
             chosen, exact = fast, False
             _, time = part.cost(fast.tolist())
@@ -82,5 +85,5 @@ def _fastest_left(
     alive = bounds.min_marginals <= time * (1 + ROUNDING)
     alive[table.start[:-1] + fast] = True  # bounded by its time, but for roundings
     left = [np.flatnonzero(own) for own in np.split(alive, table.start[1:-1])]
-    best = fastest(restrict(part, left), limits.bucket_cells)
+    best = fastest(restrict(part, left), limits.bucket_cells, limits.bucket_cells)
     return None if best is None else whole_strategies(left, best[None])[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -19,18 +19,29 @@ Scope = tuple[int, ...]
 """The nodes that costs depend on, by ascending number."""
 
 
-def fastest(problem: Problem, most_cells: int) -> Int32Array | None:
-    """Return int32[nodes], a strategy of least time; None where a table would have too many cells.
+def fastest(problem: Problem, most_cells: int, most_additions: int) -> Int32Array | None:
+    """Return int32[nodes], a strategy of least time; None where a step would be too large.
 
     Of equally good choices for a node the first is made.
+
+    Args:
+        problem: the problem.
+        most_cells: the most cells of a table.
+        most_additions: the most additions of a step, for each of the tables that it adds.
     """
     counts = np.array([node.configurations for node in problem.nodes])
-    kinds = {edge.kind: _times(edge) for edge in problem.edges}
-    tables = [*(node.time for node in problem.nodes), *(kinds[edge.kind] for edge in problem.edges)]
+    kinds: list[Hashable] = [node.time.tobytes() for node in problem.nodes]
+    kinds += [edge.kind for edge in problem.edges]
     scopes: list[Scope] = [(node,) for node in range(counts.size)]
     scopes += [(edge.source, edge.target) for edge in problem.edges]
-    order = Elimination.of(counts.tolist(), scopes, (counts > 1).tolist())
-    strategy = order.least(counts, np.concatenate([table.ravel() for table in tables]), most_cells)
+    order = Elimination.of(counts.tolist(), scopes, (counts > 1).tolist(), kinds)
+    terms = [*problem.nodes, *problem.edges]
+    tables = [
+        _times(term) if isinstance(term, Edge) else term.time
+        for term in (terms[place] for place in np.unique(order.like[: order.given]))
+    ]
+    cells = np.concatenate([table.ravel() for table in tables])
+    strategy = order.least(counts, cells, most_cells, most_additions)
     return None if strategy is None else strategy.astype(np.int32)
 
 
@@ -44,12 +55,14 @@ class Elimination(NamedTuple):
 
     Bucket elimination (Dechter, 1999): the least over a node's choices, of the sum of all terms
     with the node, is a term over its neighbours. The node with the smallest new term is next. The
-    time is proportional to the cells of all tables that are added.
+    time is proportional to the cells of all tables that are added. Steps that add equal tables, as
+    in the layers of a model, are one.
 
     Attributes:
         scope_first, scope: the scope of every term, given terms first, then those that steps make.
         nodes: int64[steps], the node that each step eliminates.
         input_first, inputs: the terms that each step adds.
+        like: int64[terms], the first term with the same cells, for each term.
         given: the number of given terms.
     """
 
@@ -58,11 +71,16 @@ class Elimination(NamedTuple):
     nodes: Int64Array
     input_first: Int64Array
     inputs: Int64Array
+    like: Int64Array
     given: int
 
     @classmethod
     def of(
-        cls, counts: Sequence[int], scopes: Sequence[Scope], free: Sequence[bool]
+        cls,
+        counts: Sequence[int],
+        scopes: Sequence[Scope],
+        free: Sequence[bool],
+        kinds: Sequence[Hashable] | None = None,
     ) -> Elimination:
         """Return a good order for nodes with some ``counts`` of choices.
 
@@ -70,6 +88,7 @@ class Elimination(NamedTuple):
             counts: of every node.
             scopes: of the given terms.
             free: whether a node may have several choices; other nodes are in no scope.
+            kinds: of the given terms; those of a kind have the same cells. By default no two have.
         """
         terms = [tuple(node for node in scope if free[node]) for scope in scopes]
         own: list[set[int]] = [set() for _ in counts]
@@ -81,6 +100,9 @@ class Elimination(NamedTuple):
         queue: EliminationQueue[int] = EliminationQueue()
         for node in np.flatnonzero(free).tolist():
             queue.set(node, _cells(counts, {*beside[node], node}))
+        numbers: dict[Hashable, int] = {}
+        like = [numbers.setdefault(kind, term) for term, kind in
+                enumerate(range(len(terms)) if kinds is None else kinds)]  # fmt: skip
         nodes, inputs = [], []
         while (best := queue.pop()) is not None:
             node, _ = best
@@ -96,24 +118,36 @@ class Elimination(NamedTuple):
                 beside[other].update(rest)
                 beside[other].discard(node)
                 queue.set(other, _cells(counts, {*beside[other], other}))
+            axes = {member: (axis, counts[member]) for axis, member in enumerate((*rest, node))}
+            made = [(like[term], *(axes[member] for member in terms[term])) for term in inputs[-1]]
+            like.append(numbers.setdefault((*axes.values(), *sorted(made)), len(terms)))
             terms.append(rest)
-        return cls(*_rows(terms), np.array(nodes, dtype=np.int64), *_rows(inputs), len(scopes))
+        return cls(
+            *_rows(terms),
+            np.array(nodes, dtype=np.int64),
+            *_rows(inputs),
+            np.array(like, dtype=np.int64),
+            len(scopes),
+        )
 
-    def least(self, counts: Int64Array, tables: Int64Array, most_cells: int) -> Int64Array | None:
-        """Return the choice for every node with the least sum; None where tables would be too
+    def least(
+        self, counts: Int64Array, tables: Int64Array, most_cells: int, most_additions: int
+    ) -> Int64Array | None:
+        """Return the choice for every node with the least sum; None where a step would be too
         large.
 
         Args:
             counts: the number of choices of each node.
-            tables: the cells of all given terms, one term after the other.
+            tables: the cells of all given terms, one term after the other, those of a kind once.
             most_cells: the most cells of a table.
+            most_additions: the most additions of a step, for each of its tables.
         """
-        first = _places(self, counts, most_cells)
-        if first.size == 0:
+        places = _places(self, counts, most_cells, most_additions)
+        if places.size == 0:
             return None
-        cells = np.empty(first[-1], dtype=np.int64)
+        cells = np.empty(places.max(), dtype=np.int64)
         cells[: tables.size] = tables
-        choices: Int64Array = _eliminate(self, counts, first, cells)
+        choices: Int64Array = _eliminate(self, counts, places, tables.size, cells)
         return choices
 
 
@@ -128,38 +162,58 @@ def _rows(rows: Sequence[Sequence[int]]) -> tuple[Int64Array, Int64Array]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _places(order: Elimination, counts: Int64Array, most_cells: int) -> Int64Array:
-    """Return where the cells of every term begin; empty where a table has too many."""
+def _places(
+    order: Elimination, counts: Int64Array, most_cells: int, most_additions: int
+) -> Int64Array:
+    """Return int64[terms, 2], where the cells of every term begin and end; empty where a step is
+    too large."""
     scope_first, scope, nodes, given = order.scope_first, order.scope, order.nodes, order.given
-    first = np.zeros(scope_first.size, dtype=np.int64)
-    for term in range(scope_first.size - 1):
+    places = np.zeros((scope_first.size - 1, 2), dtype=np.int64)
+    end = np.int64(0)
+    for term in range(len(places)):
+        if order.like[term] != term:
+            places[term] = places[order.like[term]]
+            continue
+        limit = np.int64(2**62)
+        if term >= given:
+            limit = np.int64(min(most_cells, most_additions // counts[nodes[term - given]]))
         cells = 1
-        limit = most_cells // counts[nodes[term - given]] if term >= given else np.int64(2**62)
         for place in range(scope_first[term], scope_first[term + 1]):
             cells *= counts[scope[place]]
             if cells > limit:
-                return np.zeros(0, dtype=np.int64)
+                return np.zeros((0, 2), dtype=np.int64)
         if cells > limit:
-            return np.zeros(0, dtype=np.int64)
-        first[term + 1] = first[term] + cells
-    return first
+            return np.zeros((0, 2), dtype=np.int64)
+        places[term] = end, end + cells
+        end += cells
+    return places
 
 
 @numba.njit(cache=True, nogil=True)
 def _eliminate(
-    order: Elimination, counts: Int64Array, first: Int64Array, cells: Int64Array
+    order: Elimination, counts: Int64Array, places: Int64Array, begin: int, cells: Int64Array
 ) -> Int64Array:
-    """Do all steps; return the choices with the least sum."""
-    scope_first, scope, nodes, input_first, inputs, given = order
-    best = np.zeros(first[-1] - first[given], dtype=np.int32)
+    """Do all steps; return the choices with the least sum.
+
+    Args:
+        order: the steps.
+        counts: the number of choices of each node.
+        places: of the cells of every term.
+        begin: where the cells of the terms begin that steps make.
+        cells: of the given terms; those of the others are written.
+    """
+    scope_first, scope, nodes, input_first, inputs, like, given = order
+    best = np.zeros(cells.size - begin, dtype=np.int32)
     for step in range(nodes.size):
         node, term = nodes[step], given + step
+        if like[term] != term:
+            continue
         rest = scope[scope_first[term] : scope_first[term + 1]]
         used = inputs[input_first[step] : input_first[step + 1]]
-        places = np.empty(used.size, dtype=np.int64)
+        starts = np.empty(used.size, dtype=np.int64)
         strides = np.zeros((used.size, rest.size + 1), dtype=np.int64)
         for number in range(used.size):
-            places[number] = first[used[number]]
+            starts[number] = places[used[number], 0]
             stride = 1
             for place in range(
                 scope_first[used[number] + 1] - 1, scope_first[used[number]] - 1, -1
@@ -169,13 +223,13 @@ def _eliminate(
                     axis += 1
                 strides[number, axis] = stride
                 stride *= counts[member]
-        out = cells[first[term] : first[term + 1]]
-        at = first[term] - first[given]
-        _least(counts, rest, counts[node], places, strides, cells, out, best[at:])
+        first, end = places[term]
+        out, at = cells[first:end], best[first - begin :]
+        _least(counts, rest, counts[node], starts, strides, cells, out, at)
     choices = np.zeros(counts.size, dtype=np.int64)
     for step in range(nodes.size - 1, -1, -1):
         term = given + step
-        cell = first[term] - first[given]
+        cell = places[term, 0] - begin
         for position in range(scope_first[term], scope_first[term + 1]):
             stride = 1
             for other in scope[position + 1 : scope_first[term + 1]]:

@@ -105,9 +105,10 @@ class Neighbourhoods:
             first = np.searchsorted(kept, table.start)
             counts = np.diff(first)
             terms = _whole(_terms(table.ends, tables, costs, kept, first))
-            chosen = self._order.least(counts, terms, _MOST_CELLS)
+            chosen = self._order.least(counts, terms, _MOST_CELLS, _MOST_CELLS)
             if chosen is None:
-                chosen = self._order_for(counts).least(counts, terms, _MOST_CELLS)
+                order = self._order_for(counts)
+                chosen = order.least(counts, terms, _MOST_CELLS, _MOST_CELLS)
             if chosen is not None:
                 strategy: Int64Array = kept[first[:-1] + chosen] - table.start[:-1]
                 return strategy

@@ -208,7 +208,7 @@ def test_the_fastest_strategy_is_that_of_enumeration(
         assert best <= int(small.time[0]) <= best * (1 + small.within)
         assert all(number in own for number, own in zip(small.strategies[0], kept, strict=True))
         not_exact += not small.exact
-        gave_up += fastest(restrict(problem, kept), 6) is None
+        gave_up += fastest(restrict(problem, kept), 6, 6) is None
     assert 5 < gave_up < 25
     assert 0 < not_exact < gave_up
 
@@ -216,6 +216,6 @@ def test_the_fastest_strategy_is_that_of_enumeration(
 def test_bucket_elimination_finds_the_least_time(random_problem: Callable[[int], Problem]) -> None:
     for seed in range(60):
         problem = random_problem(seed)
-        strategy = fastest(problem, 1 << 20)
+        strategy = fastest(problem, 1 << 20, 1 << 20)
         assert strategy is not None
         assert problem.cost(strategy.tolist())[1] == brute_force(problem).time[-1]
