@@ -18,6 +18,7 @@ __all__ = [
     "PROMISING",
     "PRUNED_AGAIN",
     "RANGE_PRODUCTS",
+    "RECOMBINED",
     "SWEEPS",
     "WEIGHTS",
     "WORTH_A_THREAD",
@@ -59,3 +60,5 @@ NEAREST = (6, 3, 1)
 """Configurations of a node that are added for each neighbour; the next if tables are too large."""
 NEIGHBOURHOOD_ROUNDS = 5
 """Most rounds of a neighbourhood search."""
+RECOMBINED = 32
+"""Known strategies, the cheapest for some weights, whose configurations are recombined."""

@@ -22,7 +22,7 @@ from tensoropt.search.effort import LINES_AT_ONCE, SWEEPS
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
-from tensoropt.search.tolerances import BETTER_MIXTURE, FINE, NEGLIGIBLE
+from tensoropt.search.tolerances import BETTER_MIXTURE, FINE, NEARLY, NEGLIGIBLE
 from tensoropt.search.watch import keep, tell
 
 __all__ = ["FirstPhase"]
@@ -122,7 +122,8 @@ class FirstPhase:
 
         Each edge of the hull below an open corner becomes one of the hull of all strategies, as far
         as bounds prove it; edges within a share ``nearly`` of that, as bounds for other slopes say,
-        are skipped.
+        are skipped. So are edges near one that new bounds could not prove: strategies for these are
+        recombined.
         """
         while True:
             hull = part.hull()
@@ -142,16 +143,27 @@ class FirstPhase:
             for edge, gap in zip(hull.edges_below(region.memory).tolist(), share, strict=True):
                 gaps[edge] = max(gaps.get(edge, 0.0), float(gap))
             known = np.array([each.weights[1] for each in part.bounds if each.weights[0] == 1])
+            stuck = part.stuck(FINE * self.epsilon).tolist()
             wanted = [
                 (gap, slope)
                 for edge, gap in gaps.items()
                 if not (np.abs(known - (slope := hull.slope(edge))) <= NEGLIGIBLE * slope).any()
                 and (nearly == 0 or part.is_loose(hull, edge, nearly))
+                and all(NEARLY * max(slope, each) > min(slope, each) for each in stuck)
             ]
-            if not wanted:
+            if wanted:
+                best = sorted(wanted, reverse=True)[:LINES_AT_ONCE]
+                self.bound(part, sorted((1.0, slope) for _, slope in best))
+            elif not stuck or not self._recombined(part, [*stuck, *map(hull.slope, gaps)]):
                 return hull
-            best = sorted(wanted, reverse=True)[:LINES_AT_ONCE]
-            self.bound(part, sorted((1.0, slope) for _, slope in best))
+
+    def _recombined(self, part: Subproblem, slopes: Sequence[float]) -> bool:
+        """Whether cheaper strategies for some slopes were found among a subproblem's known ones."""
+        points = part.recombine([(1.0, slope) for slope in slopes])
+        self.spent += len(slopes) * self.limits.line_additions
+        if points is not None:
+            self.known.add(points)
+        return points is not None
 
     def _ends(self, part: Subproblem, hull: Hull, region: SearchRegion) -> list[Weights]:
         """Return weights for the ends of a hull that does not reach to an open corner."""

@@ -2,7 +2,7 @@
 
 After few sweeps bounds of all configurations are loose, but they say which configurations are in no
 strategy cheaper than a known one. The next sweeps go over the few remaining ones only and begin
-with the same messages, and so on, until a bound meets the cost.
+with the same messages, and so on, until a bound meets the cost, or hardly rises.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.effort import SWEEPS
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
-from tensoropt.search.tolerances import NEGLIGIBLE, ROUNDING
+from tensoropt.search.tolerances import FINE, NEGLIGIBLE, ROUNDING
 
 __all__ = ["least_cost"]
 
@@ -55,7 +55,7 @@ def least_cost(
     closer, min_marginals = bounds, bounds.min_marginals.copy()
     first = table.start[:-1]
     places = np.arange(min_marginals.size)
-    limit = cost * (1 + max(slack, ROUNDING))
+    limit, height = cost * (1 + max(slack, ROUNDING)), bounds.least
     for sweeps in (SWEEPS, 2 * SWEEPS, 4 * SWEEPS):
         alive = closer.min_marginals <= limit
         if not np.logical_or.reduceat(alive, table.start[:-1]).all():
@@ -72,7 +72,8 @@ def least_cost(
         now = near.cost(bounds.weights, chosen)
         if now < cost:
             known, cost = (places[table.start[:-1] + chosen] - first).astype(np.int32), now
-        if cost <= closer.least * (1 + met):
+        rise, height = closer.least - height, closer.least
+        if cost <= height * (1 + met) or rise < FINE * (cost - height):
             break
         limit = cost * (1 + ROUNDING)
     least = max(bounds.least, min(closer.least, cost))

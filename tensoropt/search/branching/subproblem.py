@@ -10,11 +10,11 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.errors import SearchSizeError
-from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
+from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, nearest, warm_bounds
 from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.branching.known_points import Points
 from tensoropt.search.branching.least_cost import least_cost
-from tensoropt.search.effort import LINES_AT_ONCE
+from tensoropt.search.effort import LINES_AT_ONCE, RECOMBINED
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.flat.fewer_states import NEW, fewer_states
@@ -24,7 +24,7 @@ from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.pareto.reduce import reduce_points
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
-from tensoropt.search.tolerances import FEW_CELLS
+from tensoropt.search.tolerances import FEW_CELLS, NEGLIGIBLE
 
 __all__ = ["NOWHERE", "Hull", "Subproblem"]
 
@@ -214,8 +214,6 @@ class Subproblem:
             The strategies, of the whole problem, for each pair; the additions spent, and the number
                 of pairs that took any.
         """
-        if self._near is None:
-            self._near = Neighbourhoods(self.table)
         strategies_found: list[Int32Array] = []
         own = self.own
         begun = {pair: self._between(pair, own, slack) for pair in weights}
@@ -226,10 +224,10 @@ class Subproblem:
         )
         for bounds in begun.values():
             assert bounds is not None
-            known, cost = self._best_known(self._near, bounds, strategies_found)
+            known, cost = self._best_known(bounds, strategies_found, enough)
             closer, strategy, additions = least_cost(
                 self.table,
-                self._near,
+                self._neighbourhoods,
                 bounds,
                 known,
                 cost,
@@ -240,15 +238,38 @@ class Subproblem:
             swept += bounds.weights in anew or additions > 0
             self._learn(closer)
             strategies_found.append(strategy)
-        states = np.array(strategies_found)
-        memory, time, chosen = zip(
-            *(self.graph.cost(pair, own) for pair, own in zip(weights, states, strict=True)),
-            strict=True,
+        return self._know(weights, strategies_found), spent, swept
+
+    def stuck(self, enough: float) -> Float64Array:
+        """float64[any], the slopes for which the cheapest known strategy costs more than its bound
+        by more than a share."""
+        return np.array(
+            [
+                each.weights[1]
+                for each in self.own
+                if each.weights[0] == 1
+                and self._costs_for(each.weights).min() > each.least * (1 + enough)
+            ]
         )
-        strategies = self.graph.pointers.unroll_sets(np.array(chosen), self.graph.size)
-        points = Points(np.array(memory), np.array(time), strategies)
-        self._know(states, points)
-        return points, spent, swept
+
+    def recombine(self, weights: Sequence[Weights]) -> Points | None:
+        """Find cheaper strategies for some weights, near known ones, without new bounds.
+
+        Returns:
+            The strategies, of the whole problem; None if there are none.
+        """
+        own = self.own
+        pairs = [each.weights for each in own]
+        better, found = [], []
+        for pair in weights:
+            bounds = replace(own[nearest(pair, pairs)], weights=pair, least=0.0)
+            strategy, _ = self._best_known(bounds, (), 0.0)
+            memory, time, _ = self.graph.cost(pair, strategy)
+            least = float(self._costs_for(pair).min())
+            if pair[0] * time + pair[1] * memory < least * (1 - NEGLIGIBLE):
+                better.append(pair)
+                found.append(strategy)
+        return self._know(better, found) if found else None
 
     def hull(self) -> Hull:
         """The hull of the supported points found so far."""
@@ -283,12 +304,20 @@ class Subproblem:
         messages = (1 - share) * low.messages + share * high.messages
         return Bounds(weights, least, min_marginals, messages)
 
-    def _know(self, states: Int32Array, points: Points) -> None:
-        """Add supported points with their states."""
+    def _know(self, weights: Sequence[Weights], found: Sequence[Int32Array]) -> Points:
+        """Add supported points by their states, and return them; each is cheap for its weights."""
+        states = np.array(found)
+        memory, time, chosen = zip(
+            *(self.graph.cost(pair, own) for pair, own in zip(weights, states, strict=True)),
+            strict=True,
+        )
+        strategies = self.graph.pointers.unroll_sets(np.array(chosen), self.graph.size)
+        points = Points(np.array(memory), np.array(time), strategies)
         self._states = np.concatenate([self._states, states])
         self._strategies = np.concatenate([self._strategies, points.strategies])
         costs = np.array([points.memory, points.time])
         self._costs = np.concatenate([self._costs, costs], axis=1)
+        return points
 
     def _learn(self, bounds: Bounds) -> None:
         """Add bounds, or keep the higher of each where bounds for the weights exist."""
@@ -300,19 +329,37 @@ class Subproblem:
                 return
         self.bounds.append(bounds)
 
+    def _costs_for(self, weights: Weights) -> Float64Array:
+        """float64[supported points], the weighted costs."""
+        memory, time = self._costs
+        costs: Float64Array = weights[0] * time + weights[1] * memory
+        return costs
+
+    @property
+    def _neighbourhoods(self) -> Neighbourhoods:
+        if self._near is None:
+            self._near = Neighbourhoods(self.table)
+        return self._near
+
     def _best_known(
-        self, near: Neighbourhoods, bounds: Bounds, more: Sequence[Int32Array]
+        self, bounds: Bounds, more: Sequence[Int32Array], enough: float
     ) -> tuple[Int32Array, float]:
         """Return the cheapest known strategy for the bounds' weights and its cost.
 
-        ``more`` are considered, too; without any strategy one is made near the bounds.
+        ``more`` are considered, too; without any strategy one is made near the bounds. Unless the
+        cheapest costs at most a share ``enough`` more than its bound, the cheapest strategies are
+        recombined: an exact search goes over their configurations and promising ones. Each may have
+        parts that fit together, where bounds see equal costs of parts that do not.
         """
-        strategies = list(more)
-        if self._states.size:
-            memory, time = self._costs
-            costs = bounds.weights[0] * time + bounds.weights[1] * memory
-            strategies.append(self._states[int(costs.argmin())])
-        strategies = strategies or [near.near_bounds(bounds)]
-        costs = np.array([near.cost(bounds.weights, each) for each in strategies])
-        best = int(costs.argmin())
-        return strategies[best], float(costs[best])
+        near, weights = self._neighbourhoods, bounds.weights
+        order = np.argsort(self._costs_for(weights), kind="stable")[:RECOMBINED]
+        strategies = [*more, *self._states[order]] or [near.near_bounds(bounds)]
+        costs = [near.cost(weights, each) for each in (*more, *strategies[len(more) :][:1])]
+        best = int(np.argmin(costs))
+        if costs[best] <= bounds.least * (1 + enough) or len(strategies) == 1:
+            return strategies[best], costs[best]
+        marks = near.promising(bounds)
+        for each in strategies:
+            marks[self.start[:-1] + each] = True
+        improved = near.improve(weights, strategies[best], marks)
+        return improved, near.cost(weights, improved)
