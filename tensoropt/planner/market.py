@@ -13,7 +13,7 @@ from tensoropt.planner.offers.kept_frontier import KeptFrontier
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.optional_space import attempt
-from tensoropt.planner.prices.dry_runs import dry_runs_in_time
+from tensoropt.planner.prices.dry_runs import LatePlans, dry_runs_in_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, search_frontier
 from tensoropt.planner.searches.union import UnionPoint, union
@@ -62,25 +62,15 @@ class Market:
     """
 
     def __init__(self, request: Request) -> None:
-        self.request = request = dry_runs_in_time(request)
+        late = LatePlans(request.limit_bytes(request.devices))
+        self.request = dry_runs_in_time(request, late)
         self.offers: list[Offer] = []
         self.findings = Findings()
         if request.pipeline is not None and request.pipeline.stages is not None:
             self._ask_for_demanded_stages()
-            return
-        whole = self._whole()
-        self.offers.append(whole)
-        self.findings.fits = bool(whole.fitting)
-        self.findings.searched(whole.request, whole.points)
-        if whole.fitting and not whole.choice.excess_bytes:
-            self._know_price(whole, whole.allowed_price)
-        with Watch(seconds=self._seconds()):
-            for step in self._steps(whole):
-                for name, space in SPACES.items():
-                    if name in _UNDERCUTTING:
-                        attempt(name, self._know_fastest, None, self.findings.notes)
-                    look = partial(self._add, partial(space, step, self.findings))
-                    attempt(name, look, None, self.findings.notes)
+        else:
+            self._ask()
+        late.end_search()
 
     def frontier(self) -> list[UnionPoint]:
         """Return the points of all offers that no other point beats."""
@@ -118,6 +108,22 @@ class Market:
         ]
         peaks = [choice.peak.bytes for choice in choices if choice.excess_bytes]
         return min(peaks, default=least)
+
+    def _ask(self) -> None:
+        """Ask all spaces for offers."""
+        whole = self._whole()
+        self.offers.append(whole)
+        self.findings.fits = bool(whole.fitting)
+        self.findings.searched(whole.request, whole.points)
+        if whole.fitting and not whole.choice.excess_bytes:
+            self._know_price(whole, whole.allowed_price)
+        with Watch(seconds=self._seconds()):
+            for step in self._steps(whole):
+                for name, space in SPACES.items():
+                    if name in _UNDERCUTTING:
+                        attempt(name, self._know_fastest, None, self.findings.notes)
+                    look = partial(self._add, partial(space, step, self.findings))
+                    attempt(name, look, None, self.findings.notes)
 
     def _whole(self) -> Strategies:
         """Return the batch at once, with a request from which spaces make theirs.

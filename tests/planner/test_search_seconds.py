@@ -13,10 +13,13 @@ from tensoropt.cost.peak.estimated_peak import Peak
 from tensoropt.errors import InfeasibleError
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import step_request
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.split.profile import SplitProfile
 from tensoropt.planner.choose import choose
 from tensoropt.planner.market import Market
 from tensoropt.planner.options.planning_options import PlanningOptions
+from tensoropt.planner.prices.dry_runs import NO_TIME, LatePlans, dry_runs_in_time
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.planner.spaces import branches, stages
@@ -136,3 +139,28 @@ def test_estimates_replace_dry_runs_after_the_time(request_: Request, clock: Clo
     plan = choose(replace(request, search_seconds=1), "mini_time")
     assert plan.peak_is_estimated
     assert clock.seconds == 3  # two in 1.5 seconds, and one after that
+
+
+def test_after_the_time_plans_have_dry_runs_until_one_fits(request_: Request, clock: Clock) -> None:
+    limit = 1000
+
+    def found(peaks: list[int], is_searched: bool = True) -> list[int | str]:
+        """The peaks of as many plans, or the reasons why they are unknown."""
+        left = iter(peaks)
+        limited = replace(request_, memory_limit_bytes=limit)
+        request = replace(limited, dry_run_peak=lambda *_: Peak(next(left), 0, ""))
+        late = LatePlans(limit)
+        if is_searched:
+            late.end_search()
+        clock.seconds = 0
+        with Watch(seconds=1):
+            clock.seconds = 2
+            look = dry_runs_in_time(request, late).dry_run_peak
+            assert look is not None
+            plans: list[dict[str, Configuration]] = [{} for _ in peaks]
+            results = [look(Mesh((4,)), plan, {}, 1, ()) for plan in plans]
+        return [each if isinstance(each, str) else each.bytes for each in results]
+
+    assert found([limit + 1, limit, 1]) == [limit + 1, limit, NO_TIME]
+    assert found([limit + 1] * 2, is_searched=False) == [limit + 1, NO_TIME]
+    assert found([limit + 1] * 5) == [*[limit + 1] * 4, NO_TIME]

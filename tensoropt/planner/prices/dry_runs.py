@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tensoropt.cost.peak.estimated_peak import Peak, PlanSteps
 from tensoropt.parallel.configuration import Configuration
@@ -14,7 +15,7 @@ from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 
-__all__ = ["NO_TIME", "dry_runs_in_time", "is_quick_to_emit"]
+__all__ = ["NO_TIME", "LatePlans", "dry_runs_in_time", "is_quick_to_emit"]
 
 NO_TIME = "search_seconds were over; allow more"
 """The reason in place of a peak for which there was no time."""
@@ -22,25 +23,55 @@ NO_TIME = "search_seconds were over; allow more"
 _EMITTED_OPERATORS = 4_000
 """The most operators of a step that is quick to emit, in some seconds."""
 
+_LATE_PLANS = 4
+"""The most plans that have dry runs after the time is over, once all offers are known."""
+
+
+class LatePlans:
+    """The plans that have dry runs after the time is over: each follows one that does not fit.
+
+    While offers are being searched, it is a single plan.
+
+    Args:
+        limit: the memory limit of a device, in bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._most = 1
+        self._plans: list[object] = []
+        self._fits = False  # the last one, as far as it is known
+
+    def end_search(self) -> None:
+        """Allow more plans: all offers are known."""
+        self._most = _LATE_PLANS
+
+    def peak(self, planned: object, run: Callable[[], Peak | str]) -> Peak | str:
+        """Return the peak of a dry run of a plan, or the reason why there is none."""
+        is_late = not seconds_left()
+        if is_late and not any(planned is plan for plan in self._plans[-1:]):
+            if self._fits or len(self._plans) >= self._most:
+                return NO_TIME
+            self._plans.append(planned)
+            self._fits = True
+        found = run()
+        if is_late and (isinstance(found, str) or found.bytes > self._limit):
+            self._fits = False
+        return found
+
 
 def is_quick_to_emit(request: Request, microbatches: int) -> bool:
     """Whether a dry run takes only some seconds, so that its result can bound searches."""
     return len(request.graph) * microbatches <= _EMITTED_OPERATORS
 
 
-def dry_runs_in_time(request: Request) -> Request:
+def dry_runs_in_time(request: Request, late: LatePlans) -> Request:
     """Return a request that makes dry runs until the time of the current `Watch` is over.
 
-    A plan near the memory limit needs dry runs, so those of one more plan are made after that. If a
-    step cannot be estimated, all its dry runs are made, since nothing else tells whether it fits.
+    A plan near the memory limit needs dry runs, so ``late`` plans have theirs after that. If a step
+    cannot be estimated, all its dry runs are made, since nothing else tells whether it fits.
     """
-    late: list[object] = []
     dry_run, of_stage = request.dry_run_peak, request.stage_peak
-
-    def in_time(planned: object) -> bool:
-        if not seconds_left() and not late:
-            late.append(planned)
-        return bool(seconds_left()) or planned is late[0]
 
     def peak(
         mesh: Mesh,
@@ -50,13 +81,12 @@ def dry_runs_in_time(request: Request) -> Request:
         rewrites: Sequence[Rewrite],
     ) -> Peak | str:
         assert dry_run is not None, "the request has dry runs"
-        if not in_time(planned):
-            return NO_TIME
-        return dry_run(mesh, planned, steps, microbatches, rewrites)
+        run = partial(dry_run, mesh, planned, steps, microbatches, rewrites)
+        return late.peak(planned, run)
 
     def stage_peak(plan: Plan, stage: int) -> Peak | str:
         assert of_stage is not None, "the request has dry runs of stages"
-        return of_stage(plan, stage) if in_time(plan) else NO_TIME
+        return late.peak(plan, partial(of_stage, plan, stage))
 
     if not can_be_estimated(request):
         return request
