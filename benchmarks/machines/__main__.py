@@ -4,8 +4,10 @@ Simulated machines (`tests.machines`) of one core or two ranks each are joined b
 rates and delays. In turns: no communication, Horovod if it can be imported, and ours by data
 parallelism and by ``mini_time``. The last line is one JSON object: for each cell, named by model,
 shape and link ("mlp/2x1/1gbit-1ms"), the milliseconds of each way, and the predicted milliseconds
-of ``mini_time``. One core copies some 5 Gbit/s, so the fastest link is as fast as it goes. Takes
-one to five minutes a cell; with --results, a later run goes on where this one stopped.
+of ``mini_time`` and of data parallelism. With --measure-profile, ``tensoropt profile`` measures
+each cell first, and predictions are those with its profile. One core copies some 5 Gbit/s, so the
+fastest link is as fast as it goes. Takes one to five minutes a cell, and a profile four more; with
+--results, a later run goes on where this one stopped.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.speed.models import BATCHES
 from tensoropt.report.text_table import table
-from tests.machines import Link, machines
+from tests.machines import Link, Machines, machines
 
 __all__ = ["main"]
 
@@ -32,8 +36,9 @@ LINKS = {
     for rate in ("10gbit", "1gbit", "100mbit")
     for delay in ("0.1ms", "1ms")
 }
-WAYS = ("none", "horovod", "data_parallel", "mini_time", "predicted")
+WAYS = ("none", "horovod", "data_parallel", "predicted_data_parallel", "mini_time", "predicted")
 LIMIT_SECONDS = 1800.0
+PROFILED = Path(__file__).with_name("planned.py")
 Cells = dict[str, dict[str, float]]
 
 
@@ -49,7 +54,8 @@ def main() -> None:
                 name = f"{model}/{shape}/{link}"
                 if name in cells or not re.search(options.only, name):
                     continue
-                cells[name] = _measured(model, shape, LINKS[link], options.profile)
+                profile = None if options.measure_profile else options.profile
+                cells[name] = _measured(model, shape, LINKS[link], profile)
                 print(name, *(f"{way} {ms:.0f}" for way, ms in cells[name].items()), flush=True)
                 if options.results:
                     options.results.write_text(json.dumps({"cells": cells}) + "\n")
@@ -62,22 +68,31 @@ def main() -> None:
     print(json.dumps({"cells": cells}))
 
 
-def _measured(model: str, shape: str, link: Link, profile: str) -> dict[str, float]:
-    """Milliseconds of each way on new machines."""
+def _measured(model: str, shape: str, link: Link, profile: str | None) -> dict[str, float]:
+    """Milliseconds of each way on new machines, whose profile is measured if it is None."""
     count, ranks = SHAPES[shape]
     env = {"TENSOROPT_PLANS": "none", "TF_CPP_MIN_LOG_LEVEL": "3"}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
-    env |= {"TENSOROPT_PROFILE": profile} if profile else {}
     with tempfile.TemporaryDirectory() as folder, machines(count, link) as made:
-        result = Path(folder) / "times.json"
+        result, own_profile = Path(folder) / "times.json", str(Path(folder) / "profile.json")
         # Links that were kept are those of another cell: all machines have the same names.
         env["TENSOROPT_PROFILES"] = folder
-        program = [sys.executable, "-m", "benchmarks.machines.measure", model, str(result)]
-        ended = made.mpirun(ranks, program, env=env).wait(LIMIT_SECONDS)
-        if ended.status:
-            raise RuntimeError(f"a job ends well. Got status {ended.status}:\n{ended.stderr}")
+        if profile is None:
+            measuring = ["tensoropt", "profile", PROFILED, "--batch-size", BATCHES[model]]
+            _run(made, ranks, [*measuring, "--output", own_profile, "--", model], env)
+            profile = own_profile
+        env |= {"TENSOROPT_PROFILE": profile} if profile else {}
+        _run(made, ranks, ["benchmarks.machines.measure", model, result], env)
         times: dict[str, float] = json.loads(result.read_text())
         return times
+
+
+def _run(made: Machines, ranks: int, module: Sequence[object], env: dict[str, str]) -> None:
+    """Run a module with its arguments on all machines."""
+    program = [sys.executable, "-m", *map(str, module)]
+    ended = made.mpirun(ranks, program, env=env).wait(LIMIT_SECONDS)
+    if ended.status:
+        raise RuntimeError(f"a job ends well. Got status {ended.status}:\n{ended.stderr}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -88,6 +103,7 @@ def _arguments() -> argparse.Namespace:
     add("--links", nargs="+", choices=LINKS, default=list(LINKS))
     add("--only", default="", help="cells whose name this regular expression is in")
     add("--profile", default="", help="TENSOROPT_PROFILE of the ranks; by default the caller's")
+    add("--measure-profile", action="store_true", help="measure a profile of each cell first")
     results = "file for the results; cells that are in it are not measured again"
     add("--results", type=Path, help=results)
     return parser.parse_args()
