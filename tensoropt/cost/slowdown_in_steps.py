@@ -80,7 +80,7 @@ class MeasuredStep:
     Attributes:
         graph: digest of the graph of the step.
         rest_nanoseconds: its time outside collectives that ranks wait for; if ranks share cores,
-            the time that the cores spend.
+            or compute on one core each beside the network, the time that the cores spend.
         computing_nanoseconds: the prediction of this time for operators and the step's overhead,
             from measurements of each alone.
         calling_nanoseconds: the prediction of this time for calling collectives.
@@ -242,6 +242,7 @@ def usual_step(
     microbatches: int = 1,
     reread_bytes: int = 0,
     hidden_share: float = 0.0,
+    rest_seconds: float | None = None,
 ) -> MeasuredStep:
     """Return a step in the form of the profile.
 
@@ -254,6 +255,7 @@ def usual_step(
         microbatches: number of microbatches.
         reread_bytes: see `MeasuredStep`.
         hidden_share: predicted share of the time in collectives beside which the rank computes.
+        rest_seconds: its time outside collectives that ranks wait for, if it was measured.
     """
     times: dict[tuple[StepTraffic, ...], int] = defaultdict(int)
     nanoseconds: dict[tuple[StepTraffic, ...], float] = defaultdict(float)
@@ -262,10 +264,11 @@ def usual_step(
         local = sum(copies(move) for move in moves if move.kind in LOCAL_KINDS)
         times[collectives] += 1
         nanoseconds[collectives] += max(call_seconds * 1e9 - local, 1.0)
-    network = (1 - hidden_share) * sum(call_seconds for _, call_seconds in calls)
+    if rest_seconds is None:
+        rest_seconds = seconds - (1 - hidden_share) * sum(call_seconds for _, call_seconds in calls)
     return MeasuredStep(
         graph,
-        max(1, round((seconds - network) * 1e9)),
+        max(1, round(rest_seconds * 1e9)),
         computing_nanoseconds,
         calling_nanoseconds,
         tuple(

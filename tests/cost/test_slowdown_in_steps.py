@@ -135,6 +135,13 @@ def test_a_usual_step_has_its_calls_by_what_they_move_without_local_copies() -> 
     )
 
 
+def test_the_measured_rest_of_a_step_takes_precedence_over_its_time_besides_calls() -> None:
+    calls = [((gathered(64),), 9e-6)]
+    assert usual_step("a graph", 1e-5, 1, 0, calls, by_bytes).rest_nanoseconds == 1000
+    found = usual_step("a graph", 1e-5, 1, 0, calls, by_bytes, rest_seconds=3e-6)
+    assert found.rest_nanoseconds == 3000
+
+
 def profile() -> Profile:
     work = OperatorWork("elementwise", "float32", 4, 32, 1, "Relu", (("T", "x"),), ((2, 2),))
     collectives = tuple(

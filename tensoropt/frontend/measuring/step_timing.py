@@ -15,6 +15,7 @@ from collectives.group import job_facts
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
 from tensoropt.execution.world.mpi_world import Call, MPIWorld
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import StepTraffic
 from tensoropt.planner.prices.step_parts import StepTime
 
@@ -32,12 +33,16 @@ class TimedStep:
         calls: float64[C], seconds of each collective, counted from the arrival of the last rank; if
             ranks share cores, the core time in it (`collectives.bandwidth.timing.shared_seconds`).
         moves: the moves of each collective.
+        rest: core time of the step outside collectives within machines, if the network's threads
+            run those between machines and each rank has one core at most; otherwise None. It has no
+            time of waiting, so it is known even where the network takes most of a step.
     """
 
     seconds: float
     worked: float
     calls: npt.NDArray[np.float64]
     moves: tuple[tuple[StepTraffic, ...], ...]
+    rest: float | None = None
 
     @property
     def network_seconds(self) -> float:
@@ -67,17 +72,37 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
     everyone = group.allgather(times)
     if len(set(group.hosts)) == 1:  # one clock
         calls = everyone[:, :, 1].max(0) - everyone[:, :, 0].max(0)
-    else:  # the rank that arrives last waits for no other rank
-        calls = (everyone[:, :, 1] - everyone[:, :, 0]).min(0)
+    else:
+        calls = _of_groups(everyone[:, :, 1] - everyone[:, :, 0], timeline, world.mesh)
     seconds = worked = float(group.allreduce(np.array([own_seconds]), "max")[0])
-    if job_facts().shares_cores(group.ranks):
+    rest, facts = None, job_facts()
+    if facts.shares_cores(group.ranks) or len(set(group.hosts)) > 1:
         of_calls = [np.nan if call.worked is None else call.worked for call in timeline]
-        *spent, of_step = shared_seconds([*of_calls, own_work], group)
-        if not np.isnan(spent).any():
-            worked = float(of_step)
-        calls = np.where(np.isnan(spent), calls, spent)
+        *in_calls, of_step = shared_seconds([*of_calls, own_work], group)
+        spent = np.array(in_calls)
+        if facts.shares_cores(group.ranks):
+            worked = worked if np.isnan(spent).any() else float(of_step)
+            calls = np.where(np.isnan(spent), calls, spent)
+        if np.isnan(spent).any() and all(facts.core_share(rank) <= 1 for rank in group.ranks):
+            rest = float(of_step - np.nansum(spent))
     moves = tuple(call.moves for call in timeline)
-    return TimedStep(seconds, worked, np.maximum(calls, 0), moves)
+    return TimedStep(seconds, worked, np.maximum(calls, 0), moves, rest)
+
+
+def _of_groups(
+    seconds: npt.NDArray[np.float64], timeline: Sequence[Call], mesh: Mesh
+) -> npt.NDArray[np.float64]:
+    """Return float64[C], the seconds of each call, given those of each rank, float64[R, C].
+
+    In a group the member that arrives last waits for no other, so the least time counts. Groups
+    that share a link get it in turns, so the mean over groups counts.
+    """
+    times = np.empty(len(timeline))
+    for number, call in enumerate(timeline):
+        axes = tuple(sorted({axis for move in call.moves for axis in move.axes}))
+        groups = mesh.partition(axes)
+        times[number] = np.mean([seconds[list(ranks), number].min() for ranks in groups])
+    return times
 
 
 def in_common_order(timeline: Sequence[Call]) -> list[Call]:
@@ -114,6 +139,7 @@ def median_step(
     network = float(np.median([step.network_seconds for step in steps]))
     if calls.sum():
         calls *= network / calls.sum()
+    rests = [step.rest for step in steps if step.rest is not None]
     return usual_step(
         graph,
         float(np.median([step.worked for step in steps])),
@@ -124,4 +150,5 @@ def median_step(
         microbatches,
         reread_bytes,
         alone.hidden / max(alone.network, 1),
+        float(np.median(rests)) if rests else None,
     )
