@@ -148,6 +148,18 @@ def test_rewrites_read_back_and_are_made_again() -> None:
     assert made.summaries() == move.graph.summaries()
 
 
+@pytest.mark.parametrize("make", [adapters, encoder])
+def test_places_that_are_rewritten_together_are_rewritten_one_after_another(
+    make: Callable[[], Script],
+) -> None:
+    script = make()
+    graph, roots = script.imported(), [script.train]
+    made = list(moves(graph, Patterns(applicable(substitutions_by_name().values())), roots))
+    assert max(len(move.rewrites) for move in made) > 1
+    for move in made:
+        assert rewritten(graph, move.rewrites, roots).summaries() == move.graph.summaries()
+
+
 def test_a_place_that_is_not_there_is_left_out() -> None:
     script = adapters()
     graph = script.imported()

@@ -10,16 +10,16 @@ slower, it is combined with a second move of the operators that it made, and the
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 
 from tensoropt.graph.operator import Graph
 from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
-from tensoropt.transformations.rewritten.moves import moves
+from tensoropt.transformations.rewritten.moves import Move, moves
 from tensoropt.transformations.rewritten.patterns import Patterns
 
 __all__ = ["THRESHOLD", "RewrittenGraph", "candidates"]
@@ -98,18 +98,22 @@ class _Backtracking:
         self._estimate = estimate
         self._pinned = pinned
         self._share = share
+        self._first_moves: Iterator[Move] = iter(())
         self._seen: set[Hashable] = set()
         self._graphs = _GRAPHS
         self._operators = _OPERATORS
 
     def near(self, graph: Graph) -> list[RewrittenGraph]:
         """Return the result of `candidates`."""
-        if next(moves(graph, self._patterns, self._roots, None, _is_over), None) is None:
+        first_moves = moves(graph, self._patterns, self._roots, None, _is_over)
+        first = next(first_moves, None)
+        if first is None:
             return []  # without a bound of the graph's step, which takes longer than matching
+        self._first_moves = chain([first], first_moves)
         start = RewrittenGraph((), graph, self._estimate(graph), 0)
         self._seen.add(self._form(graph))
         candidates: list[RewrittenGraph] = []
-        number = itertools.count()
+        number = count()
         most = self._share * start.nanoseconds
         waiting = [(start.nanoseconds, next(number), start)]
         while waiting and self._is_within_budget():
@@ -145,7 +149,9 @@ class _Backtracking:
     ) -> Iterator[RewrittenGraph]:
         if not self._is_within_budget():
             return
-        for move in moves(parent.graph, self._patterns, self._roots, touching, _is_over):
+        is_start = not parent.moves and touching is None
+        of_parent = moves(parent.graph, self._patterns, self._roots, touching, _is_over)
+        for move in self._first_moves if is_start else of_parent:
             self._operators -= len(move.graph)
             if not all(name in move.graph for name in self._pinned):
                 continue

@@ -26,7 +26,7 @@ from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.rewritten.cuts import cuts_of_inputs
 from tensoropt.transformations.rewritten.joined import join_nested, merge_equal
 from tensoropt.transformations.rewritten.matching import Match, Matcher
-from tensoropt.transformations.rewritten.needed import needed
+from tensoropt.transformations.rewritten.needed import needed, operators_needed
 from tensoropt.transformations.rewritten.parts import with_tensors
 from tensoropt.transformations.rewritten.patterns import outputs_of
 from tensoropt.transformations.rewritten.sizes import shape_of
@@ -34,13 +34,16 @@ from tensoropt.transformations.rewritten.term_builder import DoesNotFit, TermBui
 from tensoropt.transformations.rewritten.views import POINTWISE_TYPES
 
 __all__ = [
+    "Replacement",
     "Rewrite",
     "apply",
     "named_in_tags",
     "reads_of",
+    "replacement_of",
     "rewrite_of",
     "rewritten",
     "substitutions_by_name",
+    "with_replacements",
 ]
 
 
@@ -103,13 +106,47 @@ def rewritten(
     return graph
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Replacement:
+    """The new operators of a substitution at one place.
+
+    Attributes:
+        graph: the graph, with the parts that the new operators read.
+        operators: the new operators, in topological order.
+        tensors: for each replaced tensor the one that takes its place.
+    """
+
+    graph: Graph
+    operators: Mapping[str, Operator]
+    tensors: Mapping[TensorName, TensorName]
+
+
 def apply(
     graph: Graph, rewrite: Rewrite, substitution: Substitution, roots: Collection[str]
 ) -> Graph | None:
     """A graph after a substitution; None if its source is not there, or cannot be replaced."""
+    found = replacement_of(Matcher(graph), graph, rewrite, substitution)
+    if found is None:
+        return None
+    replaced = with_replacements(found.graph, [found], roots)
+    return None if replaced is None else join_nested(merge_equal(replaced, roots), roots)
+
+
+def replacement_of(
+    matcher: Matcher, graph: Graph, rewrite: Rewrite, substitution: Substitution
+) -> Replacement | None:
+    """The new operators of a substitution; None if its source is not there or cannot be replaced.
+
+    Args:
+        matcher: finds terms in the graph.
+        graph: the graph.
+        rewrite: the substitution's place.
+        substitution: the substitution.
+    """
     outputs = [TensorName.parse(name) for name in rewrite.outputs]
     inputs = {name: TensorName.parse(tensor) for name, tensor in rewrite.inputs}
-    matcher = Matcher(graph)
+    if len(outputs) > 1 and _reads_itself(graph, substitution, outputs, inputs):
+        return None
     match = matcher.at(substitution, outputs, inputs)
     if match is None or not set(outputs).isdisjoint(inputs.values()):
         return None  # the replacement reads the replaced tensor, which would still be computed
@@ -122,11 +159,10 @@ def apply(
         return None
     shapes = {term: matcher.shape(tensor) for term, tensor in match.terms}
     graph = with_tensors(graph, inputs.values())
-    prefix = _prefix(graph, substitution, outputs)
     builder = TermBuilder(
         graph,
         inputs,
-        prefix,
+        _prefix(graph, substitution, outputs),
         dict(match.kinds),
         lambda term: shape_of(substitution, term, match.sizes),
         cuts_of_inputs(shapes),
@@ -141,8 +177,28 @@ def apply(
         for old, replacement in zip(outputs, new, strict=True)
     ):
         return None
-    replaced = _replaced(graph, builder.operators, dict(zip(outputs, new, strict=True)), roots)
-    return None if replaced is None else join_nested(merge_equal(replaced, roots), roots)
+    return Replacement(graph, builder.operators, dict(zip(outputs, new, strict=True)))
+
+
+def _reads_itself(
+    graph: Graph,
+    substitution: Substitution,
+    outputs: Sequence[TensorName],
+    inputs: Mapping[str, TensorName],
+) -> bool:
+    """Whether the replacement of several outputs reads a tensor that depends on one of them.
+
+    The graph would have a cycle. Most pairs of products in a recurrence are such outputs, because
+    each step depends on the step before.
+    """
+    if not all(t.operator in graph and len(graph[t.operator].outputs) == 1 for t in outputs):
+        return False  # another output of the operator may be what is read
+    read = [inputs[name].operator for name in substitution.target.inputs]
+    for tensor in outputs:
+        own, needed_by = operators_needed(graph, graph[tensor.operator].type)
+        if any(needed_by.get(name, 0) & own[tensor.operator] for name in read):
+            return True
+    return False
 
 
 def _keeps_sparse(
@@ -184,33 +240,42 @@ def named_in_tags(graph: Graph) -> frozenset[str]:
     return frozenset(names)
 
 
-def _replaced(
-    graph: Graph,
-    new: Mapping[str, Operator],
-    replacements: Mapping[TensorName, TensorName],
-    roots: Collection[str],
+def with_replacements(
+    graph: Graph, replacements: Sequence[Replacement], roots: Collection[str]
 ) -> Graph | None:
     """A graph in which replacements are read in place of other tensors; None if it has a cycle.
 
     A root whose output is replaced becomes an Identity of the new tensor.
+
+    Args:
+        graph: the graph.
+        replacements: none reads or replaces what another one replaces. With several, the result is
+            None, too, if a new operator cannot come before its first reader in the graph's order.
+        roots: the operators that are run or fetched.
     """
     operators: dict[str, Operator] = {}
-    waits = {old.operator: new_tensor.operator for old, new_tensor in replacements.items()}
-    waiting = dict(new)
+    tensors = {old: new for each in replacements for old, new in each.tensors.items()}
+    waits = {old.operator: new_tensor.operator for old, new_tensor in tensors.items()}
+    waiting = [dict(each.operators) for each in replacements]
+    places = {t.operator: n for n, each in enumerate(replacements) for t in each.tensors}
     for name, operator in graph.operators.items():
         if name in waits and name in roots and len(operator.outputs) == 1:
-            changed = _alias(operator, replacements[TensorName(name, 0)])
+            changed, read = _alias(operator, tensors[TensorName(name, 0)]), [name]
         elif not waits.keys().isdisjoint(operator.predecessors):
-            changed = _with_replaced_reads(operator, replacements, waits)
+            changed, read = _with_replaced_reads(operator, tensors, waits), operator.predecessors
         else:
             operators[name] = operator
             continue
         # A new operator comes before its first reader, once its inputs are there.
-        for new_name, new_operator in list(waiting.items()):
-            if all(map(operators.__contains__, new_operator.predecessors)):
-                operators[new_name] = waiting.pop(new_name)
+        for place in sorted({places[each] for each in read if each in places}):
+            for new_name, new_operator in list(waiting[place].items()):
+                if all(map(operators.__contains__, new_operator.predecessors)):
+                    operators[new_name] = waiting[place].pop(new_name)
+            if waiting[place] and len(replacements) > 1:
+                return None
         operators[name] = changed
-    operators.update(waiting)
+    for of_place in waiting:
+        operators.update(of_place)
     return needed(operators, roots)
 
 

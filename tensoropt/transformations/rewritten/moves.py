@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.rewriting.substitutions import Substitution
@@ -23,6 +22,7 @@ from tensoropt.transformations.rewritten.matching import Match, Matcher
 from tensoropt.transformations.rewritten.parts import operator_of
 from tensoropt.transformations.rewritten.patterns import Patterns
 from tensoropt.transformations.rewritten.term_builder import VIEWED
+from tensoropt.transformations.rewritten.together import AtPlaces
 from tensoropt.transformations.rewritten.views import COMMUTATIVE
 
 __all__ = ["Move", "applicable", "moves"]
@@ -141,16 +141,11 @@ def _move(
     roots: Collection[str],
     is_over: Callable[[], bool],
 ) -> Move | None:
-    rewrites: list[Rewrite] = []
-    names: set[str] = set()
-    for match in takewhile(lambda _: not is_over(), places):
-        rewrite = rewrite_of(substitution, match)
-        after = apply(graph, rewrite, substitution, roots)
-        if after is None or len(after) > 2 * len(graph) + 64:
-            continue
-        names |= after.operators.keys() - graph.operators.keys()
-        graph, rewrites = after, [*rewrites, rewrite]
+    before, at_places = graph, AtPlaces(graph, substitution, roots, is_over)
+    at_places.apply(places)
+    graph, rewrites = at_places.graph, at_places.rewrites
     if substitution.source.operator == TUPLE and rewrites:
+        names = set(graph.operators.keys() - before.operators.keys())
         graph, rewrites = _merged_further(graph, substitution, rewrites, names, roots, is_over)
     return Move(tuple(rewrites), graph) if rewrites else None
 

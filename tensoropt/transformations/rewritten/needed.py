@@ -6,8 +6,9 @@ import heapq
 from collections.abc import Collection, Mapping
 
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.graph.per_graph import per_graph
 
-__all__ = ["needed"]
+__all__ = ["is_needed_in_order", "needed", "operators_needed"]
 
 
 def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph | None:
@@ -51,6 +52,32 @@ def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph |
             if not left[user]:
                 heapq.heappush(ready, place[user])
     return Graph(result) if len(result) == len(place) else None
+
+
+@per_graph
+def is_needed_in_order(graph: Graph, roots: frozenset[str]) -> bool:
+    """Whether `needed` leaves a graph as it is."""
+    result = needed(graph.operators, roots)
+    return result is not None and list(result.operators) == list(graph.operators)
+
+
+@per_graph
+def operators_needed(graph: Graph, type_: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """The operators of a type that each operator needs, as bits.
+
+    Returns:
+        The bit of each operator of the type; and for each operator the bits of itself and of all
+        that it needs through inputs and control inputs.
+    """
+    names = [operator.name for operator in graph if operator.type == type_]
+    own = {name: 1 << number for number, name in enumerate(names)}
+    bits: dict[str, int] = {}
+    for operator in graph:
+        needed_by = own.get(operator.name, 0)
+        for name in operator.predecessors:
+            needed_by |= bits.get(name, 0)
+        bits[operator.name] = needed_by
+    return own, bits
 
 
 def _needs(operator: Operator) -> list[str]:
