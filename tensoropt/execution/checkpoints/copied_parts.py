@@ -14,6 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.execution.checkpoints import files as files
+from tensoropt.execution.checkpoints.low_priority import at_low_priority
+from tensoropt.tensorflow_private import session as session_module
 
 __all__ = ["CopiedPart", "merge_parts"]
 
@@ -81,7 +83,11 @@ def _run(operation: tf.Operation, feed: dict[Any, Any]) -> None:
     )
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.compat.v1.Session(config=config) as session:
-        session.run(operation, feed)
+        options = session_module.config_pb2.CallableOptions()
+        options.feed.extend(tensor.name for tensor in feed)
+        options.target.append(operation.name)
+        run = session._make_callable_from_options(options)
+        at_low_priority(lambda: run(*feed.values()))
 
 
 def _copied(value: Array) -> Array:
