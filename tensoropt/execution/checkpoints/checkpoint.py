@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.agreement.name_counters import equalise_name_counters
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.checkpoints import files as files
-from tensoropt.execution.checkpoints.copied_parts import CopiedPart, merge_parts
+from tensoropt.execution.checkpoints.copied_parts import PartMerger, PartWriter, copied
 from tensoropt.execution.checkpoints.slices import (
     Part,
     SavedTensor,
@@ -56,7 +57,7 @@ _SHARED_RULE = "a checkpoint is in a folder that all ranks see."
 _SHARED_REMEDY = "Give a folder in a file system that all machines share."
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Writing:
     """The operations that write a checkpoint.
 
@@ -78,6 +79,20 @@ class _Writing:
     merge: tf.Operation
     part_names: tf.Tensor
     whole_name: tf.Tensor
+    _writers: dict[int, PartWriter] = field(default_factory=dict)
+
+    def writer(self, number: int) -> PartWriter:
+        """The writer of copies of a part that is emitted here."""
+        if number not in self._writers:
+            tensors, names, specs = self.slices[number]
+            dtypes = [tensor.dtype.base_dtype for tensor in tensors]
+            self._writers[number] = PartWriter(names, specs, dtypes)
+        return self._writers[number]
+
+    @cached_property
+    def merger(self) -> PartMerger:
+        """Merges the parts of copies."""
+        return PartMerger()
 
 
 class Checkpoints:
@@ -174,17 +189,14 @@ class Checkpoints:
         fed: dict[Any, Any] = {writing.values[name]: values[name] for name in writing.values}
         tensors = {number: content[0] for number, content in writing.slices.items()}
         arrays = self._session.opened.run(tensors, fed) if tensors else {}
-        copies = [
-            CopiedPart.of(files.part(prefix, number), *writing.slices[number][1:], arrays[number])
-            for number in arrays
-        ]
+        copies = {n: [copied(np.asarray(value)) for value in arrays[n]] for n in arrays}
         parts = [files.part(prefix, number) for number in range(len(writing.parts))]
 
         def write(has_failed: threading.Event) -> None:
             try:
                 self._check_visible(files.folder(prefix), prefix)
-                for number, copy in zip(arrays, copies, strict=True):
-                    copy.write()
+                for number, part in copies.items():
+                    writing.writer(number).write(files.part(prefix, number), part)
                     files.mark_done(prefix, number)
                 copies.clear()
                 if not self._is_first:
@@ -193,7 +205,7 @@ class Checkpoints:
                 if not files.wait_for_parts(prefix, len(parts), has_failed):
                     files.tidy(prefix)
                     return
-                merge_parts(parts, files.whole(prefix))
+                writing.merger.merge(parts, files.whole(prefix))
                 files.publish(prefix)
             except Exception:
                 if self._is_first:
