@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from reproduction.paper.claims import PAPER_SECONDS, Claim, Evidence, Turn
@@ -30,6 +31,9 @@ judgement changes."""
 _MARKER = "<!-- what follows is written by python -m reproduction.paper --document -->"
 _FIRST = "<!-- written by python -m reproduction.paper --document -->"
 _LAST = "<!-- as far as here -->"
+_LINE = 120
+"""The most characters of a line of the page."""
+_HARD_SPACE = "\N{NO-BREAK SPACE}"
 _SHORTER = {
     ", counting every copy that is kept": " copies",
     ", layers as operators": " layers",
@@ -129,22 +133,30 @@ def turning_table(turns: Sequence[Turn]) -> str:
 
 def summary(claims: Sequence[Claim]) -> str:
     """A table with a row for each statement of the paper: the models for which it holds and does
-    not hold, and the number of those for which it was not judged."""
+    not hold, and the number of those for which it was not judged. Where these are too many for a
+    line, more rows follow without the statement."""
     of_statement: dict[tuple[str, str], dict[str, list[str]]] = {}
     for claim in claims:
         model, _, statement = _short(claim.claim).rpartition(": ")
         told = of_statement.setdefault((claim.figure, statement), {})
         verdict = "not judged" if claim.lacks_data else "holds" if claim.holds else "does not"
         told.setdefault(verdict, []).append(model or "yes")
-    rows = [
-        (
-            *of,
-            *(", ".join(told.get(verdict, ())) for verdict in ("holds", "does not")),
-            str(len(told.get("not judged", ())) or ""),
-        )
-        for of, told in of_statement.items()
-    ]
+    rows = []
+    for of, told in of_statement.items():
+        unjudged = str(len(told.get("not judged", ())) or "")
+        width = (_LINE - len("".join([*of, unjudged, "| " * 6, " " * 5]))) // 2
+        models = [_cells(told.get(verdict, ()), width) for verdict in ("holds", "does not")]
+        lines = list(zip_longest(*models, fillvalue="")) or [("", "")]
+        rows.append((*of, *lines[0], unjudged))
+        rows += [("", "", *line, "") for line in lines[1:]]
     return _table(("figure", "claim", "holds", "does not", "not judged"), rows)
+
+
+def _cells(names: Sequence[str], width: int) -> list[str]:
+    """Join names with commas, in cells of at most ``width`` characters that divide no name."""
+    undivided = ", ".join(name.replace(" ", _HARD_SPACE) for name in names)
+    cells = textwrap.wrap(undivided, width, break_long_words=False, break_on_hyphens=False)
+    return [cell.replace(_HARD_SPACE, " ") for cell in cells]
 
 
 def _short(claim: str) -> str:

@@ -16,7 +16,7 @@ from reproduction.paper.claims import (
     tasks_of_failing,
     turns,
 )
-from reproduction.paper.page import claims_list, documented, page, turning_lines
+from reproduction.paper.page import claims_list, documented, page, summary, turning_lines
 from reproduction.paper.results import Result
 from reproduction.paper.tasks import Task, all_tasks
 
@@ -239,6 +239,16 @@ def test_documentation_has_the_last_claims_alone() -> None:
     assert claims_list(claims[:2], with_held=False) in again
     assert claims_list(claims, with_held=False).count("\n- ") == sum(not c.holds for c in claims)
     assert claims[-1].claim not in again
+
+
+def test_models_that_are_too_many_for_a_line_have_further_rows() -> None:
+    names = [f"Model {number} of many" for number in range(12)]
+    claims = [Claim("6", f"{name}: it is far off", False, "so") for name in names]
+    _, _, first, *others = summary(claims).splitlines()
+    assert others
+    assert max(map(len, [first, *others])) <= 120
+    assert first.startswith("| 6 | it is far off |")
+    assert all(name in "".join([first, *others]) for name in names)
 
 
 def test_documentation_has_a_table_of_claims_where_the_page_asks_for_it() -> None:
