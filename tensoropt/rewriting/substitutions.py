@@ -147,6 +147,8 @@ class _Entry:
         if not set(target.inputs) <= set(source.inputs):
             raise ValueError("a target without other inputs is expected")
         proof = tuple(self.proof.split("; "))
+        if not all(proof):
+            raise ValueError("a name of each property is expected")
         return Substitution(name or sides, kind_of(source, target), source, target, placed, proof)
 
 

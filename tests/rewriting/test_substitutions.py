@@ -31,6 +31,7 @@ def _first() -> Substitution:
         ("concat[0](split", "combine[0](split", "which is not algebraic"),
         (" at x:2", " at q:2", "at algebraic/0: .*inputs of the source"),
         (" at x:2", " at x:5", "a rank from 0 to 4"),
+        ("the parts concatenated", "the parts concatenated; ", "a name of each property"),
         ("{", "[", "JSON"),
     ],
 )

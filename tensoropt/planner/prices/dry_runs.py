@@ -38,8 +38,8 @@ class LatePlans:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._most = 1
-        self._plans: list[object] = []
+        self._most, self._count = 1, 0
+        self._last: object = None
         self._fits = False  # the last one, as far as it is known
 
     def end_search(self) -> None:
@@ -49,11 +49,11 @@ class LatePlans:
     def peak(self, planned: object, run: Callable[[], Peak | str]) -> Peak | str:
         """Return the peak of a dry run of a plan, or the reason why there is none."""
         is_late = not seconds_left()
-        if is_late and not any(planned is plan for plan in self._plans[-1:]):
-            if self._fits or len(self._plans) >= self._most:
+        if is_late and planned is not self._last:
+            if self._fits or self._count >= self._most:
                 return NO_TIME
-            self._plans.append(planned)
-            self._fits = True
+            self._last, self._fits = planned, True
+            self._count += 1
         found = run()
         if is_late and (isinstance(found, str) or found.bytes > self._limit):
             self._fits = False

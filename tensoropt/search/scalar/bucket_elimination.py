@@ -101,8 +101,8 @@ class Elimination(NamedTuple):
         for node in np.flatnonzero(free).tolist():
             queue.set(node, _cells(counts, {*beside[node], node}))
         numbers: dict[Hashable, int] = {}
-        like = [numbers.setdefault(kind, term) for term, kind in
-                enumerate(range(len(terms)) if kinds is None else kinds)]  # fmt: skip
+        given = range(len(terms)) if kinds is None else kinds
+        like = [numbers.setdefault(kind, term) for term, kind in enumerate(given)]
         nodes, inputs = [], []
         while (best := queue.pop()) is not None:
             node, _ = best
