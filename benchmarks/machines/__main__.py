@@ -14,30 +14,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.machines.jobs import LINKS, SHAPES, jobs_on
 from benchmarks.speed.models import BATCHES
 from tensoropt.report.text_table import table
-from tests.machines import Link, Machines, machines
 
 __all__ = ["main"]
 
 MODELS = ("mlp", "vgg16_dense", "lstm", "transformer")
-SHAPES = {"2x1": (2, 1), "2x2": (2, 2), "4x1": (4, 1)}
-"""For each name the number of machines and of ranks on each."""
-
-LINKS = {
-    f"{rate}-{delay}": Link.parse(f"rate {rate} delay {delay}")
-    for rate in ("10gbit", "1gbit", "100mbit")
-    for delay in ("0.1ms", "1ms")
-}
 WAYS = ("none", "horovod", "data_parallel", "predicted_data_parallel", "mini_time", "predicted")
-LIMIT_SECONDS = 1800.0
 PROFILED = Path(__file__).with_name("planned.py")
 Cells = dict[str, dict[str, float]]
 
@@ -55,7 +43,7 @@ def main() -> None:
                 if name in cells or not re.search(options.only, name):
                     continue
                 profile = None if options.measure_profile else options.profile
-                cells[name] = _measured(model, shape, LINKS[link], profile)
+                cells[name] = _measured(model, shape, link, profile)
                 print(name, *(f"{way} {ms:.0f}" for way, ms in cells[name].items()), flush=True)
                 if options.results:
                     options.results.write_text(json.dumps({"cells": cells}) + "\n")
@@ -68,31 +56,19 @@ def main() -> None:
     print(json.dumps({"cells": cells}))
 
 
-def _measured(model: str, shape: str, link: Link, profile: str | None) -> dict[str, float]:
+def _measured(model: str, shape: str, link: str, profile: str | None) -> dict[str, float]:
     """Milliseconds of each way on new machines, whose profile is measured if it is None."""
-    count, ranks = SHAPES[shape]
-    env = {"TENSOROPT_PLANS": "none", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
-    with tempfile.TemporaryDirectory() as folder, machines(count, link) as made:
+    env = {"TENSOROPT_PLANS": "none"}
+    with tempfile.TemporaryDirectory() as folder, jobs_on(shape, link) as run:
         result, own_profile = Path(folder) / "times.json", str(Path(folder) / "profile.json")
-        # Links that were kept are those of another cell: all machines have the same names.
-        env["TENSOROPT_PROFILES"] = folder
         if profile is None:
-            measuring = ["tensoropt", "profile", PROFILED, "--batch-size", BATCHES[model]]
-            _run(made, ranks, [*measuring, "--output", own_profile, "--", model], env)
+            measuring = ["-m", "tensoropt", "profile", PROFILED, "--batch-size", BATCHES[model]]
+            run([*measuring, "--output", own_profile, "--", model], env)
             profile = own_profile
         env |= {"TENSOROPT_PROFILE": profile} if profile else {}
-        _run(made, ranks, ["benchmarks.machines.measure", model, result], env)
+        run(["-m", "benchmarks.machines.measure", model, result], env)
         times: dict[str, float] = json.loads(result.read_text())
         return times
-
-
-def _run(made: Machines, ranks: int, module: Sequence[object], env: dict[str, str]) -> None:
-    """Run a module with its arguments on all machines."""
-    program = [sys.executable, "-m", *map(str, module)]
-    ended = made.mpirun(ranks, program, env=env).wait(LIMIT_SECONDS)
-    if ended.status:
-        raise RuntimeError(f"a job ends well. Got status {ended.status}:\n{ended.stderr}")
 
 
 def _arguments() -> argparse.Namespace:

@@ -24,8 +24,10 @@ _PANEL = 5.5, 4.8  # inches
 _MEBI = 2**20
 
 
-def draw(found: Mapping[str, Sequence[Measured]], ranks: int, file: Path) -> None:
+def draw(found: Mapping[str, Sequence[Measured]], where: str, file: Path) -> None:
     """Draw a panel for each model: memory to the right, time upwards, both from measured peaks.
+
+    The title says where the steps ran.
 
     Predicted costs are hollow, measured ones filled, and a grey line joins the two of a strategy. A
     line goes through the points that no other beats in predicted peak and time as executed: the
@@ -44,7 +46,7 @@ def draw(found: Mapping[str, Sequence[Measured]], ranks: int, file: Path) -> Non
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=1 + columns)
-    figure.suptitle(f"Predicted and measured steps on {ranks} ranks")
+    figure.suptitle(f"Predicted and measured steps on {where}")
     save(figure, file)
 
 

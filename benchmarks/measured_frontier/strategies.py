@@ -15,9 +15,9 @@ __all__ = ["BASELINES", "MODELS", "Measured", "along"]
 
 MODELS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
-        "rnn": ("lstm", 64),
-        "transformer": ("transformer", 16),
-        "vgg16": ("vgg16_dense", 64),
+        "rnn": ("lstm", 128),
+        "transformer": ("transformer", 32),
+        "vgg16": ("vgg16_dense", 128),
         "wide_resnet": ("wide_resnet", 32),
     }
 )

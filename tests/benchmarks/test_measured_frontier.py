@@ -67,5 +67,5 @@ def test_the_order_counts_pairs_that_measurements_tell_apart() -> None:
 def test_rows_return_from_their_file_and_are_drawn(tmp_path: Path) -> None:
     assert [Measured.from_json(row.to_json()) for row in ROWS] == ROWS
     assert {name for row in ROWS for name in row.baselines} == {*BASELINES}
-    draw({"rnn": ROWS, "vgg16": ROWS}, 2, tmp_path / "frontiers.png")
+    draw({"rnn": ROWS, "vgg16": ROWS}, "2 ranks", tmp_path / "frontiers.png")
     assert (tmp_path / "frontiers.png").read_bytes()[:4] == b"\x89PNG"
