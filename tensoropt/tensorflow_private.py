@@ -1,7 +1,8 @@
-"""The private modules of TensorFlow that TensorOpt uses; no other file imports one.
+"""The private modules of TensorFlow that TensorOpt uses; no other file of the package imports one.
 
-Each is listed because its function has no public name. Private modules change without notice, so
-TensorFlow's version has an upper limit: the first untested version, here and in ``pyproject.toml``.
+Each is listed because TensorFlow has no public name for what it does. Private modules change
+without notice, so TensorFlow's version has an upper limit: the first untested version, here and in
+``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -94,13 +95,13 @@ UNTESTED_VERSION = "2.22"
 REASONS = {
     "SessionInterface": "the base class that savers and hooks require of a session",
     "backprop": "where a tape computes the gradient of an operator",
-    "basic_session_run_hooks": "the timer of hooks, to which every rank must give the same answers",
+    "basic_session_run_hooks": "the timer of hooks, which must give the same answer on every rank",
     "checkpoint_management": "where supervised sessions look for a checkpoint to restore",
     "context": "says whether eager code has run",
     "control_flow": "where AutoGraph chooses how to run a loop over data, whose body is a step",
     "control_flow_v2_func_graphs": "tells the branch of a conditional from the body of a loop",
     "control_flow_util_v2": "makes a function of a traced loop of a script",
-    "coordinator": "threads that supervisors start, and whose runs every rank makes alike",
+    "coordinator": "the threads of supervisors, whose runs must be at the same steps on every rank",
     "copies_of_v1": "the modules that a script may have as tf.compat.v1",
     "func_graph": "traces a step's function into a graph of its own",
     "function_def_to_graph": "a function's operators, to put a loop into a rank's graph",
@@ -108,7 +109,7 @@ REASONS = {
     "gradients": "where optimizers look tf.gradients up, which is recorded",
     "gradients_impl": "tf.gradients itself, whose calls are recorded",
     "nest": "the structure of a feed_dict whose keys are structures",
-    "op_def_library": "makes an operator of any type, of which a script checks its description",
+    "op_def_library": "makes an operator of any type, to test a script's description of it",
     "op_def_registry": "which attributes and arguments an operator has",
     "ops": "the registry of gradient functions; the counter in the names of functions; whether the "
     "default graph was reset",
@@ -133,7 +134,7 @@ REASONS = {
 
 
 def copies_of_v1() -> list[Any]:
-    """The modules of TensorFlow 1's names: a script may hold another one than ``tf.compat.v1``.
+    """All module objects that a script may have as ``tf.compat.v1``.
 
     The attribute ``compat.v1`` of TensorFlow is one module until ``tensorflow.compat.v1`` has been
     imported, and another one afterwards.
@@ -148,7 +149,7 @@ def warn_of_untested(version: str) -> None:
     if _numbers(version) >= _numbers(UNTESTED_VERSION):
         warnings.warn(
             f"TensorOpt uses private modules of TensorFlow and is tested with versions below "
-            f"{UNTESTED_VERSION}. Got {version}: install an older one where something fails.",
+            f"{UNTESTED_VERSION}. Got {version}: install an older one if something fails.",
             stacklevel=2,
         )
 

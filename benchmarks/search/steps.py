@@ -24,7 +24,7 @@ from tensoropt.cost.cluster import Cluster, Level, load_cluster
 __all__ = ["BUILDERS", "cluster_of", "step_of"]
 
 BUILDERS: dict[str, Callable[[int], Model | None]] = {
-    "bert": lambda layers: bert(layers),
+    "bert": bert,
     "decoder": decoder,
     "wide_decoder": lambda layers: decoder(layers, 12288),
     "inception": lambda _: inception_v3(),
@@ -45,7 +45,8 @@ BUILDERS: dict[str, Callable[[int], Model | None]] = {
 }
 """Models by name, as functions of the number of layers.
 
-The Transformer and the RNN are the paper's with any number of layers, like BERT. The WideResNet has
+The Transformer and the RNN are the paper's models; their number of layers is free, and BERT's. The
+WideResNet has
 14, 26, 50, 101 or 152 layers. The decoders are the zoo's and have their own optimizer; the wide one
 has GPT-3's width.
 """
@@ -57,13 +58,14 @@ def step_of(model: str, batch_size: int, layers: int = 6) -> TrainingStep:
 
 
 def cluster_of(devices: int) -> Cluster:
-    """A cluster of H100 with machines for ``devices`` devices. All machines are whole; a single
-    machine may have fewer devices."""
+    """A cluster of H100: up to 8 devices are on one machine, more are a multiple of 8."""
     cluster = load_cluster("4x8-h100")
     between, within = cluster.levels
     assert within.count is not None
     machines = max(1, devices // within.count)
     inside = devices // machines
+    assert inside <= within.count, "a machine has at most 8"
+    assert machines * inside == devices, "all machines are whole"
     levels: tuple[Level, ...] = (replace(within, count=inside),)
     if machines > 1:
         levels = (replace(between, count=machines), *levels)

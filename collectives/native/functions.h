@@ -7,8 +7,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,8 +22,8 @@
 extern "C" {
 
 // Makes a window in zeroed memory that all ranks have mapped; returns its number. `processes` has the
-// processes of the ranks if they may read each other's memory, otherwise it is null. Ranks read at
-// least `least_read` bytes that way. All ranks pass the same values, except for `rank`,
+// numbers of the ranks' processes if they may read each other's memory, otherwise it is null. A rank
+// reads another one's memory directly only for `least_read` bytes or more. All ranks pass the same values, except for `rank`,
 // `spin_seconds` and `bypass_below`.
 int collectives_open(char* base, int rank, int ranks, int64_t chunk_bytes, double spin_seconds,
                      bool shares_cores, const int* processes, int64_t least_read,
@@ -35,8 +36,8 @@ int collectives_open(char* base, int rank, int ranks, int64_t chunk_bytes, doubl
 }
 
 // Allows the user's processes to read this process's memory, which Linux's Yama otherwise forbids. A
-// process has one such permission, and a new one replaces it. MPI may have given the same one for its
-// own reads, so it must not become smaller.
+// new permission replaces the old one. MPI may already have permitted any process, so this permits
+// any process, too.
 void collectives_let_read() { prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); }
 
 // Returns whether this process can read `size` bytes of another process and they equal `bytes`.
@@ -60,7 +61,7 @@ int64_t collectives_window_bytes(int ranks, int64_t chunk_bytes) {
 // Returns the bytes of a board of `ranks` ranks.
 int64_t collectives_board_bytes(int ranks) { return collectives::Board::Bytes(ranks); }
 
-// Makes a board in zeroed memory that all ranks have mapped, for as long as the process lives.
+// Makes a board in zeroed memory that all ranks have mapped. The board is never freed.
 void* collectives_board_open(char* base, int rank, int ranks, double spin_seconds) {
   return new collectives::Board(base, rank, ranks, spin_seconds);
 }
@@ -84,7 +85,7 @@ int64_t collectives_take_notes(collectives::Note* notes, int64_t room) {
   return count + network.TakeNotes(notes + count, room - count);
 }
 
-// Returns the seconds of all collectives that noted nothing.
+// Returns the seconds of all collectives for which no note was kept.
 double collectives_seconds() {
   return collectives::Communication::Get().seconds() +
          collectives::NetworkCommunication::Get().seconds();
@@ -104,12 +105,6 @@ int collectives_network_open(int rank, int ranks, const int* files, const char* 
       std::make_unique<collectives::Network>(rank, std::move(connections)));
 }
 
-// Like `collectives_running`, in a network.
-int64_t collectives_network_running(int network, double* since) {
-  const auto place = collectives::NetworkCommunication::Get().Running(since);
-  return place.memory == network ? place.call : -1;
-}
-
 // Returns the number of the collective that runs in a window, or -1; sets `since` to the time of its
 // start.
 int64_t collectives_running(int window, double* since) {
@@ -117,13 +112,20 @@ int64_t collectives_running(int window, double* since) {
   return place.memory == window ? place.call : -1;
 }
 
-// Runs a collective on float32[rows, columns] outside of a graph, in a network unless `network` is -1;
-// any kind but "exchange_sum". The other arguments are attributes of the operator. `windows` has the operator's `sent`, then `received`.
-// Returns the processor seconds of the collective.
-double collectives_run(int window, int network, const char* kind, const int* members, int size, int place,
-                     int64_t rows, int64_t columns, int split_dim, int join_dim,
-                     const int64_t* windows, int64_t most_rows, int64_t extent, char* in,
-                     char* out) {
+// Like `collectives_running`, in a network.
+int64_t collectives_network_running(int network, double* since) {
+  const auto place = collectives::NetworkCommunication::Get().Running(since);
+  return place.memory == network ? place.call : -1;
+}
+
+// Runs a collective on float32[rows, columns] outside of a graph, in a network unless `network` is
+// -1; any kind but "exchange_sum". The other arguments are attributes of the operator; `ranges` has
+// its `sent`, then its `received`. Returns the processor seconds of the collective. If it fails,
+// sets `reason`, of at most `room` bytes, to the reason; else to an empty text.
+double collectives_run(int window, int network, const char* kind, const int* members, int size,
+                       int place, int64_t rows, int64_t columns, int split_dim, int join_dim,
+                       const int64_t* ranges, int64_t most_rows, int64_t extent, char* in,
+                       char* out, char* reason, int room) {
   collectives::Definition definition;
   definition.kind = kind;
   definition.reducer = "sum";
@@ -136,8 +138,8 @@ double collectives_run(int window, int network, const char* kind, const int* mem
   definition.most_rows = most_rows;
   definition.extent = extent;
   if (definition.exchanges()) {
-    definition.sent.assign(windows, windows + 2 * size);
-    definition.received.assign(windows + 2 * size, windows + 4 * size);
+    definition.sent.assign(ranges, ranges + 2 * size);
+    definition.received.assign(ranges + 2 * size, ranges + 4 * size);
   }
   double worked = 0.0;
   auto run = [&](auto& carrier) {
@@ -145,11 +147,10 @@ double collectives_run(int window, int network, const char* kind, const int* mem
     definition.Run(carrier, {rows, columns}, in, out, nullptr);
     worked += collectives::Worked();
   };
-  if (network >= 0) {
-    collectives::NetworkCommunication::Get().Run(network, -1, run);
-  } else {
-    collectives::Communication::Get().Run(window, -1, run);
-  }
+  const std::string failure =
+      network >= 0 ? collectives::NetworkCommunication::Get().Run(network, -1, run)
+                   : collectives::Communication::Get().Run(window, -1, run);
+  std::snprintf(reason, room, "%s", failure.c_str());
   return worked;
 }
 

@@ -221,9 +221,10 @@ class NativeTransport:
         """
         spec = tf.TensorSpec(array.shape, tf.float32)
         found = _attributes(collective, group, spec)
-        windows = [*found.get("sent", ()), *found.get("received", ())]
+        ranges = [*found.get("sent", ()), *found.get("received", ())]
         network, members = self._members(group)
-        return functools.partial(
+        reason = ctypes.create_string_buffer(512)
+        run = functools.partial(
             self._library.collectives_run,
             self._window,
             network,
@@ -231,10 +232,22 @@ class NativeTransport:
             (ctypes.c_int * group.size)(*members),
             *(group.size, group.rank, *array.shape),
             *(found.get("split_dim", 0), found.get("join_dim", 0)),
-            (ctypes.c_int64 * len(windows))(*windows),
+            (ctypes.c_int64 * len(ranges))(*ranges),
             *(found.get("most_rows", 0), found.get("extent", 0)),
             *(each.ctypes.data_as(ctypes.c_void_p) for each in (array, out)),  # which keep them
+            *(reason, len(reason)),
         )
+
+        def timed() -> float:
+            seconds: float = run()
+            if reason.value:
+                raise TransportError(
+                    "a collective that is measured ends on every rank. Got: "
+                    f"{reason.value.decode()}. Start the job again."
+                )
+            return seconds
+
+        return timed
 
     def _running(self) -> Wait | None:
         since = ctypes.c_double()

@@ -80,5 +80,6 @@ def loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
         ctypes.POINTER(ctypes.c_int64),
         *[ctypes.c_int64] * 2,
         *[ctypes.c_void_p] * 2,
+        *(ctypes.c_char_p, ctypes.c_int),
     ]
     return made, found

@@ -136,11 +136,12 @@ struct Group {
 class Window {
  public:
   // The memory has `WindowBytes(ranks, chunk_bytes)` bytes, and a chunk has a cache line for each rank.
-  // `processes` has the processes of all ranks if they may read each other's memory, otherwise it is
-  // empty. Ranks read at least `least_read` bytes that way. `shares_cores` says whether one of the
-  // ranks has less than a core. Ranks that disagree on these values would wait for each other. Each
-  // rank has its own `spin_seconds`; 0 lets it sleep at once. Writes into chunks bypass the caches
-  // while they are slower than `bypass_below` bytes a second.
+  // `processes` has the numbers of all ranks' processes if they may read each other's memory,
+  // otherwise it is empty. A rank reads another one's memory directly only for `least_read` bytes or
+  // more. `shares_cores` says whether one of the ranks has less than a core. Ranks that disagree on
+  // these values would wait for each other. Each rank has its own `spin_seconds`; 0 lets it sleep at
+  // once. Writes into chunks bypass the caches while they are slower than `bypass_below` bytes a
+  // second.
   Window(char* base, int rank, int ranks, int64_t chunk_bytes, double spin_seconds,
          bool shares_cores, std::vector<pid_t> processes, int64_t least_read, double bypass_below)
       : words_(reinterpret_cast<GroupWords*>(base)),

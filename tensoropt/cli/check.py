@@ -1,4 +1,4 @@
-"""``tensoropt check``: list the operators of a script that cannot be split, without running it."""
+"""``tensoropt check``: list operators of a script's step that cannot be split, without training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DEVICES = 4
 @click.argument("script", metavar="SCRIPT", type=click.Path(path_type=Path))
 @option(
     *("--devices", "N", int, count),
-    help=f"Number of devices; by default all of the cluster, {_DEVICES} of this machine.",
+    help=f"Number of devices; by default all devices of the cluster, or {_DEVICES} without one.",
 )
 @cluster_option
 @planning_options("batch_size")

@@ -63,7 +63,7 @@ class CostModel(Protocol):
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
         """Return the time of one operator, forward and backward, on the device that ends last.
 
-        This is the device of a `WorkOfRank`. Other work is that of the slowest device.
+        A `WorkOfRank` is timed on its rank's device, all other work on the slowest device.
         """
         ...
 
@@ -87,8 +87,8 @@ class ClusterCostModel:
         memory: name of the memory model.
 
     Attributes:
-        extrapolated: kinds of collectives that were asked for above the largest measured size, with
-            that size.
+        extrapolated: for each kind of collective that was priced beyond its measured sizes, the
+            largest measured size.
 
     Raises:
         LayoutError: if the mesh does not fit the cluster.
@@ -155,12 +155,15 @@ class ClusterCostModel:
         group = tuple(sorted(axes))
         table = self._table(kind, group, bytes_, runs)
         if table is None:
-            if axes not in self._spans:
-                self._spans[axes] = spans(self.cluster, self.mesh, axes)
-            return collective_seconds(kind, self._spans[axes], bytes_)
-        if table.extrapolates(bytes_):
-            self.extrapolated[kind] = table.bytes[-1]
-        direct = table.nanoseconds_of(bytes_) / 1e9
+            if group not in self._spans:
+                self._spans[group] = spans(self.cluster, self.mesh, group)
+            direct = collective_seconds(kind, self._spans[group], bytes_)
+            if kind != "alltoall":  # formulas describe other kinds as hierarchies
+                return direct
+        else:
+            if table.extrapolates(bytes_):
+                self.extrapolated[kind] = table.bytes[-1]
+            direct = table.nanoseconds_of(bytes_) / 1e9
         hierarchical = self._hierarchical_seconds(kind, group, bytes_)
         return direct if hierarchical is None else min(direct, hierarchical)
 
@@ -273,7 +276,7 @@ class ClusterCostModel:
     def _copy_nanoseconds(self, bytes_: int) -> int:
         """Return the time of a local copy, which reads and writes every byte."""
         if bytes_ < 0:
-            raise OptionError(f"a copy moves a number of bytes. Got {bytes_}.")
+            raise OptionError(f"a copy moves at least 0 bytes. Got {bytes_}.")
         device = self.cluster.device
         traffic = 2 * bytes_ / device.memory_bandwidth_bytes_per_second
         return whole_nanoseconds((device.operator_overhead_seconds + traffic) / self._slowest)

@@ -32,8 +32,8 @@ from tensoropt.execution.checkpoints.slices import (
     parts_of,
     slices_of,
 )
-from tensoropt.execution.edges.whole_variables import write
 from tensoropt.execution.world.rank_session import RankSession
+from tensoropt.execution.world.variable_access import write
 from tensoropt.execution.world.variables import VariableStore
 
 __all__ = ["SLICED_TYPES", "WRITE_REMEDY", "WRITE_RULE", "Checkpoints", "SavedTensor"]

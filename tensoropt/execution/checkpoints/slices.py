@@ -12,7 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tensoropt.execution.checkpoints.groups import groups_within
-from tensoropt.execution.edges.whole_variables import read_shards
+from tensoropt.execution.world.variable_access import read_shards
 from tensoropt.execution.world.variables import VariableStore
 
 __all__ = ["Part", "SavedTensor", "Slice", "batches_of", "groups_of", "parts_of", "slices_of"]

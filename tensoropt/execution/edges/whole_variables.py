@@ -1,20 +1,21 @@
 """Operators that need a whole variable, although it is stored in shards.
 
 The value is gathered into a temporary variable on each rank, the operator works on that variable,
-and a changed value is scattered back to the shards.
+and a changed value is scattered back to the shards. Then the temporary variable is freed.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from tensoropt.execution.edges.edge import PlanSteps
 from tensoropt.execution.world.shard_table import ShardTable
+from tensoropt.execution.world.variable_access import free, read, read_shards, write
 from tensoropt.execution.world.world import World
 from tensoropt.graph.from_tensorflow import called_functions, function_closure
 from tensoropt.graph.operator import Operator
@@ -22,8 +23,9 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tdl import operator_type
 
-__all__ = ["WholeVariables", "may_write", "read_shards", "write"]
+__all__ = ["WholeVariables", "may_write"]
 
+# Types of operators that change a variable; of the types Resource... only gathers do not.
 _WRITES = re.compile(r"^(Assign|Destroy|Resource(?!Gather)|Scatter|.*Apply)")
 _numbers = itertools.count()
 
@@ -36,7 +38,7 @@ class WholeVariables:
         world: the ranks emitted here.
         emitted: the operators that are emitted so far.
         plan_steps: plans a resharding.
-        unset: variables that have no value before this program.
+        unset: variables that have no value before a run of this program.
     """
 
     def __init__(
@@ -101,7 +103,22 @@ class WholeVariables:
                 with tf.control_dependencies([ends[position]]):
                     outputs[position] = [tf.identity(tensor) for tensor in outputs[position]]
             operations = ends
-        self._emitted.record(operator, outputs, operations)
+        frees = [self._freed(copies, outputs[p], operations[p], p) for p in ranks]
+        for position in ranks:
+            with tf.control_dependencies([frees[position]]):
+                outputs[position] = [tf.identity(tensor) for tensor in outputs[position]]
+        self._emitted.record(operator, outputs, frees)
+
+    def _freed(
+        self,
+        copies: Mapping[int, _WholeCopy],
+        outputs: Sequence[tf.Tensor],
+        operation: tf.Operation,
+        position: int,
+    ) -> tf.Operation:
+        """Free the temporary variables of a rank after the operator and its outputs."""
+        with tf.control_dependencies([operation, *(tensor.op for tensor in outputs)]):
+            return tf.group(*(free(copy.handles[position]) for copy in copies.values()))
 
     def _gather(self, operator: Operator, number: int) -> _WholeCopy:
         tensor = operator.inputs[number]
@@ -133,7 +150,10 @@ class WholeVariables:
 
 
 def may_write(script: tf.Graph, operation: tf.Operation) -> bool:
-    """Whether an operator, or a function that it calls, may change a variable."""
+    """Whether an operator, or a function that it calls, may change a variable.
+
+    An operator that calls no function may, unless its type only reads variables.
+    """
     if operator_type(operation.type).reads_variable:
         return False
     called = called_functions(operation.node_def.attr)
@@ -141,23 +161,6 @@ def may_write(script: tf.Graph, operation: tf.Operation) -> bool:
         return True
     bodies = function_closure(script, called).values()
     return any(_WRITES.match(node.op) for body in bodies for node in body.node_def)
-
-
-def write(variable: tf.Tensor, value: tf.Tensor) -> tf.Operation:
-    """Assign a value to the variable of a handle or reference."""
-    if variable.dtype == tf.resource:
-        return tf.raw_ops.AssignVariableOp(resource=variable, value=value)
-    return tf.raw_ops.Assign(ref=variable, value=value).op
-
-
-def read_shards(shards: Sequence[tf.Tensor], dtype: tf.DType) -> list[tf.Tensor]:
-    """Read the values, of a dtype, of variables given by handles or references."""
-    return [
-        tf.raw_ops.ReadVariableOp(resource=shard, dtype=dtype)
-        if shard.dtype == tf.resource
-        else tf.identity(shard)
-        for shard in shards
-    ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +180,7 @@ class _WholeCopy:
         values = []
         for handle, operation in zip(self.handles, after, strict=True):
             with tf.control_dependencies([operation]):
-                values.append(_read(handle))
+                values.append(read(handle))
         return values
 
 
@@ -201,10 +204,3 @@ def _variable(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
     if dtype._is_ref_dtype:
         return tf.raw_ops.VariableV2(shape=shape, dtype=dtype.base_dtype, shared_name=name)
     return tf.raw_ops.VarHandleOp(shape=shape, dtype=dtype, shared_name=name)
-
-
-def _read(handle: tf.Tensor) -> tf.Tensor:
-    if handle.dtype != tf.resource:
-        return tf.identity(handle)
-    dtype = tf.as_dtype(handle.op.get_attr("dtype"))
-    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)

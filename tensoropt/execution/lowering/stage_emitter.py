@@ -15,7 +15,7 @@ from tensoropt.execution.edges.edge import PlanSteps
 from tensoropt.execution.edges.gradient_reduction import GradientReducer
 from tensoropt.execution.edges.inputs import Inputs
 from tensoropt.execution.edges.program_context import ProgramContext
-from tensoropt.execution.edges.whole_variables import WholeVariables, may_write, read_shards
+from tensoropt.execution.edges.whole_variables import WholeVariables, may_write
 from tensoropt.execution.gradients.matrix_products import GRADIENTS
 from tensoropt.execution.lowering.attributes import name_state, tensorflow_attributes
 from tensoropt.execution.lowering.draws import ProgramDraws
@@ -37,6 +37,7 @@ from tensoropt.execution.lowering.open_shapes import (
 from tensoropt.execution.lowering.rank_gradients import RankGradients
 from tensoropt.execution.lowering.recomputation import Recomputation
 from tensoropt.execution.world.shard_table import ShardTable
+from tensoropt.execution.world.variable_access import read_shards
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.any_size import SHAPE_TYPES

@@ -18,7 +18,7 @@ from collectives.buffers import as_bytes, contiguous
 from collectives.watchdog import about
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.agreement.agreement import listed
-from tensoropt.execution.edges.whole_variables import read_shards
+from tensoropt.execution.world.variable_access import read_shards
 from tensoropt.execution.world.variables import VariableStore
 from tensoropt.execution.world.world import World
 

@@ -15,12 +15,12 @@ from tensoropt.errors import RankMismatchError
 from tensoropt.execution.checkpoints.checkpoint import Checkpoints
 from tensoropt.execution.checkpoints.slices import SavedTensor
 from tensoropt.execution.checkpoints.values_on_first import ValuesOnFirst
-from tensoropt.execution.edges.whole_variables import read_shards, write
 from tensoropt.execution.runtime.replicas import Replicas
 from tensoropt.execution.runtime.script_part import initializers_of, operator_names, shape_and_type
 from tensoropt.execution.stages.processes import StageProcesses
 from tensoropt.execution.stages.stage_strategies import StageStrategies
 from tensoropt.execution.world.rank_session import RankSession
+from tensoropt.execution.world.variable_access import read_shards, write
 from tensoropt.execution.world.variables import VariableStore
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.layout import Layout

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tensoropt.execution.world.variable_access import free, read, write
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.layout import Layout
@@ -72,40 +73,21 @@ class VariableStore:
         store.layouts, store.worlds = dict(self.layouts), dict(self.worlds)
         parts = [(name, shard) for name, shards in self._shards.items() for shard in shards]
         with source.graph.as_default():
-            reads = [_read(shard) for _, shard in parts]
-            frees = [_free(shard) for _, shard in parts]
+            reads = [read(shard) for _, shard in parts]
+            frees = [free(shard) for _, shard in parts]
             filled = [_is_filled(shard) for _, shard in parts]
         with target.graph.as_default():
             for name, shard in parts:
                 store._shards.setdefault(name, []).append(_copy(shard.op))
             there = [shard for shards in store._shards.values() for shard in shards]
             values = [tf.compat.v1.placeholder(read.dtype) for read in reads]
-            writes = [_write(shard, value) for shard, value in zip(there, values, strict=True)]
+            writes = [write(shard, value) for shard, value in zip(there, values, strict=True)]
         for number, is_filled in enumerate(source.run(filled)):
             if is_filled:
                 value = source.run(reads[number])
                 source.run(frees[number])
                 target.run(writes[number], {values[number]: value})
         return store
-
-
-def _read(shard: tf.Tensor) -> tf.Tensor:
-    if shard.dtype != tf.resource:
-        return tf.identity(shard)
-    return tf.raw_ops.ReadVariableOp(resource=shard, dtype=shard.op.get_attr("dtype"))
-
-
-def _write(shard: tf.Tensor, value: tf.Tensor) -> tf.Operation:
-    if shard.dtype == tf.resource:
-        return tf.raw_ops.AssignVariableOp(resource=shard, value=value)
-    return tf.raw_ops.Assign(ref=shard, value=value, validate_shape=False).op
-
-
-def _free(shard: tf.Tensor) -> tf.Operation:
-    if shard.dtype == tf.resource:
-        return tf.raw_ops.DestroyResourceOp(resource=shard)
-    nothing = tf.zeros([0], shard.dtype.base_dtype)
-    return tf.raw_ops.Assign(ref=shard, value=nothing, validate_shape=False).op
 
 
 def _is_filled(shard: tf.Tensor) -> tf.Tensor:

@@ -54,7 +54,7 @@ _SAME_GRAPH = "Build the graph from the same arguments, data and versions on eve
 
 
 class _Keywords(TypedDict, total=False):
-    """The keywords of `find_strategy`, as mypy sees them: `PlanningOptions` declares them."""
+    """The fields of `PlanningOptions` but ``option``, for mypy; a test compares them."""
 
     batch_size: int | None
     shapes: Mapping[Any, Sequence[int]] | None
@@ -103,14 +103,14 @@ def find_strategy(option: str, **options: Unpack[_Keywords]) -> Plan | Paralleli
 def find_strategy(
     option: str = "mini_time", **keywords: Unpack[_Keywords]
 ) -> Plan | ParallelismProfile:
-    """Search the frontier between time and memory, and choose the option's point of it.
+    """Search the frontier between time and memory, and choose the point that ``option`` asks for.
 
     Args:
         option: the aim; see `PlanningOptions.option`.
         keywords: the other `PlanningOptions`.
 
-    All strategies are on one frontier: ``save_memory``, ``microbatches``, ``pipeline`` and
-    ``rewrite`` can be combined. Algorithms other than "ft" consider only demanded ones.
+    One search compares all combinations of ``save_memory``, ``microbatches``, ``pipeline`` and
+    ``rewrite``. Algorithms other than "ft" consider only those that are demanded.
 
     A search of more than a second shows its progress. Ctrl-C ends the search with the best frontier
     so far; a second Ctrl-C ends the job. More devices than have four or five prime axes (16, or 32
@@ -118,8 +118,9 @@ def find_strategy(
     `tensoropt.search.multilevel.coarse_to_fine`; a note of the plan lists the strategies that were
     not searched.
 
-    If the environment variable ``TENSOROPT_PLAN`` names a plan file, its plan is returned without a
-    search, whatever the options; `tensoropt run --plan` sets it.
+    If the environment variable ``TENSOROPT_PLAN`` names a plan file, the first step has its plan
+    without a search, except for "profiling" and in dry runs; `tensoropt run --plan` sets it. Other
+    steps are searched, and so is the first one after `tensoropt run` has lost devices.
 
     Returns:
         A plan, the same on every rank; for "profiling" a table, which rank 0 also prints.

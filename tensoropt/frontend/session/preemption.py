@@ -1,4 +1,4 @@
-"""SIGTERM, which batch systems send before they take a machine: ranks stop at one step and save."""
+"""SIGTERM, which batch systems send before they take a machine: all ranks stop after one step."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ class PreemptionHook(v1.train.SessionRunHook):  # type: ignore[misc]
 
     The ranks tell each other in the agreement before each run, so all of them stop after the same
     run. The session closes as usual: its `CheckpointSaverHook` saves a checkpoint. Then the script
-    exits with status 143. Put this hook after hooks that act at the end. A second SIGTERM, or one
-    after the session, ends the process at once.
+    exits with status 143. List this hook last: hooks after it would not
+    end, because it raises SystemExit. A second SIGTERM, or one after the session, ends the process
+    at once.
 
     ``MonitoredTrainingSession`` adds this hook if it has a ``checkpoint_dir``.
     """
@@ -48,7 +49,8 @@ class PreemptionHook(v1.train.SessionRunHook):  # type: ignore[misc]
         self._coordinator = coord
         self._stop = current().agreement.stop
         if is_first and threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGTERM, self._asked)
+            former = signal.signal(signal.SIGTERM, self._asked)
+            self._before = signal.SIG_DFL if former is None else former  # None: set by C code
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop the session if any rank got SIGTERM before this run."""

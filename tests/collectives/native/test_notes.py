@@ -7,6 +7,7 @@ import gc
 import weakref
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from collectives.native.build import library
@@ -18,7 +19,13 @@ from collectives.operations.calls import Unwatched
 MOST_NOTES = 1 << 16
 
 
-def test_notes_that_nobody_takes_are_limited() -> None:
+def _refused(_: int, reason: int, room: int) -> int:
+    """Refuse to run a call, as where ranks run different steps."""
+    ctypes.memmove(reason, b"another step", min(len(b"another step") + 1, room))
+    return 1
+
+
+def test_notes_that_nobody_takes_are_limited_and_failures_are_told() -> None:
     _, functions = loaded(library("collectives", SOURCES))
     chunk = chunk_bytes(1)
     memory = ctypes.create_string_buffer(functions.collectives_window_bytes(1, chunk) + 4096)
@@ -27,11 +34,14 @@ def test_notes_that_nobody_takes_are_limited() -> None:
     array = np.ones([1, 1], np.float32)
     address = array.ctypes.data_as(ctypes.c_void_p)
     alone, none = (ctypes.c_int * 1)(0), (ctypes.c_int64 * 0)()
+    reason = ctypes.create_string_buffer(b"an earlier failure", 64)
 
     def run() -> None:
         functions.collectives_run(
-            *(window, -1, b"allreduce", alone, 1, 0, 1, 1, 0, 0, none, 0, 0, address, address)
+            *(window, -1, b"allreduce", alone, 1, 0, 1, 1, 0, 0, none, 0, 0, address, address),
+            *(reason, len(reason)),
         )
+        assert reason.value == b""
 
     notes = np.empty(2 * MOST_NOTES, NOTE)
     functions.collectives_observe(True, BEFORE())
@@ -44,6 +54,11 @@ def test_notes_that_nobody_takes_are_limited() -> None:
         assert functions.collectives_take_notes(notes.ctypes.data, len(notes)) == MOST_NOTES
         run()
         assert functions.collectives_take_notes(notes.ctypes.data, len(notes)) == 1
+        refuse = BEFORE(_refused)
+        functions.collectives_observe(False, refuse)
+        with pytest.raises(AssertionError):
+            run()
+        assert reason.value == b"another step"
     finally:
         functions.collectives_observe(False, BEFORE())
 

@@ -1,6 +1,6 @@
 """Scatter operators: dimensions of slices can be split, dimensions that indices address stay whole.
 
-Rows of a variable can be split: each device changes those that it has.
+Rows of a variable are an exception and can be split: each device changes its own rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def _everywhere(x: Operand) -> Element:
 
 
 def _added_once(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
-    """One addition per element. The description compares every element with every segment."""
+    """One addition per element. The description's operations would include a comparison of every
+    element with every segment."""
     del outputs
     return inputs[0].elements
 
@@ -146,7 +147,7 @@ record(*_ROW_UPDATES, facts=OperatorType(rows=(2, 1), any_size_rule=True, uneven
     open_shapes=True,
 )
 def variable_scatter(variable: Operand, indices: Operand, updates: Operand) -> Any:
-    """Rows of a variable; a scalar update changes all rows."""
+    """Rows of a variable; a scalar update goes to every row that the indices name."""
 
     def element(row: Expression, *rest: Expression) -> Expression:
         change = updates[(*(WHOLE,) * indices.rank, *rest) if updates.rank else ()]
