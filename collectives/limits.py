@@ -31,7 +31,8 @@ def core_limit(root: Path = Path("/")) -> int | None:
 def memory_limit_bytes(root: Path = Path("/")) -> int | None:
     """Return the memory that this process and those in its container may take.
 
-    Without a limit, version 1 of control groups has a number above any machine's memory.
+    Without a limit it is None in version 2 of control groups, and a number larger than any
+    machine's memory in version 1.
     """
     texts = [
         _text(folder / name)
@@ -51,8 +52,8 @@ def usable_memory_bytes(root: Path = Path("/")) -> int:
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the folders of this process's control group and of those around it.
 
-    A container may see the path of its group on the machine, but only its own group's files. So a
-    folder need not exist.
+    A container may see its group's path on the machine, while only its own group's files are
+    mounted. So a folder need not exist.
     """
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -64,11 +65,9 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    """Return a group's processor time over a period's length."""
+    """Return the number of cores whose time a group may take; None without a limit."""
     fields = _text(folder / "cpu.max").split()
-    fields = fields or [
-        _text(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    ]
+    fields = fields or [_text(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
     limited = all(field.isdigit() for field in fields)
     return int(fields[0]) / int(fields[1]) if limited else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import click
 
-from collectives.limits import memory_limit_bytes
+from collectives.limits import usable_memory_bytes
 from collectives.transport.launch import available_cores
 from tensoropt.cli.command import Answer, Command, check_folder
 from tensoropt.cost.cluster import Cluster, Device, Level, load_cluster
@@ -131,8 +130,7 @@ def _this_machine(file: Path, given: dict[str, str | None]) -> Cluster:
     question = next(each for each in _QUESTIONS if each.name == "devices")
     cores = available_cores()
     devices = question.answer(given["devices"] or str(cores))
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    memory_bytes = min(memory_bytes, memory_limit_bytes() or memory_bytes)
+    memory_bytes = usable_memory_bytes()
     found = Cluster.for_hosts(load_cluster("this-machine"), [devices], memory_bytes, cores)
     said = f"{devices} ranks on a machine of {cores} cores. Rates of a core: see the sources."
     return replace(found, name=file.stem, description=said)

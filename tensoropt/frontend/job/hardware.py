@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import tensorflow as tf
 
 from collectives import Group
-from collectives.limits import core_limit, memory_limit_bytes
+from collectives.limits import core_limit, usable_memory_bytes
 from collectives.transport.launch import Launch
 from tensoropt.converters import Natural, Positive, Text
 from tensoropt.cost.cluster import Cluster
@@ -130,10 +130,8 @@ def hardware_of(group: Group) -> Hardware:
     machine = range(os.cpu_count() or 1)
     own_cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else machine
     limit = core_limit() or len(machine)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    memory = min(memory, memory_limit_bytes() or memory)
     gpu = gpu_memory_bytes(group.local_rank(), group.local_size())
-    own = [sorted(own_cores), limit, memory, gpu, demanded_threads()]
+    own = [sorted(own_cores), limit, usable_memory_bytes(), gpu, demanded_threads()]
     return Hardware.of(
         [
             RankFacts(host, tuple(cores), *others)

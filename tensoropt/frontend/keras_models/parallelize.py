@@ -112,7 +112,7 @@ def parallelize(step: Any, predict_on: _PredictOn = "all", **options: Any) -> An
         current().warned_of_share = True
         install_training_functions(step, options, predict_on == "all")
         loop_on_all_ranks(step)
-        write_on_first_rank(step)
+        _write_on_first_rank(step)
     return result
 
 
@@ -136,7 +136,7 @@ def _check_model(model: Any, backend: str) -> None:
 _ENDINGS = (".h5", ".hdf5", ".keras")
 
 
-def write_on_first_rank(model: Any) -> None:
+def _write_on_first_rank(model: Any) -> None:
     """Make a model's ``save``, ``save_weights`` and ``export`` write on the first rank.
 
     The other ranks send it the variables that it reads. An error of the first rank is raised on all
@@ -152,13 +152,13 @@ def _written(model: Any, name: str, write: Callable[..., None]) -> Callable[...,
             f"model.{name} of {model.name!r}",
             lambda: write(*args, **kwargs),
             variables_of(model),
-            keeps=not _reads_once(args, kwargs),
+            keeps=not _is_keras_file(args, kwargs),
         )
 
     return call
 
 
-def _reads_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether Keras writes a file of its own, for which it reads one variable after the other."""
+def _is_keras_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether Keras writes a format of its own, for which it reads each variable once."""
     paths = map(str, (*args[:1], *kwargs.values()))
     return any(path.endswith(_ENDINGS) for path in paths)

@@ -268,7 +268,7 @@ class Accumulation:
         if slices and not self._is_near(tag, ys):
             self._joined(operator, slices)
             return
-        stops = [*call.ends, *(t for t in tag.stop_gradients if t.operator in self._step.operators)]
+        stops = [*call.ends, *tag.stop_gradients]
         stops = [tensor for tensor in stops if tensor.operator in self._step.operators]
         name = operator.name if not slices else f"rest_of/{operator.name}"
         spec = operator.outputs[0]

@@ -81,11 +81,10 @@ def add_n(*inputs: Operand) -> Any:
 
 @describe("IdentityN", any_size=by_index)
 def identity_n(*inputs: Operand, _gradient_op_type: bool = False) -> Any:
-    """It is whole if the script gives its gradient, which may add up examples."""
-    if _gradient_op_type:
+    """Not split if the script gives its gradient, which may add up examples, or if an index would
+    have several extents."""
+    if _gradient_op_type or len({operand.shape for operand in inputs}) > 1:
         return None
-    if len({operand.shape for operand in inputs}) > 1:
-        return None  # one name would be one index with several extents
     return tuple(lambda *i, x=x: x[i] for x in inputs)
 
 

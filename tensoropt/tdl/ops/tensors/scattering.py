@@ -103,7 +103,7 @@ def scatter_nd(indices: Operand, updates: Operand, _shape: Operand) -> Any:
 
 @describe(
     *("TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub", "TensorScatterMax"),
-    "TensorScatterMin",
+    *("TensorScatterMin", "ScatterNdNonAliasingAdd"),
 )
 def tensor_scatter(x: Operand, indices: Operand, updates: Operand) -> Any:
     return scattered(x, indices, updates, indices.shape[-1], indices.rank - 1)
@@ -164,11 +164,6 @@ def variable_scatter(variable: Operand, indices: Operand, updates: Operand) -> A
 )
 def variable_scatter_nd(variable: Operand, indices: Operand, updates: Operand) -> Any:
     return scattered(variable, indices, updates, indices.shape[-1], indices.rank - 1)
-
-
-@describe("ScatterNdNonAliasingAdd")
-def scatter_nd_add(x: Operand, indices: Operand, updates: Operand) -> Any:
-    return scattered(x, indices, updates, indices.shape[-1], indices.rank - 1)
 
 
 @describe("DynamicStitch", "ParallelDynamicStitch")
