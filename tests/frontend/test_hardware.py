@@ -66,7 +66,7 @@ def seen(
 ) -> Hardware:
     """The hardware of four ranks on these machines that are bound to these cores."""
     monkeypatch.setattr(hardware, "core_limit", lambda: limit)
-    monkeypatch.setattr(hardware, "memory_limit_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(hardware, "usable_memory_bytes", lambda: 1 << 30)
 
     def allgather(facts: list[object]) -> list[list[object]]:
         return [[cores, *facts[1:]] for cores in bound]
