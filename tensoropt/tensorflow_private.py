@@ -12,6 +12,7 @@ import warnings
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 from tensorflow.python.autograph.operators import control_flow
 from tensorflow.python.checkpoint import checkpoint_management, functional_saver
 from tensorflow.python.client import session
@@ -48,6 +49,7 @@ from tensorflow.python.util import nest
 __all__ = [
     "REASONS",
     "UNTESTED_VERSION",
+    "BundleEntryProto",
     "SessionInterface",
     "backprop",
     "basic_session_run_hooks",
@@ -93,6 +95,7 @@ UNTESTED_VERSION = "2.22"
 """The first version of TensorFlow that TensorOpt has not been tested with."""
 
 REASONS = {
+    "BundleEntryProto": "an entry of a checkpoint's index, in which checksums are replaced",
     "SessionInterface": "the base class that savers and hooks require of a session",
     "backprop": "where a tape computes the gradient of an operator",
     "basic_session_run_hooks": "the timer of hooks, which must give the same answer on every rank",

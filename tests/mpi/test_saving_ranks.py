@@ -57,7 +57,7 @@ def _same_files(alone: Path, ranks: Path) -> None:
     assert len(list((ranks / "summaries").iterdir())) == 1
     latest = tf.train.latest_checkpoint(ranks / "managed")
     assert latest is not None
-    assert tf.io.gfile.exists(f"{latest}.data-00001-of-00002")  # Each rank has written its slices.
+    assert tf.io.gfile.exists(f"{latest}.data-00002-of-00003")  # Each rank has written its slices.
     own, other = tf.train.load_checkpoint(latest), tf.train.load_checkpoint(alone / "managed")
     shapes = other.get_variable_to_shape_map()
     assert own.get_variable_to_shape_map() == {**shapes, "tensoropt/steps": []}

@@ -23,7 +23,7 @@ from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.agreement.name_counters import equalise_name_counters
 from tensoropt.execution.agreement.shared_outcome import do_on_all_ranks
 from tensoropt.execution.checkpoints import files as files
-from tensoropt.execution.checkpoints.copied_parts import PartMerger, PartWriter, copied
+from tensoropt.execution.checkpoints.copied_parts import PartMerger, PartWriter, callable_of
 from tensoropt.execution.checkpoints.slices import (
     Part,
     SavedTensor,
@@ -32,6 +32,7 @@ from tensoropt.execution.checkpoints.slices import (
     parts_of,
     slices_of,
 )
+from tensoropt.execution.native.library import slice_copies
 from tensoropt.execution.world.rank_session import RankSession
 from tensoropt.execution.world.variable_access import write
 from tensoropt.execution.world.variables import VariableStore
@@ -65,7 +66,7 @@ class _Writing:
         parts: the parts of all ranks.
         prefixes: the placeholders of file names, by number of a part that is emitted here.
         values: placeholders of values that are no variables, by name in the checkpoint.
-        slices: the tensors, names and slices of a part, by number of a part that is emitted here.
+        contents: the tensors, names and slices of a part, by number of a part that is emitted here.
         writes: the operations that write the parts of the ranks emitted here.
         merge: the operation that merges the parts, run on the first rank.
         part_names, whole_name: the placeholders of the names that `merge` reads and writes.
@@ -74,20 +75,40 @@ class _Writing:
     parts: list[Part]
     prefixes: dict[int, tf.Tensor]
     values: dict[str, tf.Tensor]
-    slices: dict[int, tuple[list[tf.Tensor], list[str], list[str]]]
+    contents: dict[int, tuple[list[tf.Tensor], list[str], list[str]]]
     writes: list[tf.Operation]
     merge: tf.Operation
     part_names: tf.Tensor
     whole_name: tf.Tensor
     _writers: dict[int, PartWriter] = field(default_factory=dict)
+    _readers: dict[int, Callable[[], list[Any]]] = field(default_factory=dict)
 
-    def writer(self, number: int) -> PartWriter:
-        """The writer of copies of a part that is emitted here."""
-        if number not in self._writers:
-            tensors, names, specs = self.slices[number]
-            dtypes = [tensor.dtype.base_dtype for tensor in tensors]
-            self._writers[number] = PartWriter(names, specs, dtypes)
-        return self._writers[number]
+    def fed(self, values: Mapping[str, Any]) -> dict[Any, Any]:
+        """The values of the placeholders of `values`."""
+        return {placeholder: values[name] for name, placeholder in self.values.items()}
+
+    def copied(
+        self, session: tf.compat.v1.Session, values: Mapping[str, Any]
+    ) -> dict[int, Callable[[str], None]]:
+        """Copy the parts that are emitted here. Return the functions that write them by number.
+
+        Args:
+            session: the session of the variables.
+            values: the values of the placeholders.
+        """
+        if not self._writers:
+            copy = slice_copies(says=0 in self.contents)  # the first rank's
+            for number, (tensors, names, specs) in self.contents.items():
+                dtypes = [tensor.dtype.base_dtype for tensor in tensors]
+                self._writers[number] = PartWriter(names, specs, dtypes, copy)
+                if names[0] not in self.values:
+                    self._readers[number] = callable_of(session, fetched=tensors)
+        copies = {}
+        for number, (_, names, _) in self.contents.items():
+            read = self._readers.get(number)
+            arrays = [values[name] for name in names] if read is None else read()
+            copies[number] = self._writers[number].copied([np.asarray(each) for each in arrays])
+        return copies
 
     @cached_property
     def merger(self) -> PartMerger:
@@ -138,8 +159,8 @@ class Checkpoints:
 
         def write_parts() -> None:
             self._check_visible(files.folder(prefix), prefix)
-            fed: dict[Any, Any] = {writing.values[name]: values[name] for name in writing.values}
             numbers = writing.prefixes.items()
+            fed = writing.fed(values)
             fed |= {tensor: files.part(prefix, number) for number, tensor in numbers}
             if writing.writes:
                 self._session.opened.run(writing.writes, fed)
@@ -186,19 +207,15 @@ class Checkpoints:
         """
         present = self._on_first("the start of a checkpoint", lambda: files.begin(prefix))
         writing = self._writing(saved, values, present, variables)
-        fed: dict[Any, Any] = {writing.values[name]: values[name] for name in writing.values}
-        tensors = {number: content[0] for number, content in writing.slices.items()}
-        arrays = self._session.opened.run(tensors, fed) if tensors else {}
-        copies = {n: [copied(np.asarray(value)) for value in arrays[n]] for n in arrays}
+        copies = writing.copied(self._session.opened, values)
         parts = [files.part(prefix, number) for number in range(len(writing.parts))]
 
         def write(has_failed: threading.Event) -> None:
             try:
                 self._check_visible(files.folder(prefix), prefix)
-                for number, part in copies.items():
-                    writing.writer(number).write(files.part(prefix, number), part)
+                for number in list(copies):
+                    copies.pop(number)(files.part(prefix, number))  # and frees the copy
                     files.mark_done(prefix, number)
-                copies.clear()
                 if not self._is_first:
                     files.wait_until_saved(prefix, has_failed)
                     return
@@ -306,10 +323,9 @@ class Checkpoints:
             names = [cut.tensor.name for cut in slices]
             specs = [cut.spec for cut in slices]
             values = [cut.cut_from(variables.on(cut.tensor.variable, rank)) for cut in slices]
-            if dtypes and number == 0:  # The first rank writes this part.
+            if dtypes and number == 0:  # This part has no slices.
                 placeholders = {n: tf.compat.v1.placeholder(d) for n, d in dtypes.items()}
-                names += placeholders
-                values += placeholders.values()
+                names, values = list(placeholders), list(placeholders.values())
             if not names:
                 names, values = [_NOTHING], [tf.zeros([])]
             specs += [""] * (len(names) - len(specs))

@@ -31,6 +31,7 @@ __all__ = [
     "absolute",
     "begin",
     "folder",
+    "is_of_service",
     "is_there",
     "is_visible",
     "mark_being_saved",
@@ -53,9 +54,14 @@ _LOOK_SECONDS = 0.02  # between two looks for files of other ranks
 gfile = tf.io.gfile
 
 
+def is_of_service(path: str) -> bool:
+    """Whether a path is the address of a service, such as ``gs://...``, and not of a file."""
+    return "://" in path
+
+
 def absolute(prefix: str) -> str:
     """Return a checkpoint's name as an absolute path, since ranks may work in several folders."""
-    return prefix if "://" in prefix else os.path.abspath(prefix)
+    return prefix if is_of_service(prefix) else os.path.abspath(prefix)
 
 
 def folder(prefix: str) -> str:
@@ -155,7 +161,7 @@ def tidy(prefix: str) -> None:
 
 def sync(path: str) -> None:
     """Wait until a file or folder is on its disk; do nothing for the address of a service."""
-    if "://" in path:
+    if is_of_service(path):
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:

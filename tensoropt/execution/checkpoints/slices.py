@@ -174,13 +174,14 @@ def parts_of(slices: Sequence[Slice], has_values: bool, present: int) -> list[Pa
 
     Args:
         slices: the slices of all ranks.
-        has_values: whether the first rank writes values that are no variables, too.
+        has_values: whether the first rank writes values that are no variables, to the first file.
         present: the number of files of the checkpoint that is overwritten; 0 for none.
     """
-    by_rank: dict[int, list[Slice]] = {0: []} if has_values else {}
+    by_rank: dict[int, list[Slice]] = {}
     for cut in slices:
         by_rank.setdefault(cut.rank, []).append(cut)
-    parts = [Part(rank, by_rank[rank]) for rank in sorted(by_rank)]
+    parts = [Part(0, [])] if has_values else []
+    parts += [Part(rank, by_rank[rank]) for rank in sorted(by_rank)]
     if len(parts) != present:
         return parts
     longest = max(parts, key=lambda part: len(part.slices)).slices

@@ -1,4 +1,4 @@
-"""TensorFlow operators in C++, which pass over memory less often than TensorFlow's kernels.
+"""Code in C++ that passes over memory less often than TensorFlow's kernels.
 
-`library` compiles them when they are first used, as the operator for collectives is compiled.
+`library` compiles it at its first use, as the operator for collectives is compiled.
 """
