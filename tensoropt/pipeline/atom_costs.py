@@ -13,8 +13,9 @@ from tensoropt.cost.model import CostModel
 from tensoropt.cost.operator_time import OperatorTime
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs
-from tensoropt.graph.operator import TensorName
+from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.pipeline.atomic import Atoms
 from tensoropt.pipeline.batch_growth import BatchGrowth
 from tensoropt.pipeline.blocks.dag import Dag
@@ -56,7 +57,8 @@ class AtomCosts:
         self.differentiated = differentiated_inputs(graph)
         self.kept = reads.kept(graph)
         self._sums = reader_gradient_sums(graph, self.differentiated)
-        self._by_examples: dict[int, tuple[Int64Array, Int64Array, Int64Array]] = {}
+        self._tasks = frozenset(atom.operator for atom in atoms.atoms)
+        self._by_examples: dict[int, tuple[Int64Array, ...]] = {}
         numbers: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
         # Components of one class cost the same; the first of a class stands for all.
         self._class_of = np.zeros(len(atoms), dtype=np.int64)
@@ -81,18 +83,18 @@ class AtomCosts:
         other._cost, other._by_examples = cost, {}
         return other
 
-    def at(self, examples: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+    def at(self, examples: int) -> tuple[Int64Array, ...]:
         """Return the costs of all tasks, without their constants, as int64[atoms] each.
 
         Returns:
             Forward nanoseconds, backward nanoseconds, and the bytes that a task needs while it runs
-            (forward or backward) besides the saved tensors.
+            (forward or backward) besides the saved tensors: in the first microbatch, and in later
+            ones, whose gradients by weights are beside the sums of earlier ones until it is added.
         """
         if examples not in self._by_examples:
             costs = [self._task_costs(name, examples) for name in self._first_of_class]
             of_atoms = np.array(costs, dtype=np.int64)[self._class_of]
-            forward, backward, transient = np.ascontiguousarray(of_atoms.T)
-            self._by_examples[examples] = forward, backward, transient
+            self._by_examples[examples] = tuple(np.ascontiguousarray(of_atoms.T))
         return self._by_examples[examples]
 
     def alike(self, place: int) -> int:
@@ -119,6 +121,14 @@ class AtomCosts:
         """
         part: Int64Array = fixed + -(-(whole - fixed) * examples // self.growth.examples)
         return part
+
+    def sums_gradient(self, operator: Operator, number: int) -> bool:
+        """Whether the dense gradient by an input is summed over microbatches: a task reads what is
+        computed once."""
+        tensor = operator.inputs[number]
+        is_made_once = tensor.operator not in self._tasks and not self.growth.tensor_grows(tensor)
+        is_in_passes = operator.name in self._tasks
+        return is_in_passes and is_made_once and not looks_up_rows(operator, number)
 
     def state_bytes(self, name: str) -> tuple[int, int]:
         """Return the bytes of a state's variables and slots, and those of its gradient.
@@ -147,7 +157,7 @@ class AtomCosts:
         The time of a node is that of its forward and backward pass. Its memory is that of its
         states (variables, slots and gradients) and of its saved tensors.
         """
-        forward, backward, _ = self.at(examples)
+        forward, backward, *_ = self.at(examples)
         time, memory = forward + backward, self.saved_at(examples)
         states = {name: sum(self.state_bytes(name)) for name in self.atoms.states}
         constants: dict[str, int] = {}
@@ -172,7 +182,7 @@ class AtomCosts:
         kept = output if tensor in self.kept else 0
         return self._cost.operator_memory(Footprint(output_bytes=output, kept_bytes=kept))
 
-    def _task_costs(self, name: str, examples: int) -> tuple[int, int, int]:
+    def _task_costs(self, name: str, examples: int) -> tuple[int, int, int, int]:
         """Return the costs of one task, as `at` has them."""
         operator, growth = self.atoms.graph[name], self.growth
         time = self.operator_time(name, examples)
@@ -187,11 +197,14 @@ class AtomCosts:
         output_bytes = sum(growth.tensor_bytes(tensor, examples) for tensor in outputs)
         saved_bytes = sum(self._saved_bytes(tensor, examples) for tensor in outputs)
         # The backward pass holds the gradients of the outputs and those of the inputs.
-        input_bytes = sum(
-            growth.tensor_bytes(operator.inputs[n], examples)
-            for n in self.differentiated.get(name, ())
-            if growth.tensor_grows(operator.inputs[n])
-        )
+        input_bytes = weight_bytes = 0
+        for n in self.differentiated.get(name, ()):
+            bytes_ = growth.tensor_bytes(operator.inputs[n], examples)
+            if growth.tensor_grows(operator.inputs[n]):
+                input_bytes += bytes_
+            elif self.sums_gradient(operator, n):
+                weight_bytes += bytes_
         forward_bytes = output_bytes - saved_bytes if operator.type not in VIEWS else 0
-        backward_bytes = output_bytes + input_bytes if input_bytes else 0
-        return time.forward, backward, max(forward_bytes, backward_bytes)
+        first = max(forward_bytes, output_bytes + input_bytes if input_bytes else 0)
+        later = output_bytes + input_bytes + weight_bytes if weight_bytes else 0
+        return time.forward, backward, first, max(first, later)

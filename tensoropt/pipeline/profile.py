@@ -110,10 +110,10 @@ class ReplicatedProfile:
         examples = -(-microbatch // devices)
         if examples not in self._by_examples:
             self._by_examples[examples] = self._ranges_at(examples)
-        forward, backward, saved, inputs, workspace, bytes_ = self._by_examples[examples]
+        forward, backward, saved, inputs, workspace, later, bytes_ = self._by_examples[examples]
         gradients, shared, links = self._gradients, self._shared, self._links
         if microbatch * copies < self._costs.growth.examples:  # several microbatches: add gradients
-            backward = backward + self._adding(gradients)
+            backward, workspace = backward + self._adding(gradients), later
         inside = min(devices, links.machine)
         outside = copies * -(-devices // links.machine)
         once = self._updates + links.sums_nanoseconds(gradients - shared, inside, outside)
@@ -128,12 +128,12 @@ class ReplicatedProfile:
 
         Returns:
             Forward nanoseconds, backward nanoseconds, bytes of saved tensors that the stage makes,
-            bytes of saved tensors that it receives, and bytes of workspace; each is
-            int64[blocks, blocks] by first and last block. Last the bytes of `sent`, int64[2, 2,
-            blocks, blocks].
+            bytes of saved tensors that it receives, and bytes of workspace in the first and in
+            later microbatches; each is int64[blocks, blocks] by first and last block. Last the
+            bytes of `sent`, int64[2, 2, blocks, blocks].
         """
         costs = self._costs
-        *passes, transient = costs.at(examples)
+        *passes, first, later = costs.at(examples)
         times = range_sums(np.stack(passes, 1), self._block, self._blocks)
         constants = {name: costs.operator_time(name, examples) for name in self._constants}
         forward = self._held_by((self._constants[n], t.forward) for n, t in constants.items())
@@ -143,7 +143,8 @@ class ReplicatedProfile:
             times[..., 1] + backward,
             costs.part(self._saved[..., 0], self._saved[..., 1], examples),
             costs.part(self._inputs[0], self._inputs[1], examples),
-            range_most(transient, self._block, self._blocks),
+            range_most(first, self._block, self._blocks),
+            range_most(later, self._block, self._blocks),
             costs.part(self._sent[..., 0], self._sent[..., 1], examples),
         )
 

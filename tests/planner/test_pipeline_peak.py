@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+import tensoropt as tf
+from benchmarks.search.zoo.measuring import request_of_script
 from tensoropt.cost.cluster import Kind, load_cluster
 from tensoropt.cost.peak.estimated_peak import Peak
 from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import Plan
 from tensoropt.plan.operator_plan import StagePlan
+from tensoropt.planner.market import Market
 from tensoropt.planner.plans.stage_peaks import UnmadePlan, fitting_plan, with_peaks
 from tensoropt.planner.request import PipelineNumbers, Request
 
@@ -114,3 +118,38 @@ def test_the_fastest_whose_peak_fits_is_planned() -> None:
         fitting_plan(request(98), every)
     with pytest.raises(GraphError, match="no such pipeline"):
         fitting_plan(request(98), every[2:3])
+
+
+def wide() -> None:
+    """Dense layers whose weights are larger than a batch."""
+    values = tf.placeholder(tf.float32, [None, 512])
+    for layer in range(4):
+        values = tf.tanh(tf.matmul(values, tf.get_variable(f"weights{layer}", [512, 512])))
+    tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(tf.square(values)))
+
+
+def narrow_and_wide() -> None:
+    """A large classifier behind small convolutions."""
+    values = tf.placeholder(tf.float32, [None, 8, 8, 3])
+    for layer in range(2):
+        filters = tf.get_variable(f"filters{layer}", [3, 3, values.shape[-1], 8])
+        values = tf.nn.relu(tf.nn.conv2d(values, filters, padding="SAME"))
+    scores = tf.matmul(tf.reshape(values, [-1, 512]), tf.get_variable("scores", [512, 2048]))
+    tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(scores)))
+
+
+@pytest.mark.parametrize("build", [wide, narrow_and_wide])
+@pytest.mark.parametrize("devices", [2, 4])
+def test_a_later_microbatch_s_gradient_is_held_beside_the_sum(
+    build: Callable[[], None], devices: int
+) -> None:
+    """Dry runs of stages in microbatches take about what the search adds up."""
+    step = request_of_script(build, 64, load_cluster("8-v100"), devices)
+    step = replace(step, pipeline=PipelineNumbers(2, 4), saves_dry_runs=False)
+    (offer, *_) = Market(replace(step, stage_peak=None)).offers
+    fastest = offer.plan_of(len(offer.points) - 1, "mini_time")
+    largest = max(range(2), key=lambda number: fastest.stages[number].memory_bytes)
+    assert step.stage_peak is not None
+    peak = step.stage_peak(fastest, largest)
+    assert isinstance(peak, Peak)
+    assert peak.bytes == pytest.approx(fastest.stages[largest].memory_bytes, rel=0.1)

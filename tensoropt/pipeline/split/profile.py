@@ -313,7 +313,7 @@ class SplitProfile:
         backward, fixed = ranges.backward, ranges.fixed
         if microbatch * copies < costs.growth.examples:
             backward = backward + self._adding(ranges.gradient + ranges.summed)
-            fixed = fixed + ranges.summed
+            fixed = fixed + ranges.summed + ranges.adding
         once = ranges.late.copy()
         for members, bytes_ in ranges.sums.items():
             shared = ranges.shared[members]

@@ -29,6 +29,7 @@ class StageRanges:
         late: nanoseconds once per step, without sums of gradients.
         gradient: the bytes of gradients on a device.
         summed: more bytes if gradients of several microbatches are summed.
+        adding: more bytes of workspace then, of a gradient beside the sum of earlier ones.
         sums: the bytes of gradients that a device sums with others, by the number of devices that
             take part.
         shared: the bytes among them of states that other stages hold, too.
@@ -42,6 +43,7 @@ class StageRanges:
     late: Int64Array
     gradient: Int64Array
     summed: Int64Array
+    adding: Int64Array
     sums: Mapping[int, Int64Array]
     shared: Mapping[int, Int64Array]
 
@@ -70,6 +72,7 @@ class StageRanges:
         passes = np.stack([priced.passes[name] for name in names])
         forward, backward, saved = np.moveaxis(range_sums(passes[:, :3], block, blocks), 2, 0)
         workspace = range_most(passes[:, 3], block, blocks)
+        later = range_most(passes[:, 4], block, blocks)
         used_constants = _constants(costs, sample, users, priced, count)
         constants = held_by(blocks, used_constants, shape=(3, count))
         tensors = _received(sample, users, priced)
@@ -96,6 +99,7 @@ class StageRanges:
             late=held[:, :, 2],
             gradient=held[:, :, 1],
             summed=held[:, :, 3],
+            adding=later - workspace,
             sums={number: held[:, :, 4 + place] for place, number in enumerate(members)},
             shared={number: shared[:, :, 4 + place] for place, number in enumerate(members)},
         )

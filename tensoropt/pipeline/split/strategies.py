@@ -56,10 +56,10 @@ class PricedStrategies:
         strategies: int64[S, nodes], configuration numbers.
 
     Attributes:
-        passes: for each operator of the forward pass int64[4, S]: the nanoseconds of its forward
+        passes: for each operator of the forward pass int64[5, S]: the nanoseconds of its forward
             and of its backward pass, both with resharding of its inputs; the bytes that are saved
             of its outputs and of copies that it reads; and the bytes that it needs while it runs
-            (forward or backward) besides the saved ones.
+            (forward or backward) besides the saved ones, in the first and in later microbatches.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PricedStrategies:
                 rows = [
                     operator_parts[PARTS.index(part)] for part in ("forward", "backward", "saved")
                 ]
-                self.passes[name] = np.stack([*rows, self._transient(operator)])
+                self.passes[name] = np.stack([*rows, *self._transient(operator)])
 
     def made_bytes(self, tensor: TensorName) -> Int64Array:
         """Return int64[S]: the bytes of a tensor on one device, in the layout of its producer."""
@@ -207,8 +207,12 @@ class PricedStrategies:
                 self._parts[name][saved] -= bytes_
                 self._parts[root.operator][saved] += bytes_
 
-    def _transient(self, operator: Operator) -> Int64Array:
-        """Return int64[S]: the bytes that an operator needs while it runs besides saved ones."""
+    def _transient(self, operator: Operator) -> tuple[Int64Array, Int64Array]:
+        """Return the bytes that an operator needs while it runs besides saved ones, int64[S] each.
+
+        They are those in the first microbatch and in later ones, whose gradients by weights are
+        beside the sums of earlier ones until they are added.
+        """
         costs, name = self._sample.costs, operator.name
         zeros = np.zeros(len(self._strategies), np.int64)
         tensors = [TensorName(name, number) for number in range(len(operator.outputs))]
@@ -221,7 +225,7 @@ class PricedStrategies:
                 saved_bytes = saved_bytes + kept
         if operator.type in VIEWS:
             saved_bytes = output_bytes
-        input_bytes = zeros
+        input_bytes = weight_bytes = zeros
         # An operator that stands for a gradient reads no tensors itself.
         numbers = self._annotated.differentiated.get(name, ()) if operator.gradient is None else ()
         for number in numbers:
@@ -229,8 +233,12 @@ class PricedStrategies:
             if costs.growth.tensor_grows(tensor):
                 slots = self._slots.at_reader(operator, number, False)
                 input_bytes = input_bytes + self._local(slots, slots.forward, name, tensor)
-        backward_bytes = np.where(input_bytes > 0, output_bytes + input_bytes, 0)
-        return np.maximum(output_bytes - saved_bytes, backward_bytes)
+            elif costs.sums_gradient(operator, number):
+                slots = self._slots.at_reader(operator, number, True)
+                weight_bytes = weight_bytes + self._local(slots, slots.gradient, name, tensor)
+        held = output_bytes + input_bytes
+        first = np.maximum(output_bytes - saved_bytes, np.where(input_bytes > 0, held, 0))
+        return first, np.maximum(first, np.where(weight_bytes > 0, held + weight_bytes, 0))
 
     def _bytes_kept(self, output: int, kept: int, moved: int) -> int:
         """Return the kept bytes of an operator with these sizes, by the memory model."""

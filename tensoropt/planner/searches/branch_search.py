@@ -157,7 +157,7 @@ class _BranchSearch:
 def _work_of(parts: StepParts, request: Request) -> Work:
     """Return the work of the step's components, with the start of their kernels apart."""
     costs = parts.costs
-    forward, backward, _ = costs.at(costs.growth.examples)
+    forward, backward, *_ = costs.at(costs.growth.examples)
     device = request.cluster_at(request.devices).device
     kernels = [1 + len(costs.differentiated.get(atom.operator, ())) for atom in costs.atoms.atoms]
     time = (forward + backward).astype(np.float64)
