@@ -89,7 +89,7 @@ def _split(
         return np.where(split, at_own, at_group)
 
     # A task on a part of its width takes as long as on that part of the examples.
-    forward, backward, transient = map(chosen, costs.at(own), costs.at(group))
+    forward, backward, transient, _ = map(chosen, costs.at(own), costs.at(group))
     saved = np.zeros(int(layer.max()) + 1, dtype=np.int64)
     np.add.at(saved, layer, chosen(costs.saved_at(own), costs.saved_at(group)))
     handed = costs.growth.tensor_bytes(TensorName(HANDED_ON, 0), group)

@@ -91,7 +91,7 @@ def _reached(graph: Graph, xs: set[TensorName]) -> dict[str, list[int]]:
     reached: dict[str, list[int]] = {}
     producers = {tensor.operator for tensor in xs}
     for name, operator in graph.operators.items():
-        if operator.type in _ENDS:
+        if not operator.inputs or operator.type in _ENDS:
             continue
         numbers = [
             number

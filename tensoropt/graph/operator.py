@@ -90,6 +90,7 @@ class Operator:
         gradient: for a `GRADIENT` operator, the gradient.
         synthetic: whether the importer added it, so that the script has no operator in this form.
         copy_of: for a copy of a script's operator, that operator's name.
+        predecessors: names of the operators of its inputs and control inputs.
     """
 
     name: str
@@ -103,6 +104,11 @@ class Operator:
     gradient: GradientTag | None = None
     synthetic: bool = False
     copy_of: str = ""
+    predecessors: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = (*(tensor.operator for tensor in self.inputs), *self.control_inputs)
+        object.__setattr__(self, "predecessors", names)
 
     @property
     def script_name(self) -> str:
@@ -116,11 +122,6 @@ class Operator:
         spec = self.outputs[output]
         dtype = self.attributes.get("dtype", spec.dtype) if self.is_variable else spec.dtype
         return TensorSpec(spec.shape, str(dtype).removesuffix("_ref"))
-
-    @property
-    def predecessors(self) -> list[str]:
-        """Names of the operators of its inputs and control inputs."""
-        return [tensor.operator for tensor in self.inputs] + [*self.control_inputs]
 
     @property
     def is_variable(self) -> bool:

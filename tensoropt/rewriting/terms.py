@@ -35,9 +35,9 @@ product on each device, and ``reduce`` of it is their sum. The operators that co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from tensoropt.errors import GraphError
 
@@ -68,10 +68,10 @@ class Term:
     parameters: tuple[int, ...] = ()
     name: str = ""
 
-    @classmethod
-    def input(cls, name: str) -> Term:
+    @staticmethod
+    def input(name: str) -> Term:
         """A named input."""
-        return cls(INPUT, name=name)
+        return _input(name)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -139,6 +139,12 @@ class Term:
         return f"{self.operator}{numbers}({', '.join(map(str, self.arguments))})"
 
 
+@cache
+def _input(name: str) -> Term:
+    """The input with a name; one object, as most terms have the same few inputs."""
+    return Term(INPUT, name=name)
+
+
 def parse(text: str) -> Term:
     """The inverse of ``str``.
 
@@ -146,47 +152,46 @@ def parse(text: str) -> Term:
         GraphError: if the text is not a term.
     """
     tokens: list[str] = _TOKEN.findall(text)
-    if "".join(tokens) != re.sub(r"\s+", "", text):
+    if "".join(tokens) != "".join(text.split()):
         raise _error(text)
-    position = 0
-
-    def take(expected: str = "") -> str:
-        nonlocal position
-        if position >= len(tokens) or (expected and tokens[position] != expected):
-            raise _error(text)
-        position += 1
-        return tokens[position - 1]
-
-    def following() -> str:
-        return tokens[position] if position < len(tokens) else ""
-
-    def term() -> Term:
-        name = take()
-        if not name[0].isalpha():
-            raise _error(text)
-        parameters: list[int] = []
-        if following() == "[":
-            while take() != "]":
-                number = take()
-                if not number.lstrip("-").isdigit() or following() not in (",", "]"):
-                    raise _error(text)
-                parameters.append(int(number))
-        if following() != "(":
-            if parameters:
-                raise _error(text)
-            return Term.input(name)
-        take("(")
-        arguments = [term()]
-        while following() == ",":
-            take()
-            arguments.append(term())
-        take(")")
-        return Term(name, tuple(arguments), tuple(parameters))
-
-    result = term()
-    if following():
+    try:
+        result, end = _term(tokens, 0)
+    except (IndexError, ValueError):
+        raise _error(text) from None
+    if end < len(tokens):
         raise _error(text)
     return result
+
+
+def _term(tokens: Sequence[str], place: int) -> tuple[Term, int]:
+    """The term that begins at a place of some tokens, and the place behind it.
+
+    Raises:
+        IndexError: if the tokens end too early.
+        ValueError: if they are not a term.
+    """
+    name, place = tokens[place], place + 1
+    if not name[0].isalpha():
+        raise ValueError(name)
+    parameters: list[int] = []
+    if tokens[place : place + 1] == ["["]:
+        while tokens[place] != "]":
+            parameters.append(int(tokens[place + 1]))
+            place += 2
+            if tokens[place] not in (",", "]"):
+                raise ValueError(tokens[place])
+        place += 1
+    if tokens[place : place + 1] != ["("]:
+        if parameters:
+            raise ValueError(name)
+        return Term.input(name), place
+    arguments: list[Term] = []
+    while tokens[place] != ")":
+        argument, place = _term(tokens, place + 1)
+        arguments.append(argument)
+        if tokens[place] not in (",", ")"):
+            raise ValueError(tokens[place])
+    return Term(name, tuple(arguments), tuple(parameters)), place + 1
 
 
 def _error(text: str) -> GraphError:

@@ -115,7 +115,8 @@ class _Layers:
             tensor = dict(tree).get("tensor", 1)
             sharded = dict(tree).get("sharded", 1)
             own, group = -(-examples // devices), -(-examples * tensor // devices)
-            forward, backward, transient = np.where(split, costs.at(own), costs.at(group))
+            forward, backward, *needs = np.where(split, costs.at(own), costs.at(group))
+            transient = needs[microbatches > 1]
             saved = np.where(split, costs.saved_at(own), costs.saved_at(group))
             time = np.bincount(layer, forward + backward, layers) * microbatches
             kept = np.bincount(layer, saved, layers)

@@ -71,7 +71,7 @@ class SummedProfile:
         forward and backward time, and fixed and saved bytes."""
         if examples not in self._known:
             costs = self._costs
-            forward, backward, transient = (each.copy() for each in costs.at(examples))
+            forward, backward, transient, _ = (each.copy() for each in costs.at(examples))
             for place, atom in enumerate(costs.atoms.atoms):
                 for name in atom.constants:
                     time = costs.operator_time(name, examples)

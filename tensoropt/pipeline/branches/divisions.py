@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+import numpy.typing as npt
 
 from tensoropt.arrays import Float64Array
 from tensoropt.pipeline.branches.forks import Fork, sharing_together
@@ -76,6 +77,19 @@ class Work:
 
     def __init__(self, starting: Float64Array, shared: Float64Array) -> None:
         self._starting, self._shared = starting, shared
+
+    @classmethod
+    def of_kernels(cls, time: npt.ArrayLike, kernels: npt.ArrayLike, overhead: float) -> Work:
+        """Return the work of components on one device.
+
+        Args:
+            time: nanoseconds of each component.
+            kernels: the number of its kernels.
+            overhead: the nanoseconds to start a kernel.
+        """
+        all_time = np.asarray(time, np.float64)
+        starting = np.minimum(all_time, np.asarray(kernels, np.float64) * overhead)
+        return cls(starting, all_time - starting)
 
     def on(self, devices: int) -> Float64Array:
         """Return float64[components]: the nanoseconds of each on the given number of devices."""

@@ -36,16 +36,11 @@ def in_order(
     Returns:
         The ordered sides; None if the greedy search finds no order.
     """
-    side_of = {
-        place: number
-        for number, side in enumerate(sides)
-        for piece in side.pieces
-        for place in piece
-    }
+    piece_of = places_of_pieces(sides)
     needed: list[set[int]] = [set() for _ in sides]
     for source, target in edges:
-        if side_of[source] != side_of[target]:
-            needed[side_of[target]].add(side_of[source])
+        if piece_of[source][0] != piece_of[target][0]:
+            needed[piece_of[target][0]].add(piece_of[source][0])
     waiting, order, offset = list(range(len(sides))), list[int](), 0
     waiting.sort(key=lambda number: -sides[number].devices)
     while waiting:
@@ -57,6 +52,16 @@ def in_order(
         waiting.remove(aligned[0])
         offset += sides[aligned[0]].devices
     return tuple(sides[number] for number in order)
+
+
+def places_of_pieces(sides: Sequence[Side]) -> dict[int, tuple[int, int]]:
+    """Return for each component the number of its side, and that of its piece in the side."""
+    return {
+        component: (number, place)
+        for number, side in enumerate(sides)
+        for place, piece in enumerate(side.pieces)
+        for component in piece
+    }
 
 
 def blocks_of(sides: Sequence[Side], components: int) -> Int64Array:

@@ -13,6 +13,7 @@ from tensoropt.errors import GraphError
 from tensoropt.pipeline.branches.decomposition import decomposed_by_work
 from tensoropt.pipeline.branches.divisions import Divisions, Side, Work
 from tensoropt.pipeline.branches.forks import forked
+from tensoropt.pipeline.branches.least_time import LeastTime
 from tensoropt.pipeline.branches.side_by_side import blocks_of, in_order, pipelines_side_by_side
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.planner.request import Request
@@ -44,11 +45,12 @@ class BranchPipelines:
 def branches_side_by_side(request: Request, limit: int | None) -> BranchPipelines:
     """Return the pipelines that undercut a time.
 
-    Divisions of devices are priced in the order of a lower bound: the devices of a side share all
-    work evenly, without sums or resharding. After a division that fits the memory, further ones
-    have to be faster. After one that needs more than all devices have together, no further ones are
-    priced, since all divisions hold about as much. There are no pipelines if the step has no
-    branches, or if no stages can run the sides. The search ends with the current `Watch`.
+    Divisions of devices are priced in the order of a bound: the devices of a side share all work
+    evenly, without sums or resharding. A division is left out if its `LeastTime` does not undercut
+    the time. After a division that fits the memory, further ones have to be faster. After one that
+    needs more than all devices have together, no further ones are priced, since all divisions hold
+    about as much. There are no pipelines if the step has no branches, or if no stages can run the
+    sides. The search ends with the current `Watch`.
 
     Args:
         request: the step, on all of its devices.
@@ -71,7 +73,13 @@ class _BranchSearch:
         self._request, self._usable = request, request.usable_bytes(request.devices)
         self._parts = StepParts.of(request, request.devices)
         self._edges = [(maker, reader) for maker, reader, _ in self._parts.costs.atoms.edges]
-        self._work = _work_of(self._parts, request)
+        costs = self._parts.costs
+        forward, backward, *_ = costs.at(costs.growth.examples)
+        differentiated = (costs.differentiated.get(a.operator, ()) for a in costs.atoms.atoms)
+        kernels = np.array([1 + len(numbers) for numbers in differentiated])
+        overhead = request.cluster_at(request.devices).device.operator_overhead_seconds * 1e9
+        self._work = Work.of_kernels(forward + backward, kernels, overhead)
+        self._least = LeastTime(costs, overhead)
         self._first: PipelineSearch | None = None
         self._fits_together = True
         self.is_cut_short = False
@@ -86,6 +94,8 @@ class _BranchSearch:
             self.is_cut_short |= not seconds_left()
             if self.is_cut_short or not self._fits_together:
                 break
+            if limit is not None and self._least.of(sides, self._edges) + start >= limit:
+                continue
             for search, pipeline in self._priced(sides, None if limit is None else limit - start):
                 pipelines.append((search, pipeline))
                 if pipeline.memory <= self._usable and limit is not None:
@@ -152,14 +162,3 @@ class _BranchSearch:
                 search.stage_of(pipeline)
             return [(search, pipeline) for pipeline in faster]
         return []
-
-
-def _work_of(parts: StepParts, request: Request) -> Work:
-    """Return the work of the step's components, with the start of their kernels apart."""
-    costs = parts.costs
-    forward, backward, *_ = costs.at(costs.growth.examples)
-    device = request.cluster_at(request.devices).device
-    kernels = [1 + len(costs.differentiated.get(atom.operator, ())) for atom in costs.atoms.atoms]
-    time = (forward + backward).astype(np.float64)
-    starting = np.minimum(time, np.array(kernels) * device.operator_overhead_seconds * 1e9)
-    return Work(starting, time - starting)

@@ -184,8 +184,8 @@ class _Backtracking:
             inputs = [(form[tensor.operator], tensor.index) for tensor in operator.inputs]
             if operator.type in ("Add", "AddV2", "Mul"):  # the order of inputs does not matter
                 inputs.sort()
-            controls = tuple(sorted([form[c] for c in operator.control_inputs if c in form]))
-            form[name] = hash((own_form, tuple(inputs), controls))
+            controls = [form[control] for control in operator.control_inputs if control in form]
+            form[name] = hash((own_form, *inputs, *sorted(controls)))
         return tuple(sorted(form[name] for name in self._roots if name in form)), len(graph)
 
 

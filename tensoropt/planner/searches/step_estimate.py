@@ -10,6 +10,11 @@ An operator with several readers is shared equally among them. The bound is the 
 all operators without readers. For a chain it is exact. For other graphs it is a lower bound, since
 each reader may choose another configuration of the operator that it reads.
 
+The shares of an operator's readers add up to its whole time, so its least time over all
+configurations is added to the bound at once, and readers get the differences from it. Rewritten
+graphs have most operators in common. Where a change leaves the differences as they are, nothing
+behind it is computed again.
+
 On a mesh with fewer axes than the devices have, the result is an estimate and no bound: the finer
 mesh has strategies that this mesh does not have.
 """
@@ -17,8 +22,10 @@ mesh has strategies that this mesh does not have.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,13 +82,28 @@ class _Kind:
     on_shares: dict[tuple[tuple[int, ...], ...], _Kind] = field(default_factory=dict)
 
 
+class _Known(NamedTuple):
+    """The kind of an operator.
+
+    Attributes:
+        operator: the operator. While it is stored, Python gives its identity to no other object.
+        kind: its kind.
+        edges: the numbers of the inputs that may have to be moved.
+    """
+
+    operator: Operator
+    kind: _Kind
+    edges: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Share:
     """The share of an operator that each of its readers counts. Shares are compared by identity.
 
     Attributes:
         kind: the kind of the operator.
-        times: nanoseconds under each configuration, for the operator and all operators before it.
+        times: nanoseconds under each configuration, for the operator and all operators before it,
+            above those under the best configuration.
     """
 
     kind: _Kind
@@ -99,11 +121,11 @@ class StepEstimate:
         self._cost = cost
         self._operators = OperatorCosts(cost.mesh, cost)
         self._edges = EdgeCosts(cost.mesh, cost)
-        # By the operator's identity, since graphs share operators. The operator is stored, too, so
-        # that Python gives its identity to no other object.
-        self._kind_of: dict[int, tuple[Operator, _Kind]] = {}
+        # By the operator's identity, since graphs share operators.
+        self._known: dict[int, _Known] = {}
         self._kinds: dict[Hashable, _Kind] = {}
-        self._shares: dict[Hashable, _Share] = {}
+        self._shares: dict[Hashable, tuple[float, _Share]] = {}
+        self._equal_shares: dict[tuple[_Kind, bytes], _Share] = {}
         self._is_recurrent: bool | None = None
         self._codes: dict[bytes, LayoutCodes] = {}
 
@@ -111,39 +133,36 @@ class StepEstimate:
         """Return the nanoseconds of a step."""
         if len(self._shares) > _MOST_REMEMBERED:
             self._shares.clear()
+            self._equal_shares.clear()
         is_sparse = frozenset[TensorName]().union(*sparse_tensors(graph).values()).__contains__
         differentiated = differentiated_inputs(graph)
-        readers = _readers(graph)
-        uses = Counter([tensor for operator in graph for tensor in operator.inputs])
+        sources = _sources(graph)
+        readers = self._readers(graph, sources)
+        uses = Counter(chain.from_iterable([operator.inputs for operator in graph]))
         partial: set[TensorName] = set()
         shares: dict[str, _Share] = {}
         read: set[Hashable] = set()
         total = float(self._cost.step_nanoseconds())
         for name, operator in graph.operators.items():
-            if _is_source(graph, operator):
+            if name in sources:
                 continue
             edges: list[_Edge] = []
-            kind, numbers = self.kind(operator), differentiated.get(name, ())
-            kind = self._on_shares(kind, operator, partial, uses)
+            known, numbers = self._of(operator), differentiated.get(name, ())
+            kind = self._on_shares(known.kind, operator, partial, uses)
             if kind.adds_up:
                 partial.update(TensorName(name, n) for n in range(len(operator.outputs)))
-            for number, tensor in enumerate(operator.inputs):
-                if not _is_edge(operator, number):
-                    continue
+            for number in known.edges:
+                tensor = operator.inputs[number]
                 share, carries = shares.get(tensor.operator), number in numbers
                 source = share or self.kind(graph[tensor.operator])
-                if self._is_read_again(graph, read, (tensor, number, kind)):
-                    total += 0.0 if share is None else float(share.times.min())
-                elif share is not None or carries:
+                is_read_again = self._is_read_again(graph, read, (tensor, number, kind))
+                if not is_read_again and (share is not None or carries):
                     edges.append((number, source, tensor.index, carries, is_sparse(tensor)))
-            share = self._share(kind, len(numbers), edges, max(1, readers[name]))
-            if readers[name]:
-                shares[name] = share
-            else:
-                total += float(share.times.min())
+            least, shares[name] = self._share(kind, len(numbers), edges, max(1, readers[name]))
+            total += least
         for tensor, count in reader_gradient_sums(graph, differentiated).items():
             total += self._of_sum(graph.spec(tensor), count)
-        return int(total)
+        return round(total)
 
     def _is_read_again(self, graph: Graph, read: set[Hashable], use: Hashable) -> bool:
         """Whether an equal operator has read the same tensor, in a graph with a recurrence.
@@ -157,16 +176,36 @@ class StepEstimate:
         read.add(use)
         return again
 
-    def _share(self, kind: _Kind, gradients: int, edges: list[_Edge], readers: int) -> _Share:
-        """Return the share that each reader counts of an operator."""
+    def _share(
+        self, kind: _Kind, gradients: int, edges: list[_Edge], readers: int
+    ) -> tuple[float, _Share]:
+        """Return the least nanoseconds of an operator with its inputs' shares, and the share that
+        each reader counts of what is above them."""
         key = kind, gradients, readers, tuple(edges)
         if key not in self._shares:
-            self._shares[key] = _Share(kind, self._least(kind, gradients, edges) / readers)
+            times = self._least(kind, gradients, edges)
+            least = times.min()
+            times = (times - least) / readers
+            share = self._equal_shares.setdefault((kind, times.tobytes()), _Share(kind, times))
+            self._shares[key] = float(least), share
         return self._shares[key]
+
+    def _readers(self, graph: Graph, sources: Collection[str]) -> Mapping[str, int]:
+        """Return the number of edges that leave each operator."""
+        readers: Counter[str] = Counter()
+        for name, operator in graph.operators.items():
+            if name not in sources:
+                inputs = operator.inputs
+                for number in self._of(operator).edges:
+                    readers[inputs[number].operator] += 1
+        return readers
 
     def kind(self, operator: Operator) -> _Kind:
         """Return the kind of an operator, the same object for all operators with equal costs."""
-        known = self._kind_of.get(id(operator))
+        return self._of(operator).kind
+
+    def _of(self, operator: Operator) -> _Known:
+        known = self._known.get(id(operator))
         if known is None:
             key = (
                 operator.type,
@@ -176,8 +215,9 @@ class StepEstimate:
             )
             if key not in self._kinds:
                 self._kinds[key] = self._new(operator, derivation_of(operator))
-            known = self._kind_of[id(operator)] = operator, self._kinds[key]
-        return known[1]
+            edges = tuple(n for n in range(len(operator.inputs)) if _is_edge(operator, n))
+            known = self._known[id(operator)] = _Known(operator, self._kinds[key], edges)
+        return known
 
     def _new(self, operator: Operator, derivation: Derivation) -> _Kind:
         assigned = assignments(derivation, self._cost.mesh)
@@ -274,29 +314,20 @@ _Edge = tuple[int, _Share | _Kind, int, bool, bool]
 has a gradient, and whether this gradient is sparse at the maker."""
 
 
-def _readers(graph: Graph) -> Mapping[str, int]:
-    """Return the number of edges that leave each operator."""
-    return Counter(
-        tensor.operator
-        for operator in graph
-        if not _is_source(graph, operator)
-        for number, tensor in enumerate(operator.inputs)
-        if _is_edge(operator, number)
-    )
+def _sources(graph: Graph) -> frozenset[str]:
+    """Return the operators that name a value which has any layout at no cost.
 
-
-def _is_source(graph: Graph, operator: Operator) -> bool:
-    """Whether an operator names a value that has any layout at no cost.
-
-    It is a variable, a placeholder, a gradient, or a read of one of them.
+    They are variables, placeholders, gradients, and reads of one of them.
     """
-    if operator.gradient is not None or operator.is_variable or not operator.inputs:
-        return True
-    first = operator.inputs[0].operator
-    return operator.type in READS and (
-        graph[first].is_variable
-        or (operator.type == "Identity" and _is_source(graph, graph[first]))
-    )
+    sources: set[str] = set()
+    for name, operator in graph.operators.items():
+        if operator.gradient is not None or not operator.inputs or operator.is_variable:
+            sources.add(name)
+        elif operator.type in READS:
+            first = operator.inputs[0].operator
+            if graph[first].is_variable or (operator.type == "Identity" and first in sources):
+                sources.add(name)
+    return frozenset(sources)
 
 
 def _is_edge(operator: Operator, number: int) -> bool:

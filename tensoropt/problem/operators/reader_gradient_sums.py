@@ -32,8 +32,10 @@ def reader_gradient_sums(
     )
     counts = {}
     for tensor, count in readers.items():
+        if count == 1:
+            continue
         spec = graph[tensor.operator].value_spec(tensor.index)
-        if count > 1 and -1 not in spec.shape and spec.dtype.startswith(_ADDED):
+        if -1 not in spec.shape and spec.dtype.startswith(_ADDED):
             counts[tensor] = count
     return counts
 

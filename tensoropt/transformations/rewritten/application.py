@@ -259,10 +259,11 @@ def with_replacements(
     waiting = [dict(each.operators) for each in replacements]
     places = {t.operator: n for n, each in enumerate(replacements) for t in each.tensors}
     for name, operator in graph.operators.items():
+        read = operator.predecessors
         if name in waits and name in roots and len(operator.outputs) == 1:
-            changed, read = _alias(operator, tensors[TensorName(name, 0)]), [name]
-        elif not waits.keys().isdisjoint(operator.predecessors):
-            changed, read = _with_replaced_reads(operator, tensors, waits), operator.predecessors
+            changed, read = _alias(operator, tensors[TensorName(name, 0)]), (name,)
+        elif not waits.keys().isdisjoint(read):
+            changed = _with_replaced_reads(operator, tensors, waits)
         else:
             operators[name] = operator
             continue

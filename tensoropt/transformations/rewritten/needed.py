@@ -16,29 +16,28 @@ def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph |
 
     None if there is a cycle.
     """
-    needs = {name: _needs(operator) for name, operator in operators.items()}
-    reached: set[str] = set()
+    needs: dict[str, tuple[str, ...]] = {}
     waiting = [name for name in roots if name in operators]
     while waiting:
         name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting += [before for before in needs[name] if before not in reached]
+        if name not in needs:
+            needs[name] = before = _needs(operators[name])
+            waiting += before
     in_order: dict[str, Operator] = {}
     for name, operator in operators.items():
-        if name in reached:
+        if name in needs:
             if not all(map(in_order.__contains__, needs[name])):
                 break
             in_order[name] = operator
-    if len(in_order) == len(reached):
+    if len(in_order) == len(needs):
         return Graph(in_order)
-    place = {name: number for number, name in enumerate(operators) if name in reached}
+    place = {name: number for number, name in enumerate(operators) if name in needs}
     users: dict[str, list[str]] = {}
     left = {}
     for name in place:
-        before = set(needs[name])
-        left[name] = len(before)
-        for needed_name in before:
+        needed_names = set(needs[name])
+        left[name] = len(needed_names)
+        for needed_name in needed_names:
             users.setdefault(needed_name, []).append(name)
     ready = [number for name, number in place.items() if not left[name]]
     heapq.heapify(ready)
@@ -80,9 +79,9 @@ def operators_needed(graph: Graph, type_: str) -> tuple[Mapping[str, int], Mappi
     return own, bits
 
 
-def _needs(operator: Operator) -> list[str]:
-    names = operator.predecessors
-    if operator.gradient is not None:
-        tag = operator.gradient
-        names += [tag.x.operator, *(t.operator for t in tag.stop_gradients), *tag.after]
-    return names
+def _needs(operator: Operator) -> tuple[str, ...]:
+    tag = operator.gradient
+    if tag is None:
+        return operator.predecessors
+    stops = (tensor.operator for tensor in tag.stop_gradients)
+    return (*operator.predecessors, tag.x.operator, *stops, *tag.after)
