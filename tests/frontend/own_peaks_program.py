@@ -44,6 +44,12 @@ def attention() -> Any:
     return keras.Model(given, layers.Dense(10)(layers.GlobalAveragePooling1D()(values)))
 
 
+def recurrent() -> Any:
+    given = keras.Input((48, 32))
+    values = layers.GRU(48)(layers.LSTM(64, return_sequences=True)(given))
+    return keras.Model(given, layers.Dense(10)(values))
+
+
 def watch() -> None:
     """Note the predicted peaks, and the measured ones: variables, and what a run adds."""
     predict, run = own_batches.own_batch_bytes, Program.run
@@ -69,7 +75,7 @@ def watch() -> None:
 def main() -> None:
     watch()
     found = {}
-    for make in (convolutions, tables, attention):
+    for make in (convolutions, tables, attention, recurrent):
         keras.utils.set_random_seed(1)
         model = tensoropt.parallelize(make())
         shape = (2 * ROUNDS * BATCH, *model.input_shape[1:])

@@ -33,6 +33,8 @@ class Kernel:
         equation: the equation of an Einsum.
         steps: the resharding step that a kernel in C++ runs, or the steps of a Python call. Empty
             for other kernels.
+        unchanged: the outputs of a loop that are its inputs of the same numbers.
+        body_bytes: the memory that an iteration of a loop takes besides its inputs.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Kernel:
     operands: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     equation: str = ""
     steps: tuple[Step, ...] = ()
+    unchanged: tuple[int, ...] = ()
+    body_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

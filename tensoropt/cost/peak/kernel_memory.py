@@ -57,6 +57,8 @@ def writes_over(kernel: Kernel) -> tuple[tuple[int, int], ...]:
 
 def same_memory(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
     """Return the outputs that share an input's memory: the input by output."""
+    if kernel.unchanged:
+        return {number: number for number in kernel.unchanged}
     known = operator_type(kernel.type)
     if known.view is not None:
         return {number: number for number in range(len(kernel.outputs))}
@@ -104,6 +106,8 @@ def _is_aligned_rows(whole: TensorSpec, begin: tuple[int, ...], part: TensorSpec
 
 def temporary_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
     """Return the bytes that a kernel takes while it runs, besides its outputs."""
+    if kernel.body_bytes:
+        return kernel.body_bytes
     if kernel.type == "Einsum":
         return einsum_bytes(kernel, read)
     if kernel.type in ("Max", "Mean", "Min", "Prod", "Sum") and 1 in kernel.operands:

@@ -31,6 +31,7 @@ from tensoropt.execution.edges.edge import PlanSteps
 from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.passes.operation_order import in_order_of_data
 from tensoropt.execution.runtime.executor import Executor, Program
+from tensoropt.execution.runtime.loops import with_bodies
 from tensoropt.execution.stages.stage_ranks import Pipeline, StageWorlds, with_first_ranks
 from tensoropt.execution.world.mpi_world import MPIWorld
 from tensoropt.execution.world.operations import collective
@@ -38,11 +39,13 @@ from tensoropt.execution.world.own_values import step_of_all_ranks
 from tensoropt.execution.world.shard_table import LARGE
 from tensoropt.execution.world.world import World
 from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.from_tensorflow.called_shapes import LOOPS, inferred_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, Step
 from tensoropt.tensor_spec import TensorSpec
+from tensoropt.tensorflow_private import ops
 
 __all__ = ["ScriptStep", "describe", "describe_own", "dry_run", "dry_run_stage"]
 
@@ -136,7 +139,16 @@ def describe_own(program: Program, mesh: Mesh) -> DeviceProgram | None:
         operation.name: (MOVE, (step_of_all_ranks(mesh, operation.outputs[0].shape.rank),))
         for operation in collected
     }
-    return describe(targets, moved, mesh)
+    if not any(operation.type in LOOPS for operation in _needed(targets)):
+        return describe(targets, moved, mesh)
+    inferred = inferred_graph(_definition(_needed(targets)))
+    try:
+        here = [inferred.get_operation_by_name(operation.name) for operation in targets]
+        return with_bodies(
+            describe(here, moved, mesh), inferred, lambda body: describe(body, {}, mesh)
+        )
+    finally:
+        ops.dismantle_graph(inferred)
 
 
 class _DryRunWorld(MPIWorld):
@@ -305,6 +317,16 @@ def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:
         return []
     operations = targets[0].graph.get_operations()
     return in_order_of_data([op for op in operations if op.name in needed])
+
+
+def _definition(operations: Sequence[tf.Operation]) -> tf.compat.v1.GraphDef:
+    """Return the definition of operations, with the functions that they call."""
+    whole = operations[0].graph.as_graph_def()
+    names = {operation.name for operation in operations}
+    nodes = [node for node in whole.node if node.name in names]
+    for node in nodes:
+        node.attr.pop("_class", None)  # It may name an operation that is not needed.
+    return tf.compat.v1.GraphDef(node=nodes, library=whole.library, versions=whole.versions)
 
 
 def _specs(operation: tf.Operation, read: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

@@ -15,10 +15,10 @@ import tensorflow as tf
 from tensoropt.graph.from_tensorflow.library import called_functions, function_closure
 from tensoropt.tensorflow_private import function_def_to_graph, ops
 
-__all__ = ["inferred_graph"]
+__all__ = ["LOOPS", "inferred_graph", "loop_body"]
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_LOOPS = frozenset({"StatelessWhile", "While"})
+LOOPS = frozenset({"StatelessWhile", "While"})
 _SHAPES = "_output_shapes"
 """Attribute of a node whose shapes TensorFlow joins with those that it infers, in an import."""
 
@@ -51,9 +51,20 @@ def inferred_graph(definition: tf.compat.v1.GraphDef) -> tf.Graph:
             attribute.shape.extend(shape.as_proto() for shape in shapes)
 
 
+@contextmanager
+def loop_body(loop: tf.Operation) -> Iterator[Sequence[tf.Tensor]]:
+    """The results of a loop's body, in a graph with the shapes of the loop within the context.
+
+    Args:
+        loop: an operation of `LOOPS`, in a graph of `inferred_graph`.
+    """
+    with _body(loop, "body", _of_loop(loop)) as results:
+        yield results
+
+
 def _is_open(operation: tf.Operation) -> bool:
     """Whether a function may tell more about an operation's outputs."""
-    kinds = _CALLS | _LOOPS | {"TensorListStack"}
+    kinds = _CALLS | LOOPS | {"TensorListStack"}
     return operation.type in kinds and not all(
         output.shape.is_fully_defined() for output in operation.outputs
     )
@@ -66,7 +77,7 @@ def _outputs(operation: tf.Operation) -> Shapes | None:
         if operation.type in _CALLS:
             with _body(operation, "f", _shapes(operation.inputs)) as results:
                 found = _shapes(results)
-        elif operation.type in _LOOPS:
+        elif operation.type in LOOPS:
             found = _of_loop(operation)
         else:
             found = [tf.TensorShape([None]).concatenate(_of_items(operation.inputs[0]))]
@@ -98,7 +109,7 @@ def _of_items(items: tf.Tensor) -> tf.TensorShape:
         return operation.inputs[2].shape
     if operation.type == "Identity":
         return _of_items(operation.inputs[0])
-    if operation.type in _LOOPS:
+    if operation.type in LOOPS:
         with _body(operation, "body", _of_loop(operation)) as results:
             return _of_items(results[items.value_index])
     return tf.TensorShape(None)
