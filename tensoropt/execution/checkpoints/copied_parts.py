@@ -69,12 +69,13 @@ class PartWriter:
             copies = [_copied(value) for value in values]
             return lambda path: self._write(path, copies)
         size = sum(value.nbytes for value in values)
-        pages = unbuffered.aligned(size)
+        pages = unbuffered.pages_for(size)
         checksums = self._copied_to(pages, index.offsets, values)
         content = index.with_checksums(checksums, self._checksum)
 
         def write(path: str) -> None:
             at_low_priority(lambda: unbuffered.write(_data(path), pages, size))
+            unbuffered.give_back(pages)
             files.sync(_data(path))
             with open(f"{path}.index", "wb") as file:
                 file.write(content)

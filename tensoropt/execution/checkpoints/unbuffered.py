@@ -1,7 +1,8 @@
 """Files that go to the disk without the operating system's cache.
 
 The cache costs a copy of the bytes and bookkeeping for each page of them; without it the disk reads
-the process's memory.
+the process's memory. That memory is kept for the next file, because the first write to a page that
+the process has just got takes several times as long as a write to one that it had.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["aligned", "write"]
+__all__ = ["give_back", "pages_for", "write"]
 
 _PAGE_BYTES = 4096  # The disk reads whole pages of memory and writes whole blocks of this size.
 _AT_ONCE_BYTES = 64 << 20  # Linux writes 2 GiB at most
@@ -20,14 +21,24 @@ _AT_ONCE_BYTES = 64 << 20  # Linux writes 2 GiB at most
 Array = np.ndarray[Any, Any]
 
 
-def aligned(size: int) -> Array:
+_free: list[Array] = []  # pages that no file needs now
+
+
+def pages_for(size: int) -> Array:
     """Return whole pages of memory for some bytes, of which `write` makes a file."""
-    whole = -(-size // _PAGE_BYTES) * _PAGE_BYTES
+    whole = _whole(size)
+    fitting = [number for number, pages in enumerate(_free) if len(pages) >= whole]
+    if fitting:
+        return _free.pop(min(fitting, key=lambda number: len(_free[number])))
+    _free.clear()  # They were for smaller files.
     room = np.empty(whole + _PAGE_BYTES, np.uint8)
     start = -room.ctypes.data % _PAGE_BYTES
-    pages: Array = room[start : start + whole]
-    pages[size:] = 0
-    return pages
+    return room[start : start + whole]
+
+
+def give_back(pages: Array) -> None:
+    """Keep pages for the next file."""
+    _free.append(pages)
 
 
 def write(path: str, pages: Array, size: int) -> None:
@@ -37,12 +48,14 @@ def write(path: str, pages: Array, size: int) -> None:
 
     Args:
         path: the name of the file.
-        pages: memory of `aligned`.
+        pages: memory of `pages_for`.
         size: the bytes of the file.
 
     Raises:
         OSError: if the file cannot be written.
     """
+    pages = pages[: _whole(size)]
+    pages[size:] = 0
     try:
         _write(path, pages, getattr(os, "O_DIRECT", 0))
     except OSError as error:
@@ -50,6 +63,10 @@ def write(path: str, pages: Array, size: int) -> None:
             raise
         _write(path, pages, 0)
     os.truncate(path, size)
+
+
+def _whole(size: int) -> int:
+    return -(-size // _PAGE_BYTES) * _PAGE_BYTES
 
 
 def _write(path: str, pages: Array, flag: int) -> None:

@@ -120,12 +120,25 @@ def test_files_are_written_past_the_cache_or_through_it(
 
     if is_refused:
         monkeypatch.setattr(os, "open", refusing)
-    pages = unbuffered.aligned(size)
+    pages = unbuffered.pages_for(size)
     pages[:size] = np.random.default_rng(0).integers(0, 256, size)
     unbuffered.write(str(tmp_path / "file"), pages, size)
     assert (tmp_path / "file").read_bytes() == pages[:size].tobytes()
 
 
+def test_pages_are_used_again_for_files_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unbuffered, "_free", [])
+    first, second = unbuffered.pages_for(9000), unbuffered.pages_for(5000)
+    for pages in (first, second):
+        unbuffered.give_back(pages)
+    assert unbuffered.pages_for(4097) is second
+    assert unbuffered.pages_for(4097) is first
+    unbuffered.give_back(first)
+    third = unbuffered.pages_for(20000)  # The smaller pages are freed.
+    unbuffered.give_back(third)
+    assert unbuffered.pages_for(1) is third
+
+
 def test_an_error_of_the_disk_is_raised(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        unbuffered.write(str(tmp_path / "missing" / "file"), unbuffered.aligned(1), 1)
+        unbuffered.write(str(tmp_path / "missing" / "file"), unbuffered.pages_for(1), 1)
