@@ -86,6 +86,11 @@ class Term:
         return frozenset((self.operator,)).union(*[term.operators for term in self.arguments])
 
     @cached_property
+    def depth(self) -> int:
+        """The most operators on a path from the term to an input; a `TUPLE` counts as one."""
+        return 1 + max((argument.depth for argument in self.arguments), default=-1)
+
+    @cached_property
     def size(self) -> int:
         """The number of operators; equal ones, and the two parts of a split, count once."""
         return len(

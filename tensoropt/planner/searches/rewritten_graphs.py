@@ -14,7 +14,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
-from tensoropt.graph.operator import Graph
+from tensoropt.graph.operator import Graph, Operator
 from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.search.watch import seconds_left
@@ -100,6 +100,7 @@ class _Backtracking:
         self._share = share
         self._first_moves: Iterator[Move] = iter(())
         self._seen: set[Hashable] = set()
+        self._own_forms: dict[int, tuple[Operator, int]] = {}
         self._graphs = _GRAPHS
         self._operators = _OPERATORS
 
@@ -173,20 +174,30 @@ class _Backtracking:
         form: dict[str, int] = {}
         for name, operator in graph.operators.items():
             tag = operator.gradient
-            own_form: Hashable = name
-            if tag is not None:
+            own_form: Hashable
+            if tag is None:
+                own_form = self._own_form(operator)
+            else:
                 own_form = tag.call, tag.part, form[tag.x.operator]
-            elif operator.is_constant:
-                value = operator.outputs[0].value
-                own_form = name if value is None else (value.shape, value.tobytes())
-            elif not (operator.is_variable or operator.is_placeholder):
-                own_form = self._estimate.kind(operator)
             inputs = [(form[tensor.operator], tensor.index) for tensor in operator.inputs]
             if operator.type in ("Add", "AddV2", "Mul"):  # the order of inputs does not matter
                 inputs.sort()
             controls = [form[control] for control in operator.control_inputs if control in form]
             form[name] = hash((own_form, *inputs, *sorted(controls)))
         return tuple(sorted(form[name] for name in self._roots if name in form)), len(graph)
+
+    def _own_form(self, operator: Operator) -> int:
+        """Return the form of an operator without its inputs. Graphs share operators."""
+        known = self._own_forms.get(id(operator))
+        if known is None:
+            form: Hashable = operator.name
+            if operator.is_constant:
+                value = operator.outputs[0].value
+                form = operator.name if value is None else (value.shape, value.tobytes())
+            elif not (operator.is_variable or operator.is_placeholder):
+                form = self._estimate.kind(operator)
+            known = self._own_forms[id(operator)] = operator, hash(form)
+        return known[1]
 
 
 def _is_over() -> bool:

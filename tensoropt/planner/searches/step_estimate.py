@@ -22,8 +22,9 @@ mesh has strategies that this mesh does not have.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -138,7 +139,7 @@ class StepEstimate:
         differentiated = differentiated_inputs(graph)
         sources = _sources(graph)
         readers = self._readers(graph, sources)
-        uses = Counter(chain.from_iterable([operator.inputs for operator in graph]))
+        is_read_once = _read_once(graph)
         partial: set[TensorName] = set()
         shares: dict[str, _Share] = {}
         read: set[Hashable] = set()
@@ -148,7 +149,7 @@ class StepEstimate:
                 continue
             edges: list[_Edge] = []
             known, numbers = self._of(operator), differentiated.get(name, ())
-            kind = self._on_shares(known.kind, operator, partial, uses)
+            kind = self._on_shares(known.kind, operator, partial, is_read_once)
             if kind.adds_up:
                 partial.update(TensorName(name, n) for n in range(len(operator.outputs)))
             for number in known.edges:
@@ -229,7 +230,7 @@ class StepEstimate:
         kind: _Kind,
         operator: Operator,
         partial: set[TensorName],
-        uses: Mapping[TensorName, int],
+        is_read_once: Callable[[TensorName], bool],
     ) -> _Kind:
         """Return the kind of an operator whose inputs may be partial sums.
 
@@ -242,7 +243,7 @@ class StepEstimate:
         sets = tuple(
             numbers
             for numbers in kind.derivation.linear
-            if all(inputs[n] in partial and uses[inputs[n]] == 1 for n in numbers)
+            if all(inputs[n] in partial and is_read_once(inputs[n]) for n in numbers)
         )
         if sets and sets not in kind.on_shares:
             kind.on_shares[sets] = self._new(operator, kind.derivation.on_shares(sets))
@@ -312,6 +313,20 @@ class StepEstimate:
 _Edge = tuple[int, _Share | _Kind, int, bool, bool]
 """The number of the input, the operator that makes it, the number of the output there, whether it
 has a gradient, and whether this gradient is sparse at the maker."""
+
+
+def _read_once(graph: Graph) -> Callable[[TensorName], bool]:
+    """Return a function that tells whether a tensor that is read has one reader.
+
+    Names of operators are counted first, since this is much faster than to count tensors.
+    """
+    reads = Counter(chain.from_iterable([operator.predecessors for operator in graph]))
+
+    @cache
+    def uses() -> Mapping[TensorName, int]:
+        return Counter(chain.from_iterable([operator.inputs for operator in graph]))
+
+    return lambda tensor: reads[tensor.operator] == 1 or uses()[tensor] == 1
 
 
 def _sources(graph: Graph) -> frozenset[str]:

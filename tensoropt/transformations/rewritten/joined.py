@@ -25,19 +25,23 @@ def join_nested(graph: Graph, roots: Collection[str]) -> Graph:
         graph: a graph after a substitution.
         roots: the operators that are run or fetched, which stay.
     """
-    if not any(
-        operator.synthetic
-        and operator.type in _JOINS
-        and any(graph[t.operator].type == _JOINS[operator.type] for t in operator.inputs)
+    inner = {
+        tensor.operator
         for operator in graph
-    ):
+        if operator.synthetic and operator.type in _JOINS
+        for tensor in operator.inputs
+        if graph[tensor.operator].type == _JOINS[operator.type]
+    }
+    if not inner:
         return graph
-    uses = Counter(t for operator in graph for t in operator.inputs)
+    uses = Counter(t for operator in graph for t in operator.inputs if t.operator in inner)
     replacements: dict[TensorName, TensorName] = {}
     operators: dict[str, Operator] = {}
     for name, operator in graph.operators.items():
-        inputs = tuple(replacements.get(tensor, tensor) for tensor in operator.inputs)
-        changed = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
+        changed = operator
+        if replacements:
+            inputs = tuple(replacements.get(tensor, tensor) for tensor in operator.inputs)
+            changed = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
         if changed.synthetic and changed.type == "ConcatV2":
             changed = _flat_concat(operators, changed, uses)
         if changed.synthetic and changed.type in _TURNED:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.rewriting.substitutions import Substitution
@@ -87,9 +88,11 @@ def moves(
         is_over: whether time is over; asked before each place is rewritten. Then the moves end.
     """
     matcher, tagged = Matcher(graph), named_in_tags(graph)
+    behind = None if touching is None else _Behind(graph, touching)
     for substitution in matcher.fitting(patterns):
         places: dict[Hashable, list[Match]] = {}
-        for match in matcher.matches(substitution):
+        among = None if behind is None else behind.within(substitution.source.depth)
+        for match in matcher.matches(substitution, among):
             if touching is not None and touching.isdisjoint(match.operators):
                 continue
             if not any(tensor.operator in tagged for tensor in match.outputs):
@@ -100,6 +103,29 @@ def moves(
                 return
             if move is not None:
                 yield move
+
+
+class _Behind:
+    """The operators behind some operators, by the number of reads between them.
+
+    An output of a match that has one of the operators is among them, since each level of a term
+    goes back by at most one read.
+    """
+
+    def __init__(self, graph: Graph, names: Collection[str]) -> None:
+        self._readers: dict[str, list[str]] = {}
+        for operator in graph:
+            for tensor in operator.inputs:
+                self._readers.setdefault(tensor.operator, []).append(operator.name)
+        self._within = [frozenset(names)]
+
+    def within(self, reads: int) -> frozenset[str]:
+        """The operators, and those that are at most some reads behind one of them."""
+        while len(self._within) <= reads:
+            last = self._within[-1]
+            readers = chain.from_iterable(self._readers.get(name, ()) for name in last)
+            self._within.append(last.union(readers))
+        return self._within[reads]
 
 
 def _likeness(graph: Graph, substitution: Substitution, match: Match) -> Hashable:
