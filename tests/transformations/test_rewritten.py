@@ -138,6 +138,30 @@ def test_moves_end_when_time_is_over() -> None:
         assert len(whole) < len(every)
 
 
+@pytest.mark.parametrize("make", [adapters, recommender])
+def test_moves_that_touch_new_operators_are_those_of_all_matches(
+    make: Callable[[], Script], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = make()
+    graph, roots = script.imported(), [script.train]
+    patterns = Patterns(applicable(substitutions_by_name().values()))
+    after = [move.graph for move in moves(graph, patterns, roots)][:8]
+    touched = [frozenset(each.operators.keys() - graph.operators.keys()) for each in after]
+
+    def rewrites() -> list[list[tuple[Rewrite, ...]]]:
+        return [
+            [move.rewrites for move in moves(each, patterns, roots, new)]
+            for each, new in zip(after, touched, strict=True)
+        ]
+
+    found = rewrites()
+    everywhere = frozenset().union(*(each.operators for each in after))
+    place = "tensoropt.transformations.rewritten.moves._Behind.within"
+    monkeypatch.setattr(place, lambda *_: everywhere)
+    assert found == rewrites()
+    assert sum(map(len, found)) > len(after)
+
+
 def test_rewrites_read_back_and_are_made_again() -> None:
     script = adapters()
     move = moved(script, DISTRIBUTES)[0]
