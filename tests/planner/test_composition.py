@@ -53,6 +53,17 @@ def test_a_row_of_a_profile_is_what_is_planned_on_as_many_devices(name: str, sha
             assert row.memory_bytes == plan.memory_bytes
 
 
+def test_a_step_with_gradients_of_gradients_that_does_not_fit_has_a_clear_error() -> None:
+    """Its peak has no estimate, and its rewritten graphs lack tensors that have gradients."""
+    request = default(request_of("penalty"))
+    limit = int(0.6 * data_parallel_bytes(request))
+    with pytest.raises(InfeasibleError, match="peak memory is at most the memory limit"):
+        choose(replace(request, memory_limit_bytes=limit), "mini_time")
+    plan = choose(replace(request, rewrite=True), "mini_time")
+    assert "rewritten graphs (the script differentiates gradients" in plan.looked_at
+    assert not plan.rewrites
+
+
 def test_a_plan_has_the_time_of_one_that_shares_no_search() -> None:
     """A search takes five seconds; if fewer are left, it takes these and ends."""
     results = ChargedResults()

@@ -13,7 +13,7 @@ from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.optional_space import attempt
-from tensoropt.planner.prices.estimates import estimated_bytes
+from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
@@ -85,7 +85,9 @@ def _times_at(
         strategy = Strategy(graph, cost.mesh, configurations, request.batch_placeholders)
         steps = ReshardSteps(cost.mesh, cost.collective_nanoseconds)
         limit = request.limit_bytes(devices)
-        fits = most <= limit or estimated_bytes(request, strategy, steps) <= limit
+        fits = most <= limit
+        if not fits and can_be_estimated(request):
+            fits = estimated_bytes(request, strategy, steps) <= limit
         time = step_time(strategy, cost, steps, request.reads, request.repeats).total
         yield devices, time if fits else None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.dry_run_bounds import ESTIMATE, OVER, SUM
 from tensoropt.planner.prices.dry_runs import NO_TIME
@@ -84,7 +85,8 @@ def predicted_peak(
     steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
     planned, dry_run = request.strategy(problem, strategy), request.dry_run_peak
     if dry_run is None:
-        return PredictedPeak(estimated_bytes(request, planned, steps), False, steps, "", False)
+        estimated = _estimate(request, problem, strategy, planned, steps)
+        return PredictedPeak(estimated, False, steps, "", False)
     if can_be_estimated(request):
         estimated = estimated_bytes(request, planned, steps)
         limit = request.limit_bytes(problem.mesh.size)
@@ -95,10 +97,27 @@ def predicted_peak(
     if not isinstance(peak, str):
         return PredictedPeak(peak.bytes, True, steps)
     if peak == NO_TIME:
-        most = math.ceil(ESTIMATE * estimated_bytes(request, planned, steps))
+        most = math.ceil(ESTIMATE * _estimate(request, problem, strategy, planned, steps))
         return PredictedPeak(most, False, steps, is_bound=True)
     note = f"peak memory is estimated, within about 10 %: its dry run failed ({peak})"
-    return PredictedPeak(estimated_bytes(request, planned, steps), False, steps, note)
+    return PredictedPeak(_estimate(request, problem, strategy, planned, steps), False, steps, note)
+
+
+def _estimate(
+    request: Request,
+    problem: GraphProblem,
+    strategy: Sequence[int],
+    planned: Strategy,
+    steps: ReshardSteps,
+) -> int:
+    """Return the estimated peak in bytes.
+
+    Of a step that cannot be estimated it is what the search adds up, times the safety factor.
+    """
+    if can_be_estimated(request):
+        return estimated_bytes(request, planned, steps)
+    (memory,), _ = problem.problem.costs([strategy])
+    return math.ceil(int(memory) * request.cluster_at(problem.mesh.size).safety_factor)
 
 
 def fitting_point(

@@ -12,6 +12,7 @@ from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes
 from tensoropt.planner.searches.microbatch_counts import microbatch_counts
 from tensoropt.planner.spaces.findings import Findings
+from tensoropt.search.watch import Watch, seconds_left
 
 __all__ = ["NAME", "accumulated", "offers", "searched_in_order"]
 
@@ -66,7 +67,9 @@ def searched_in_order(
             return
         if least_bytes(request, request.devices) > usable:
             continue
-        offer = Strategies.of(request)
+        # Spaces that follow get the rest of the time.
+        with Watch(seconds=seconds_left() / 2):
+            offer = Strategies.of(request)
         yield offer
         if offer.fitting and not offer.is_quick_to_emit:
             time = offer.points[offer.fitting[0]][1]

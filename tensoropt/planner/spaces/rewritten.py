@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
+from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
@@ -28,6 +29,7 @@ _ASKED = 4
 """The most rewritten graphs that are searched if the script asks for them."""
 _UNASKED = 1
 """The most rewritten graphs that are searched if the script does not ask for them."""
+_OF_GRADIENTS = "the script differentiates gradients, whose tensors substitutions may remove"
 _IN_STAGES = 1
 """The most rewritten graphs whose stages are searched if the script demands stages."""
 
@@ -41,6 +43,9 @@ def offers(whole: Strategies, findings: Findings) -> Iterator[Offer]:
     """
     request = whole.request
     if request.rewrite is False or not findings.has_time(NAME):
+        return
+    if differentiates_gradients(request.graph):
+        findings.skipped[NAME] = _OF_GRADIENTS
         return
     if request.rewrite is None and findings.price is not None:
         worth = request.worth_seconds(findings.price, _MOST_GAIN)
@@ -71,6 +76,9 @@ def in_stages(request: Request, findings: Findings) -> Iterator[Offer]:
     The graphs are chosen by the estimates of their steps.
     """
     if request.rewrite is False:
+        return
+    if differentiates_gradients(request.graph):
+        findings.skipped[NAME] = _OF_GRADIENTS
         return
     near = near_candidates(request, request.devices, 1 - SAME_TIME)
     for candidate in islice(near, _IN_STAGES):
