@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import product
 from typing import NamedTuple
 
 import numba
@@ -46,8 +45,9 @@ NEXT, STAGES, ROW, FIRST, LAST, DEVICES = range(5, 11)
 """Columns of a point that describe its stages: the point without the first stage (-1 if there is no
 other stage), the number of stages, and of the first stage its row, its blocks and its devices."""
 _COLUMNS = 11
-_STATES_AT_ONCE = 1 << 14
-"""The states of one call of the compiled loop. It takes milliseconds to some tenths of a second."""
+_COMPARED_AT_ONCE = 1 << 26
+"""The comparisons of points after which a call of the compiled loop ends, to look at the clock.
+They take some tenths of a second."""
 
 
 class Tables(NamedTuple):
@@ -131,66 +131,78 @@ def pipeline_suffixes(
     firsts = np.zeros((most + 1, devices + 1, 2), np.int64)
     firsts[:, :, 0] = blocks + 1
     firsts[0, 0] = blocks
-    at_once = max(1, _STATES_AT_ONCE // devices)
-    for stages, first in product(range(1, most + 1), range(0, blocks, at_once)):
-        if is_over():
-            break
-        some = stages, first, min(first + at_once, blocks)
-        pool, size = _add_states(some, tables, limits, pool, size, (begin, end, firsts))
+    stages, state = 1, 0
+    while stages <= most and not is_over():
+        pool, size, state = _add_states(
+            (stages, state), tables, limits, pool, size, (begin, end, firsts)
+        )
         if size < 0:
             return pool, np.full(1, -1, np.int64)
+        if state == blocks * (devices + 1):
+            stages, state = stages + 1, 0
     whole = zip(begin[:, 0, devices].tolist(), end[:, 0, devices].tolist(), strict=True)
     return pool, np.concatenate([np.arange(low, high) for low, high in whole])
 
 
 @numba.njit(cache=True, nogil=True)
 def _add_states(
-    some: tuple[int, int, int],
+    start: tuple[int, int],
     tables: Tables,
     limits: Limits,
     pool: Int64Array,
     size: int,
     ranges: tuple[Int64Array, Int64Array, Int64Array],
-) -> tuple[Int64Array, int]:
-    """Add the points of states with one number of stages and some first blocks.
+) -> tuple[Int64Array, int, int]:
+    """Add the points of states with one number of stages.
+
+    The states have numbers, by first block and then by devices. The call ends early after
+    `_COMPARED_AT_ONCE` comparisons.
 
     Args:
-        some: the stages, the least first block, and the one behind the greatest.
+        start: the stages, and the number of the first state.
         tables, limits: those of the search.
         pool: the points so far. If it is too small, a larger one is returned.
         size: their number.
         ranges: see `_points_of`; they get the new states.
 
     Returns:
-        The points and their number; -1 if there are more than `MOST_POINTS`.
+        The points; their number, -1 if there are more than `MOST_POINTS`; and the number of the
+            state with which the next call goes on.
     """
     begin, end, firsts = ranges
     points = np.zeros((64, _COLUMNS), np.int64)
-    stages = some[0]
-    for first in range(some[1], some[2]):
-        for used in range(stages, limits.devices + 1):
-            if (used == limits.devices) != (first == 0) or tables.rest[0, first] >= NO_WAY:
-                continue
-            if first == 0 and stages < limits.fewest:
-                continue
-            state = stages, first, used
-            points, count = _points_of(state, tables, limits, pool, ranges, points)
-            while size + count > pool.shape[0]:
-                pool = _doubled(pool)
-            if size + count > MOST_POINTS:
-                return pool, -1
-            begin[stages, first, used] = size
-            if count:
-                firsts[stages, used, 0] = min(firsts[stages, used, 0], first)
-                firsts[stages, used, 1] = first
-            for place in range(count):
-                for column in range(_COLUMNS):
-                    pool[size, column] = points[place, column]
-                if pool[size, NEXT] == 0:
-                    pool[size, NEXT] = -1
-                size += 1
-            end[stages, first, used] = size
-    return pool, size
+    stages, compared = start[0], 0
+    states = tables.begin.shape[0] * (limits.devices + 1)
+    for state in range(start[1], states):
+        if compared > _COMPARED_AT_ONCE:
+            return pool, size, state
+        first, used = divmod(state, limits.devices + 1)
+        if used < stages or (used == limits.devices) != (first == 0):
+            continue
+        if tables.rest[0, first] >= NO_WAY:
+            continue
+        if first == 0 and stages < limits.fewest:
+            continue
+        points, count, more = _points_of(
+            (stages, first, used), tables, limits, pool, ranges, points
+        )
+        compared += more
+        while size + count > pool.shape[0]:
+            pool = _doubled(pool)
+        if size + count > MOST_POINTS:
+            return pool, -1, state
+        begin[stages, first, used] = size
+        if count:
+            firsts[stages, used, 0] = min(firsts[stages, used, 0], first)
+            firsts[stages, used, 1] = first
+        for place in range(count):
+            for column in range(_COLUMNS):
+                pool[size, column] = points[place, column]
+            if pool[size, NEXT] == 0:
+                pool[size, NEXT] = -1
+            size += 1
+        end[stages, first, used] = size
+    return pool, size, states
 
 
 @numba.njit(cache=True, nogil=True)
@@ -201,8 +213,9 @@ def _points_of(
     pool: Int64Array,
     ranges: tuple[Int64Array, Int64Array, Int64Array],
     points: Int64Array,
-) -> tuple[Int64Array, int]:
-    """Return the points of one state, in the first rows of a buffer, and their number.
+) -> tuple[Int64Array, int, int]:
+    """Return the points of one state, in the first rows of a buffer, their number, and the number
+    of comparisons.
 
     Args:
         state: the stages, the first block and the devices of the suffix.
@@ -216,7 +229,7 @@ def _points_of(
     in_flight = 1 if stages == 1 and first == 0 else tables.held[stages]
     rest_passes, rest_shared = tables.rest[0, first], tables.rest[1, first]
     new = np.zeros(_COLUMNS, np.int64)
-    count = 0
+    count, compared = 0, 0
     for number in range(tables.sizes.size):
         devices = tables.sizes[number]
         behind = used - devices
@@ -236,9 +249,11 @@ def _points_of(
             ):
                 counted = tables.counted[number]
                 stage = _amounts(tables.values[row], in_flight, across, limits, counted)
+                compared += 1
                 if stage[MEMORY] < 0:
                     continue
                 for point in range(low, high):
+                    compared += 1
                     new[PASSES] = pool[point, PASSES] + stage[PASSES]
                     new[LONGEST] = max(pool[point, LONGEST], stage[LONGEST])
                     backward = max(pool[point, LONGEST_BACKWARD], stage[LONGEST_BACKWARD])
@@ -256,8 +271,9 @@ def _points_of(
                     new[FIRST], new[LAST], new[DEVICES] = first, last, devices
                     if count == points.shape[0]:
                         points = _doubled(points)
+                    compared += count
                     count = _insert(points, count, new)
-    return points, count
+    return points, count, compared
 
 
 @numba.njit(cache=True, nogil=True)
