@@ -112,7 +112,7 @@ def _estimate(
 ) -> int:
     """Return the estimated peak in bytes.
 
-    Of a step that cannot be estimated it is what the search adds up, times the safety factor.
+    A step that cannot be estimated has what the search adds up, times the safety factor.
     """
     if can_be_estimated(request):
         return estimated_bytes(request, planned, steps)
