@@ -139,7 +139,8 @@ def measured_steps(
             return (), str(error)
         if steps:
             alone, digest = _alone(priced, plan, cost), priced.graph.digest()
-            reread = _alone(priced, plan, _rereading(priced, size)).total - alone.total
+            rereading = _alone(priced, plan, _rereading(priced, size)).total
+            reread = max(0, rereading - alone.total)  # both are rounded
             measured.append(median_step(steps, digest, alone, cost, plan.microbatches, reread))
     if not measured:
         return (), (
