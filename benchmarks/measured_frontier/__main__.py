@@ -76,7 +76,8 @@ def _where(options: argparse.Namespace) -> str:
         return f"{options.ranks} ranks"
     count, ranks = SHAPES[options.machines]
     rate, delay = options.link.split("-")
-    return f"{count} machines of {ranks} ranks, {rate}, {delay}"
+    each = "one rank" if ranks == 1 else f"{ranks} ranks"
+    return f"{count} machines of {each}, {rate}, {delay}"
 
 
 def _run(model: str, options: argparse.Namespace) -> list[Measured]:
