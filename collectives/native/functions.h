@@ -23,8 +23,8 @@ extern "C" {
 
 // Makes a window in zeroed memory that all ranks have mapped; returns its number. `processes` has the
 // numbers of the ranks' processes if they may read each other's memory, otherwise it is null. A rank
-// reads another one's memory directly only for `least_read` bytes or more. All ranks pass the same values, except for `rank`,
-// `spin_seconds` and `bypass_below`.
+// reads another one's memory directly only for `least_read` bytes or more. All ranks pass the same
+// values, except for `rank`, `spin_seconds` and `bypass_below`.
 int collectives_open(char* base, int rank, int ranks, int64_t chunk_bytes, double spin_seconds,
                      bool shares_cores, const int* processes, int64_t least_read,
                      double bypass_below) {

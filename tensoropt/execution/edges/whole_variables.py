@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -94,31 +94,19 @@ class WholeVariables:
             ]
             with tf.control_dependencies(before):
                 operations.append(create(local_inputs))
-        outputs = [list(operation.outputs) for operation in operations]
-        if writes:
-            ends = list(operations)
-            for number, copy in copies.items():
-                ends = self._scatter(operator, number, copy.values(ends))
-            for position in ranks:
-                with tf.control_dependencies([ends[position]]):
-                    outputs[position] = [tf.identity(tensor) for tensor in outputs[position]]
-            operations = ends
-        frees = [self._freed(copies, outputs[p], operations[p], p) for p in ranks]
-        for position in ranks:
-            with tf.control_dependencies([frees[position]]):
-                outputs[position] = [tf.identity(tensor) for tensor in outputs[position]]
+        ends = operations
+        for number, copy in copies.items() if writes else ():
+            ends = self._scatter(operator, number, copy.values(ends))
+        outputs, frees = [], []
+        for position, operation in enumerate(operations):
+            own = _after(
+                ends[position], operation.outputs
+            )  # a reference is read before it is freed
+            with tf.control_dependencies([ends[position], *(tensor.op for tensor in own)]):
+                freed = tf.group(*(free(copy.handles[position]) for copy in copies.values()))
+            frees.append(freed)
+            outputs.append(_after(freed, own))
         self._emitted.record(operator, outputs, frees)
-
-    def _freed(
-        self,
-        copies: Mapping[int, _WholeCopy],
-        outputs: Sequence[tf.Tensor],
-        operation: tf.Operation,
-        position: int,
-    ) -> tf.Operation:
-        """Free the temporary variables of a rank after the operator and its outputs."""
-        with tf.control_dependencies([operation, *(tensor.op for tensor in outputs)]):
-            return tf.group(*(free(copy.handles[position]) for copy in copies.values()))
 
     def _gather(self, operator: Operator, number: int) -> _WholeCopy:
         tensor = operator.inputs[number]
@@ -161,6 +149,12 @@ def may_write(script: tf.Graph, operation: tf.Operation) -> bool:
         return True
     bodies = function_closure(script, called).values()
     return any(_WRITES.match(node.op) for body in bodies for node in body.node_def)
+
+
+def _after(operation: tf.Operation, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the values of tensors once an operation has ended."""
+    with tf.control_dependencies([operation]):
+        return [tf.identity(tensor) for tensor in tensors]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
