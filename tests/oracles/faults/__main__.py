@@ -31,6 +31,8 @@ def unexpected(case: Case, ended: Ended) -> list[str]:
     if ended.status is None:
         return ["it hung"]
     found = []
+    if case.is_noted and not ended.is_struck:
+        found.append("the fault did not happen")
     if (ended.status == 0 and case.status != 0) or case.status not in (None, ended.status):
         wanted = "not 0" if case.status is None else case.status
         found.append(f"status {ended.status}, where {wanted} is right")

@@ -31,6 +31,7 @@ class Ended:
     Attributes:
         status: exit status of the launcher; None if the job exceeded its limit and was killed.
         output: standard output and standard error of all ranks.
+        is_struck: whether the fault was noted.
         seconds: time to the launcher's end, from the fault or, if no fault was noted, from the
             start.
         processes: command lines of processes that were still running some seconds later.
@@ -39,6 +40,7 @@ class Ended:
 
     status: int | None
     output: str
+    is_struck: bool
     seconds: float
     processes: tuple[str, ...]
     shared_memory: tuple[str, ...]
@@ -97,7 +99,8 @@ def run_job(
     left = _left(before)
     for name in left:
         (SHARED_MEMORY / name).unlink(missing_ok=True)
-    return Ended(status, text, ended - (struck or started), processes, left)
+    seconds = ended - (struck or started)
+    return Ended(status, text, struck is not None, seconds, processes, left)
 
 
 def _shared_memory() -> set[str]:

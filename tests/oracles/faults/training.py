@@ -94,15 +94,15 @@ def main(phase: str, kind: str) -> None:
     step = tf.group(optimizer.minimize(loss), checked)
     fault.at("before_plan")
     planning = importlib.import_module("tensoropt.planner.choose")
-    choose = planning.choose
+    chosen = planning.chosen
 
-    def choose_and_fail(*arguments: Any) -> Any:
+    def fail_and_choose(*arguments: Any) -> Any:
         fault.at("in_search")
         if phase == "in_search" and kind in FROM_OUTSIDE:
             time.sleep(WAIT_SECONDS)
-        return choose(*arguments)
+        return chosen(*arguments)
 
-    vars(planning)["choose"] = choose_and_fail
+    vars(planning)["chosen"] = fail_and_choose
     plan = tf.find_strategy(batch_size=8, algorithm="data_parallel", fetches=[step])
     tf.build_execution_graph(plan=plan)
     batch = np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
