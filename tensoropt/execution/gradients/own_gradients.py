@@ -21,7 +21,7 @@ from tensoropt.tensorflow_private import func_graph, ops
 __all__ = ["PASSED_TO_GRADIENT", "gradient_reads", "registered_for_ranks"]
 
 PASSED_TO_GRADIENT = "_tensoropt_passed_to_gradient"
-"""Attribute of an IdentityN: the number of its last inputs that only its gradient reads."""
+"""Attribute of an IdentityN: how many of its inputs, the last ones, only its gradient reads."""
 
 _numbers = itertools.count()
 
@@ -30,7 +30,7 @@ def registered_for_ranks(operation: tf.Operation) -> str:
     """Register a gradient function for the operations that ranks have in place of the script's.
 
     Args:
-        operation: an IdentityN of the script with a gradient of its own. Ranks compute it whole.
+        operation: an IdentityN of the script with a gradient of its own. It is not split.
 
     Returns:
         The name of the function. `custom_gradients.forgotten_afterwards` ends its registration.
@@ -79,7 +79,7 @@ def _gradients(
 
 
 def gradient_reads(operation: tf.Operation) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Return the tensors that a custom gradient function reads, and the inputs with gradients.
+    """Return the tensors to pass to a custom gradient function, and the inputs with gradients.
 
     Args:
         operation: an IdentityN of the script with a gradient of its own.
@@ -118,7 +118,7 @@ def _traced(operation: tf.Operation, upstream: Sequence[tf.Tensor | None]) -> fu
 
 
 def _is_made_once(operation: tf.Operation, inputs: set[str]) -> bool:
-    """Whether a result depends on an operation that gives another result when it runs again.
+    """Whether a result may be another one when the operations that it depends on run again.
 
     Args:
         operation: computes the result.
@@ -148,14 +148,14 @@ def _dense(gradients: Any) -> list[tf.Tensor | None]:
 
 
 def _names(tensor: tf.Tensor) -> set[str]:
-    """The names of a tensor of the script: its own, and that of the tensor it stands for."""
+    """A tensor's own name, and the name of the script's tensor that it stands for, if any."""
     attributes = tensor.op.node_def.attr
     original = {attributes[STANDS_FOR].s.decode()} if STANDS_FOR in attributes else set()
     return {tensor.name, *original}
 
 
 def _is_value(captured: Any) -> bool:
-    """Whether an object that a function captured is a value, and no tensor of a graph."""
+    """Whether an object that a function captured is an eager value, not a tensor of a graph."""
     return isinstance(captured, ops.EagerTensor)
 
 
@@ -217,6 +217,8 @@ def _imported(
         inputs = [name for name in node.input if name not in replaced]
         del node.input[:]
         node.input.extend(inputs)
+        node.device = ""  # Ranks have devices of their own, and not all operations of the script.
+        node.attr.pop("_class", None)
     tensors: list[tf.Tensor] = tf.graph_util.import_graph_def(
         definition, input_map=dict(mapped), return_elements=list(names), name="own_gradient"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,23 @@ def some(values: Any) -> Any:
     return values * kept, lambda upstream: upstream * kept
 
 
+def placed(scope: Callable[[Any], AbstractContextManager[Any]]) -> Callable[[Any], Any]:
+    """A function whose operators, and those of its gradient, are made in a scope."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def function(values: Any) -> Any:
+        with scope(values.op):
+            twice = values * 2
+
+        def gradient(upstream: Any) -> Any:
+            with scope(twice.op):
+                return upstream * tf.cos(twice)
+
+        return tf.identity(twice), gradient
+
+    return function
+
+
 def _script(of_weights: Callable[[Any], Any]) -> Script:
     graph = tf.Graph()
     with graph.as_default():
@@ -63,3 +81,12 @@ def test_gradients_of_rows_are_added_where_they_belong() -> None:
 def test_what_cannot_be_computed_again_is_an_error() -> None:
     with pytest.raises(GraphError, match="RandomUniform; compute that before the function"):
         _trained_with_first_options(_script(some))
+
+
+@pytest.mark.parametrize("scope", [v1.colocate_with, lambda _: tf.device("/gpu:3")])
+def test_ranks_put_gradients_on_devices_of_their_own(
+    scope: Callable[[Any], AbstractContextManager[Any]],
+) -> None:
+    results = _trained_with_first_options(_script(placed(scope)))
+    plain = train_plain(_script(placed(lambda _: nullcontext())))
+    assert worst_error(results, plain) <= 1e-12
