@@ -32,33 +32,36 @@ VERBOSE_VARIABLE = "TENSOROPT_VERBOSE"
 LOG_VARIABLE = "TENSOROPT_LOG"
 """Environment variable: a file for all lines of a rank, whose number comes before the suffix."""
 
-_END_SECONDS = 1.0  # for the last lines, at the end of the process
+_END_SECONDS = 1.0
+"""Time for a filter to pass on the last lines, at the end of the process or of a context."""
 
-_filter: subprocess.Popen[bytes] | None = None  # of this process; None where there is none
+_filter: subprocess.Popen[bytes] | None = None  # of this process until its end; None without one
+_hides_notes = False  # whether it holds back lines
 
 
 def filter_standard_error(rank: str | None) -> None:
-    """Start the filter, unless it has started, or has nothing to do.
+    """Start the filter, unless it has started, has nothing to do, or nothing to read.
 
     Args:
         rank: the number of this rank; None if no launcher has started this process.
 
     Raises:
-        OptionError: a variable with another value than it takes; a log in a folder that is not
-            there.
+        OptionError: if a variable has a value that it does not take, or the folder of the log does
+            not exist.
     """
-    global _filter
+    global _filter, _hides_notes
     log, is_quiet = _log_of(rank), rank is not None and not _is_verbose()
-    if _filter is not None or not sys.executable or not (log or is_quiet):
+    if _filter is not None or not (log or is_quiet) or not _can_start():
         return
     _filter, before = _started(log, is_quiet)
+    _hides_notes = is_quiet
     atexit.register(_end, _filter, before)
 
 
 @contextlib.contextmanager
 def without_chatter() -> Iterator[None]:
     """Hold back the lines of libraries that the filter knows, while the context lasts."""
-    if _filter is not None or sys.stderr is None or not sys.executable or _is_verbose():
+    if _filter is not None or _is_verbose() or not _can_start():
         yield
         return
     process, before = _started("", is_quiet=True)
@@ -69,15 +72,20 @@ def without_chatter() -> Iterator[None]:
         os.close(before)
 
 
+def _can_start() -> bool:
+    """Whether this process has a standard error, and knows the program that runs a filter."""
+    return sys.stderr is not None and bool(sys.executable)
+
+
 def _started(log: str, is_quiet: bool) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a filter of descriptor 2. Return it, and a copy of the descriptor before."""
+    """Start a filter of descriptor 2. Return the filter, and a copy of the former descriptor."""
     reading, writing = os.pipe()
     program = str(Path(__file__).with_name("chatter.py"))
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", program, log, str(int(is_quiet))],
         stdin=reading,
         stdout=subprocess.DEVNULL,
-        start_new_session=True,  # a launcher kills the group of a rank, and Ctrl-C does
+        start_new_session=True,  # A launcher, or Ctrl-C, ends the process group of a rank.
     )
     before = os.dup(2)
     sys.stderr.flush()
@@ -88,13 +96,16 @@ def _started(log: str, is_quiet: bool) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def _end(process: subprocess.Popen[bytes], before: int) -> None:
-    """Wait until the last lines are passed on; children that have the descriptor may go on."""
+    """Restore descriptor 2, and wait until the filter has passed on the last lines.
+
+    The filter goes on for children of this process that still write to it.
+    """
     sys.stderr.flush()
     os.dup2(before, 2)
     try:
         process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
-        process.returncode = 0  # it ends with the last child
+        process.returncode = 0  # It ends with the last child, so Python need not warn of it.
 
 
 def _is_verbose() -> bool:
@@ -129,7 +140,5 @@ def write_note(text: str) -> None:
 
 def write_plan(plan: str, notes: int) -> None:
     """Write the line of a plan, which counts the notes that a quiet run does not show."""
-    hint = ""
-    if notes and _filter is not None and not _is_verbose():
-        hint = f"; {notes} note{'s' * (notes > 1)} with {VERBOSE_VARIABLE}=1"
-    sys.stderr.write(f"tensoropt: {plan}{hint}\n")
+    hint = f"; {notes} note{'s' * (notes > 1)} with {VERBOSE_VARIABLE}=1"
+    sys.stderr.write(f"tensoropt: {plan}{hint if notes and _hides_notes else ''}\n")

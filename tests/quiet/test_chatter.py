@@ -119,11 +119,37 @@ def test_chatter_is_held_back_for_a_while(aborts: bool) -> None:
     assert done.stderr == SHOWN + rest
 
 
-def test_without_standard_error_there_is_nothing_to_hold_back() -> None:
-    program = "from tensoropt.quiet.standard_error import without_chatter as it\nwith it(): pass"
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from tensoropt.quiet.standard_error import without_chatter as it\nwith it(): pass",
+        "from tensoropt.quiet.standard_error import filter_standard_error as it\nit('0')",
+    ],
+)
+def test_without_standard_error_there_is_nothing_to_hold_back(program: str) -> None:
     closed = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run(closed, env=environment, timeout=60).returncode == 0
+
+
+PLAN = """\
+import tensoropt
+from tensoropt.quiet.standard_error import write_note, write_plan
+write_note("a note")
+write_plan("a plan", 1)
+"""
+
+
+def test_the_line_of_a_plan_counts_the_notes_that_are_not_shown(tmp_path: Path) -> None:
+    done = rank(PLAN, tmp_path)
+    assert done.stderr == b"tensoropt: a plan; 1 note with TENSOROPT_VERBOSE=1\n"
+    done = rank(PLAN, tmp_path, **{VERBOSE_VARIABLE: "1"})
+    assert done.stderr == b"tensoropt: a note\ntensoropt: a plan\n"
+    alone = {name: text for name, text in os.environ.items() if not name.startswith("PMI_")}
+    alone |= {"PYTHONPATH": str(ROOT), LOG_VARIABLE: str(tmp_path / "alone.log")}
+    command = [sys.executable, "-c", PLAN]
+    done = subprocess.run(command, capture_output=True, env=alone, timeout=60)
+    assert done.stderr == b"tensoropt: a note\ntensoropt: a plan\n"
 
 
 def test_verbose_holds_back_nothing(tmp_path: Path) -> None:
