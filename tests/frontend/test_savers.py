@@ -14,6 +14,7 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
+from tensoropt.execution.agreement.work_beside import Work
 from tensoropt.execution.checkpoints import files as checkpoint_files
 from tensoropt.execution.checkpoints import slices as checkpoint_slices
 from tensoropt.execution.runtime.executor import Executor
@@ -266,6 +267,21 @@ def test_steps_go_on_beside_a_save_and_its_error_comes_at_a_later_run(
         before = session.run(values)
         saver.restore(session, saver.save(session, str(tmp_path / "model")))
         np.testing.assert_array_equal(session.run(values), before)
+
+
+def test_a_job_ends_after_a_save_beside_its_steps_that_failed() -> None:
+    values = tf.get_variable("values", [3], initializer=tf.ones_initializer())
+    with tf.Session() as session:
+        session.run(values.initializer)
+
+        def full(_has_failed: threading.Event) -> None:
+            raise OSError(28, "No space left on device")
+
+        job = current()
+        job.beside.start(job.agreement, Work("a save", full, lambda _: None))
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
+            tf.shutdown()
+    assert not tf.is_initialized()
 
 
 def test_what_fails_is_tensorflows_error_and_leaves_the_checkpoint_before(

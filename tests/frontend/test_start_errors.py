@@ -82,7 +82,7 @@ def test_arguments_of_init_that_come_too_late() -> None:
     assert tf.is_initialized()
     tf.init(devices=1, transport="mpi", cluster="2x8-v100")
     assert current().cluster == load_cluster("2x8-v100")
-    with pytest.raises(errors.OptionError, match=r"Got init\(devices=2\) in a job with 1 devices"):
+    with pytest.raises(errors.OptionError, match=r"Got init\(devices=2\) in a job with 1 device;"):
         tf.init(devices=2)
     with pytest.raises(errors.OptionError, match=r"Got init\(transport='horovod'\) in a job with"):
         tf.init(transport="horovod")

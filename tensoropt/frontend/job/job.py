@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -30,12 +30,7 @@ from tensoropt.execution.world.mpi_world import Transport
 from tensoropt.frontend.job import copies, failure, interruption
 from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.frontend.job.gpus import see_own_gpu
-from tensoropt.frontend.job.hardware import (
-    Hardware,
-    hardware_of,
-    idle_cores,
-    keep_freed_memory,
-)
+from tensoropt.frontend.job.hardware import Hardware, hardware_of, idle_cores, keep_freed_memory
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.frontend.job.settings import (
     SAME_SETTINGS,
@@ -47,6 +42,7 @@ from tensoropt.frontend.job.settings import (
     trace_folder,
 )
 from tensoropt.plan import Plan
+from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.comparison import ExecutedSteps, InputShare
 from tensoropt.planner.request import Request
 
@@ -76,7 +72,8 @@ class Running:
         executor: runs the graph.
         plan: the plan of the executor; None if each device runs the whole graph.
         steps: measured costs of the plan's steps, which runs add.
-        looked_at: the fetched operators of runs for which a plan without gradients was looked for.
+        forward_searched: the fetched operators of runs for which a plan without gradients was
+            searched.
         input_wait: how long steps waited for input; None if it is not measured.
         forward: the plans without gradients that were found, by fetched operators.
         is_default: whether it was TensorFlow's default graph when it got its plan.
@@ -85,7 +82,7 @@ class Running:
     executor: Executor
     plan: Plan | None = None
     steps: ExecutedSteps = field(default_factory=ExecutedSteps)
-    looked_at: set[tuple[str, ...]] = field(default_factory=set)
+    forward_searched: set[tuple[str, ...]] = field(default_factory=set)
     input_wait: InputShare | None = None
     forward: dict[tuple[str, ...], Plan] = field(default_factory=dict)
     is_default: bool = False
@@ -259,8 +256,8 @@ def init(
             default; without it, a save returns when the files are complete.
 
     `rank`, `size`, `local_rank`, `local_size` and `parallelize` start the job if it has not
-    started. A later call may name the cluster, as long as there is no plan, and allow or refuse
-    copies.
+    started. A later call may name the cluster, as long as there is no plan for another one, allow
+    or refuse copies, and change ``save_beside``.
 
     Raises:
         OptionError: for an unknown argument or transport, if ``devices`` contradicts the number of
@@ -334,7 +331,7 @@ def _adjust(
     if job.dry_run is not None:
         return
     if devices not in (None, job.devices):
-        _refuse_late(f"devices={devices}", f"{job.devices} devices")
+        _refuse_late(f"devices={devices}", devices_of(job.devices))
     if transport is not None and checked_transport(transport) != job.transport:
         _refuse_late(f"transport={transport!r}", f"transport={job.transport!r}")
     if cluster is not None:
@@ -407,19 +404,25 @@ def shutdown() -> None:
     this. Under MPI, a call during the handling of an exception does not contact other ranks, and
     these values are lost.
     """
+    job = _job
+    with ExitStack() as steps:  # the last first, and each whether or not others fail
+        steps.callback(_leave)
+        if job is not None:
+            for running in job.graphs.values():
+                steps.callback(running.executor.close)
+            for forget in reversed(_forgetting):
+                steps.callback(forget)
+            if sys.exc_info()[0] is None or not job.is_mpi:
+                steps.callback(job.beside.wait)
+
+
+def _leave() -> None:
+    """Remove the hooks of the job, and the job."""
     global _job
-    if _job is not None and not (sys.exc_info()[0] is not None and _job.is_mpi):
-        _job.beside.wait()
-    try:
-        for forget in _forgetting if _job is not None else ():
-            forget()
-    finally:
-        for running in _job.graphs.values() if _job is not None else ():
-            running.executor.close()
-        copies.remove()
-        for _, remove, _ in _hooks:
-            remove()
-        _job = None
+    copies.remove()
+    for _, remove, _ in _hooks:
+        remove()
+    _job = None
 
 
 def is_initialized() -> bool:

@@ -70,8 +70,8 @@ def running_for(
     if script not in job.graphs:
         job.graphs[script] = Running(replicated_executor(job, script))
     running = job.graphs[script]
-    if shapes and tuple(roots) not in running.looked_at:
-        running.looked_at.add(tuple(roots))
+    if shapes and tuple(roots) not in running.forward_searched:
+        running.forward_searched.add(tuple(roots))
         if not needs_gradient(script, roots):
             plan_forward(job, script, running, roots, shapes, limit_bytes)
     return running
