@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -53,6 +54,10 @@ def test_the_frontier_has_all_points_the_plan_and_the_limit(plan: Plan, view: Pl
     for name, of_other, nanoseconds in plan.details.others:
         ((memory,), (time,)) = lines[name].get_data()
         assert (memory * 2**20, time * 1e6) == pytest.approx((of_other, nanoseconds))
+    assert axes.get_title().startswith(f"{len(points)} strategies, none beaten")
+    of_plan = tuple(point for point in view.frontier if point.kind == "plan")
+    title = axes_of(replace(view, frontier=of_plan), "frontier").get_title()
+    assert title.startswith("1 strategy, none beaten")
 
 
 def test_the_bars_of_layers_are_their_times_and_divisions(view: PlanView) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensoropt.report.pictures.canvas import COLOURS, GREY, log_if_wide
-from tensoropt.report.views.amounts import memory, time
+from tensoropt.report.views.amounts import memory, plural, time
 from tensoropt.view import PlanView
 from tensoropt.view.data.plan_view import PointView
 
@@ -16,17 +16,21 @@ __all__ = ["draw_frontier"]
 
 _MEBI, _MILLI = 2**20, 1e6
 _FAR = 2
-"""A limit of more times the largest memory of a picture is outside of it."""
+"""A limit above this multiple of the largest memory in the picture does not widen the picture."""
 _OTHERS = ("D", "^", "v", "P", "X")
 """The markers of strategies that are not on the frontier."""
 
 
 def draw_frontier(axes: Axes, view: PlanView) -> None:
-    """Draw memory in MiB to the right, and time in ms upwards; both are the search's sums."""
+    """Draw points with the memory in MiB on the x-axis and the time in ms on the y-axis.
+
+    Both are the search's sums.
+    """
     on_frontier = [point for point in view.frontier if point.number is not None]
     (plan,) = [point for point in view.frontier if point.kind == "plan"]
     others = [p for p in view.frontier if p.kind in ("data parallelism", "other algorithm")]
     _dots(axes, [point for point in on_frontier if point.fits], ".-", COLOURS[0], "frontier")
+    # Points that do not fit may lie between points that do, so no line joins them.
     _dots(axes, [point for point in on_frontier if not point.fits], ".", GREY, "does not fit")
     for number, point in enumerate(others):
         name = point.name if point.fits else f"{point.name} (does not fit)"
@@ -58,7 +62,8 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
         _draw_limit(axes, limit, is_far)
     axes.set_xlabel("memory of a device (MiB, the search's sum)")
     axes.set_ylabel("time of a step (ms, the search's sum)")
-    axes.set_title(f"{len(on_frontier):,} strategies, none beaten in both memory and time")
+    count = plural(len(on_frontier), "strategy", "strategies")
+    axes.set_title(f"{count}, none beaten in both memory and time")
     axes.grid(alpha=0.3, which="both")
     axes.legend(  # below, where it hides no point
         fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=4.5, ncols=3
@@ -66,7 +71,7 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
 
 
 def _draw_limit(axes: Axes, limit_bytes: int, is_far: bool) -> None:
-    """Draw the limit of memory; one that is far to the right does not widen the axis."""
+    """Draw the limit of memory. One that is far does not widen the axis: the legend names it."""
     seen = axes.get_xlim()
     label = f"limit of the sum: {memory(limit_bytes)}{', far to the right' if is_far else ''}"
     axes.axvline(limit_bytes / _MEBI, color="black", linestyle="--", linewidth=1, label=label)
@@ -75,7 +80,7 @@ def _draw_limit(axes: Axes, limit_bytes: int, is_far: bool) -> None:
 
 
 def _dots(axes: Axes, points: list[PointView], style: str, colour: str, label: str) -> None:
-    """Draw points; those that do not fit lie between others, so no line joins them."""
+    """Draw points, joined by a line if the style has one."""
     if points:
         axes.plot(
             *zip(*map(_at, points), strict=True),
