@@ -23,7 +23,8 @@ class GroupError(CollectiveError, ValueError):
 
 
 class ShapeError(CollectiveError, ValueError):
-    """A dimension does not exist, or its size is no multiple of the number of ranks."""
+    """A dimension does not exist, cannot be divided among the ranks, or has windows that do not fit
+    the group."""
 
 
 class DTypeError(CollectiveError, TypeError):
@@ -35,12 +36,14 @@ class ReducerError(CollectiveError, ValueError):
 
 
 class SequenceError(CollectiveError, RuntimeError):
-    """The order of the collectives is not fixed, or differs between ranks."""
+    """The collectives of a sequence have no static order: they lie in several graphs, or sequences
+    are not left in the reverse order of entering."""
 
 
 class TransportError(CollectiveError, RuntimeError):
-    """The processes cannot communicate: MPI is missing, is another MPI, or lacks threads."""
+    """The processes cannot communicate. MPI or Horovod is missing, does not fit the launcher or
+    lacks threads, or ranks in one process wait for each other."""
 
 
 class NativeError(CollectiveError, RuntimeError):
-    """The operators in C++ cannot run: no compiler, or too little shared memory."""
+    """The operators in C++ cannot run: no compiler, library, network or shared memory for them."""

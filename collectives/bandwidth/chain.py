@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from collectives.bandwidth.timing import clocked, shared_seconds
+from collectives.bandwidth.timing import clocked, seconds_taken
 from collectives.buffers import Array
 from collectives.group import Group
 from collectives.native.transport import NativeTransport
@@ -33,7 +33,7 @@ class Chain:
         native: the transport in C++ whose operators run the collectives, the collective along each
             dimension, and the group. It tells this object their times while it is watched. If it is
             None, ``call`` is called from Python.
-        shared: whether times are `shared_seconds`.
+        shared: whether times are `seconds_taken`.
         crosses: whether some group is on several machines; the same on all ranks.
 
     Attributes:
@@ -89,7 +89,7 @@ class Chain:
 
     @property
     def in_core_time(self) -> bool:
-        """Whether times are `shared_seconds`."""
+        """Whether times are `seconds_taken`."""
         return self._shared and not self.crosses
 
     @property
@@ -109,7 +109,7 @@ class Chain:
     ) -> npt.NDArray[np.float64]:
         """Run the first ``calls`` collectives, and return the network seconds of each.
 
-        They are those of the rank that arrives last, or `shared_seconds`. Where a group is on
+        They are those of the rank that arrives last, or `seconds_taken`. Where a group is on
         several machines they are the mean over the ranks: the rank that arrives last finds the data
         of the others there, and does not see the link's delay.
         """
@@ -120,7 +120,7 @@ class Chain:
             self._native.tell()
         spans = np.array(self._spans)
         if self.in_core_time:
-            return shared_seconds(spans, everyone)
+            return seconds_taken(spans, everyone)
         if self.crosses:
             return np.asarray(everyone.allreduce(spans, "sum") / everyone.size)
         return everyone.allreduce(spans, "min")

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from collectives.bandwidth.chain import Chain, crosses_machines
 from collectives.bandwidth.matrices import collective_maker, matrix_shape, measured_dims
-from collectives.bandwidth.timing import Timing, clocked, shared_seconds, timing
+from collectives.bandwidth.timing import Timing, clocked, seconds_taken, timing
 from collectives.buffers import Array
 from collectives.group import Group
 from collectives.native.transport import native_transport
@@ -149,7 +149,7 @@ def measure_call(
     Args:
         everyone: all ranks, every one of which calls.
         config: configuration of the session.
-        shared: whether ranks share cores, and times within a machine are `shared_seconds`.
+        shared: whether ranks share cores, and times within a machine are `seconds_taken`.
     """
     transport, allreduce = native_transport(everyone), Allreduce("sum")
     if transport is not None and not transport.carries(allreduce, everyone, tf.float32):
@@ -181,7 +181,7 @@ def measure_call(
                     rows.append((chain.seconds, computed, network))
     whole, computed, network = np.array(rows).T
     if chain.in_core_time:
-        seconds = shared_seconds(whole, everyone) - shared_seconds(computed, everyone) - network
+        seconds = seconds_taken(whole, everyone) - seconds_taken(computed, everyone) - network
     else:  # as operators are priced by the slowest rank, its computing is no part of a call
         slowest = everyone.allreduce(np.array([whole, computed]), "max")
         seconds = slowest[0] - slowest[1] - network

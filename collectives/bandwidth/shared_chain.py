@@ -33,7 +33,7 @@ class SharedChain:
     """Times collectives as `measure_collective` does, with less care, if ranks share cores.
 
     Everything takes longer when ranks share cores. One graph therefore serves all collectives, and
-    runs are few and short. Times are `shared_seconds`, except across machines (`Chain.crosses`).
+    runs are few and short. Times are `seconds_taken`, except across machines (`Chain.crosses`).
     The collectives in C++ are timed if ranks have them. Every rank of ``everyone`` makes the same
     calls.
     """

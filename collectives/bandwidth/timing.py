@@ -1,4 +1,4 @@
-"""Repeated measurements: median and spread, and processor time of ranks that share cores."""
+"""Statistics of repeated measurements, and the processor time of ranks that share cores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from collectives.group import Group, job_facts
 
-__all__ = ["Timing", "clocked", "shared_seconds", "timing"]
+__all__ = ["Timing", "clocked", "seconds_taken", "timing"]
 
 _Result = TypeVar("_Result")
 _FAR = 1.5
@@ -37,7 +37,7 @@ class Timing:
 
 
 def timing(seconds: npt.ArrayLike) -> Timing:
-    """Return median, spread and outliers of one or more repeated measurements."""
+    """Return the statistics of one or more repeated measurements in seconds."""
     values = np.asarray(seconds, np.float64)
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     margin = _FAR * (high - low)
@@ -45,16 +45,16 @@ def timing(seconds: npt.ArrayLike) -> Timing:
     return Timing(float(median), float((high - low) / median), len(values), outliers)
 
 
-def shared_seconds(worked: npt.ArrayLike, everyone: Group) -> npt.NDArray[np.float64]:
+def seconds_taken(processor_seconds: npt.ArrayLike, everyone: Group) -> npt.NDArray[np.float64]:
     """Return the processor time of collectives on a machine whose ranks share cores.
 
     A rank that waits leaves its core to another rank, which computes or runs its own part of the
-    collective. The time from the arrival of the last rank to the end of the collective is
-    therefore longer than the time that the collective takes away from other work. The processor
-    time, divided by the cores that a rank has, is the time taken away. Every rank calls.
+    collective. So a collective takes less time from other work than passes between the arrival of
+    the last rank and its end: the processor time, divided by the cores that a rank has. All ranks
+    call this.
 
     Args:
-        worked: processor seconds of this rank in each collective.
+        processor_seconds: of this rank in each collective.
         everyone: the ranks.
 
     Returns:
@@ -62,7 +62,7 @@ def shared_seconds(worked: npt.ArrayLike, everyone: Group) -> npt.NDArray[np.flo
         cores that a rank has, or by one where a rank has more.
     """
     cores = float(job_facts().core_share(everyone.ranks[everyone.rank]))
-    own = np.asarray(worked, np.float64) / min(1.0, cores)
+    own = np.asarray(processor_seconds, np.float64) / min(1.0, cores)
     mean: npt.NDArray[np.float64] = everyone.allreduce(own, "sum") / everyone.size
     return mean
 

@@ -92,7 +92,7 @@ class MeasuredCollective:
         wanted_bytes: the power of 2 that was asked for.
         bytes: bytes that a rank held before: the next size that divides by the group.
         nanoseconds: median of the time from the arrival of the last rank, or, if ranks share cores,
-            of the time that the cores spend (`collectives.bandwidth.timing.shared_seconds`).
+            of the time that the cores spend (`collectives.bandwidth.timing.seconds_taken`).
         spread: interquartile range divided by the median.
         outliers: number of repetitions far outside the quartiles.
     """
@@ -112,7 +112,7 @@ class Overheads:
     """Times of a step besides computing and communicating.
 
     If ranks share cores, they are times that the cores spend
-    (`collectives.bandwidth.timing.shared_seconds`).
+    (`collectives.bandwidth.timing.seconds_taken`).
 
     Attributes:
         dispatch_nanoseconds: time to start an operator in TensorFlow's executor.

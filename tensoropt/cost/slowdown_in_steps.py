@@ -16,7 +16,7 @@ estimate over calls of any kind, whose prior is the ratio of all calls. So a siz
 gets the ratio of all calls.
 
 If ranks share cores, the time of a collective is the time that the cores spend in it
-(`collectives.bandwidth.timing.shared_seconds`): a rank that waits leaves its core to another rank.
+(`collectives.bandwidth.timing.seconds_taken`): a rank that waits leaves its core to another rank.
 So is the time of operators, calls and whole steps.
 
 Kernels on a part of the batch are mostly not measured. They take their share of the time of the

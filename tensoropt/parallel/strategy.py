@@ -1,4 +1,4 @@
-"""A strategy has a configuration for every operator of a graph, and so determines all slots."""
+"""A strategy: a configuration for every operator of a graph, which determines all slots."""
 
 from __future__ import annotations
 
@@ -58,22 +58,20 @@ def derivations_of(graph: Graph) -> Mapping[str, Derivation]:
 
 
 def derivation_under(operator: Operator, configuration: Configuration | None) -> Derivation:
-    """Return `derivation_of` an operator, extended where the configuration lets it read partial
-    sums.
+    """Return `derivation_of` an operator, extended if the configuration lets it read partial sums.
 
-    A configuration that lets the operator read partial sums has an entry for each set of
-    `Derivation.linear`.
+    A configuration that lets it has an entry for each index, and for each `Derivation.linear`.
     """
-    return _read_under(derivation_of(operator), configuration)
+    return _if_partial_read(derivation_of(operator), configuration)
 
 
 def derivations_under(graph: Graph, planned: Mapping[str, Configuration]) -> dict[str, Derivation]:
     """Return `derivation_under` the plan's configuration of every operator of a graph, by name."""
     derivations = derivations_of(graph).items()
-    return {name: _read_under(derivation, planned.get(name)) for name, derivation in derivations}
+    return {name: _if_partial_read(each, planned.get(name)) for name, each in derivations}
 
 
-def _read_under(derivation: Derivation, configuration: Configuration | None) -> Derivation:
+def _if_partial_read(derivation: Derivation, configuration: Configuration | None) -> Derivation:
     sets = len(derivation.linear)
     if configuration and sets and len(configuration.splits) == len(derivation.indices) + sets:
         return derivation.on_shares()
@@ -90,9 +88,9 @@ def follower_configuration(
 ) -> Configuration | None:
     """Return the configuration of a tied operator under its leader's, None if it cannot follow.
 
-    A tied operator can follow if its indices have the extents of the leader's, and if each index
-    that is split is splittable without a reduction, into uneven pieces if they are. Every operator
-    can follow a fully redundant leader.
+    Every operator can follow a fully redundant leader. Otherwise its indices must have the extents
+    of the leader's. Each index that the leader splits must be splittable into the same pieces,
+    uneven ones included, and must not be reduced.
     """
     if not any(configuration.splits):
         return Configuration(redundant(follower).splits, configuration.kept)
@@ -207,9 +205,9 @@ def produced_slot(
 ) -> Slot:
     """Return the slot of a tensor at its producer.
 
-    The layouts of a gradient by x are those of x's slot, exchanged. Every device holds all slices
-    of a sparse gradient and all their row numbers. Dimensions of the slices other than the first
-    are split as in x's gradient.
+    The slot of a dense gradient by x is the slot of x with its two layouts exchanged. A sparse
+    gradient by x consists of slices and their row numbers. Every device holds all row numbers, and
+    its part of every slice: the first dimension is not split, the others are as in x's gradient.
     """
     operator = graph[tensor.operator]
     tag = operator.gradient
@@ -227,8 +225,10 @@ def produced_slot(
 
 @lru_cache(maxsize=1024)
 def loader_configuration(derivation: Derivation, mesh: Mesh, is_batch: bool) -> Configuration:
-    """Return the configuration that splits the batch of a placeholder over as many axes as it has
-    examples for."""
+    """Return the configuration of a placeholder, which splits its first dimension if it is a batch.
+
+    The batch is split over as many axes as it has examples for.
+    """
     if not is_batch or not derivation.indices:
         return redundant(derivation)
     wanted = (tuple(range(len(mesh.axes))), *((),) * (len(derivation.indices) - 1))

@@ -16,7 +16,7 @@ from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.block_users import BlockUsers
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
+from tensoropt.pipeline.ranges import range_maxima, range_sums, used_alone_sums, used_sums
 from tensoropt.pipeline.sent import sent, sent_columns
 from tensoropt.pipeline.stages.points import StagePoints
 
@@ -71,24 +71,24 @@ class ReplicatedProfile:
         states, self._constants = users.states, users.constants
         held = {name: costs.state_bytes(name) for name in states}
         slots = {name: costs.slot_bytes(name) for name in states}
-        self._fixed = self._held_by((states[n], sum(held[n]) - slots[n]) for n in states)
-        self._fixed += self._held_by((states[n][:1], slots[n]) for n in states)
-        self._fixed += self._held_by(
+        self._fixed = self._used_sums((states[n], sum(held[n]) - slots[n]) for n in states)
+        self._fixed += self._used_sums((states[n][:1], slots[n]) for n in states)
+        self._fixed += self._used_sums(
             (blocks, costs.constant_bytes(name)) for name, blocks in self._constants.items()
         )
-        self._gradients = self._held_by((states[n], held[n][1]) for n in states)
-        alone = held_alone(self._blocks, ((states[n], held[n][1]) for n in states))
+        self._gradients = self._used_sums((states[n], held[n][1]) for n in states)
+        alone = used_alone_sums(self._blocks, ((states[n], held[n][1]) for n in states))
         self._shared = self._gradients - alone
         updates = {
             name: sum(costs.operator_time(n, growth.examples).forward for n in state.updates)
             for name, state in costs.atoms.states.items()
         }
-        self._updates = self._held_by((states[n], updates[n]) for n in states)
+        self._updates = self._used_sums((states[n], updates[n]) for n in states)
         sizes = [growth.tensor_bytes(tensor, growth.examples) for tensor in users.tensors]
         growing = map(growth.tensor_grows, users.tensors)
         fixed = [0 if grows else size for grows, size in zip(growing, sizes, strict=True)]
         self._inputs = tuple(
-            self._held_by(zip(users.tensors.values(), weights, strict=True), users.makers)
+            self._used_sums(zip(users.tensors.values(), weights, strict=True), users.makers)
             for weights in (sizes, fixed)
         )
         self._sent = sent(costs, block)
@@ -136,19 +136,19 @@ class ReplicatedProfile:
         *passes, first, later = costs.at(examples)
         times = range_sums(np.stack(passes, 1), self._block, self._blocks)
         constants = {name: costs.operator_time(name, examples) for name in self._constants}
-        forward = self._held_by((self._constants[n], t.forward) for n, t in constants.items())
-        backward = self._held_by((self._constants[n], t.backward) for n, t in constants.items())
+        forward = self._used_sums((self._constants[n], t.forward) for n, t in constants.items())
+        backward = self._used_sums((self._constants[n], t.backward) for n, t in constants.items())
         return (
             times[..., 0] + forward,
             times[..., 1] + backward,
             costs.part(self._saved[..., 0], self._saved[..., 1], examples),
             costs.part(self._inputs[0], self._inputs[1], examples),
-            range_most(first, self._block, self._blocks),
-            range_most(later, self._block, self._blocks),
+            range_maxima(first, self._block, self._blocks),
+            range_maxima(later, self._block, self._blocks),
             costs.part(self._sent[..., 0], self._sent[..., 1], examples),
         )
 
-    def _held_by(
+    def _used_sums(
         self, items: Iterable[tuple[tuple[int, ...], int]], made_in: Iterable[int] | None = None
     ) -> Int64Array:
-        return held_by(self._blocks, items, made_in)
+        return used_sums(self._blocks, items, made_in)

@@ -11,24 +11,24 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 
-__all__ = ["held_alone", "held_by", "range_most", "range_sums"]
+__all__ = ["range_maxima", "range_sums", "used_alone_sums", "used_sums"]
 
 
 def range_sums(weights: Int64Array, block: Int64Array, blocks: int) -> Int64Array:
     """Return int64[blocks, blocks, ...]: the sum of the weights of all items in a range.
 
     Args:
-        weights: int64[items, ...], the weight of each item.
+        weights: int64[items, ...], the weight of each item, at least 0.
         block: int64[items], the block of each item.
         blocks: the number of blocks.
     """
     sums = np.zeros((blocks + 1, *weights.shape[1:]), dtype=np.int64)
     np.add.at(sums, block + 1, weights)
     sums = np.cumsum(sums, axis=0)
-    return np.maximum(sums[None, 1:] - sums[:-1, None], 0)
+    return np.maximum(sums[None, 1:] - sums[:-1, None], 0)  # A last block before the first: 0.
 
 
-def range_most(weights: Int64Array, block: Int64Array, blocks: int) -> Int64Array:
+def range_maxima(weights: Int64Array, block: Int64Array, blocks: int) -> Int64Array:
     """Return int64[blocks, blocks, ...]: the greatest weight of the items in a range, at least 0.
 
     The arguments are those of `range_sums`.
@@ -41,7 +41,7 @@ def range_most(weights: Int64Array, block: Int64Array, blocks: int) -> Int64Arra
     return most
 
 
-def held_by(
+def used_sums(
     blocks: int,
     items: Iterable[tuple[tuple[int, ...], int | Int64Array]],
     made_in: Iterable[int] | None = None,
@@ -68,12 +68,12 @@ def held_by(
     return np.cumsum(first_used, axis=1)
 
 
-def held_alone(
+def used_alone_sums(
     blocks: int,
     items: Iterable[tuple[tuple[int, ...], int | Int64Array]],
     shape: tuple[int, ...] = (),
 ) -> Int64Array:
-    """Return int64[blocks, blocks, *shape]: like `held_by`, of items used in no other block."""
+    """Return int64[blocks, blocks, *shape]: as `used_sums`, of items used in no block outside."""
     held = np.zeros((blocks, blocks, *shape), dtype=np.int64)
     for users, weight in items:
         held[: users[0] + 1, users[-1] :] += weight

@@ -10,7 +10,7 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
-from tensoropt.pipeline.ranges import held_by
+from tensoropt.pipeline.ranges import used_sums
 
 __all__ = ["crossing", "sent", "sent_columns"]
 
@@ -45,7 +45,7 @@ def sent(costs: AtomCosts, block: Int64Array) -> Int64Array:
         for here, after in pairwise(ends):
             values[here, here:after] += weight
     values = np.cumsum(values[::-1], axis=0)[::-1]
-    gradients = held_by(blocks, zip(back, weights, strict=True), makers.values(), shape=(3,))
+    gradients = used_sums(blocks, zip(back, weights, strict=True), makers.values(), shape=(3,))
     crossed = _crossed(blocks, makers.values(), (readers, back), weights)
     passed = crossed[0, None, 1 : blocks + 1] - values, crossed[1, :blocks, None] - gradients
     return np.stack([[values, passed[0]], [gradients, passed[1]]])

@@ -153,7 +153,7 @@ def test_a_script_is_profiled_over_devices_and_limits(
     both = [*own, *limits, "--memory-limit", "8GiB", "--", "8"]
     assert main(both) == 1
     out, err = capsys.readouterr()
-    assert "a memory limit is one, or one of several" in err
+    assert "a search has one memory limit, or a list of them" in err
     assert not out  # the script has not run
 
 

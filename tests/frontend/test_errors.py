@@ -91,7 +91,7 @@ COST: dict[str, Any] = {"option": "mini_cost"}
         ),
         (
             {"option": "profiling", "memory_limits_bytes": [8], "memory_limit_bytes": 8},
-            "a memory limit is one",
+            "a search has one memory limit",
             "(8,)",
             "leave",
         ),

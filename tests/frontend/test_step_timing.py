@@ -42,7 +42,7 @@ def test_steps_of_ranks_that_share_cores_count_by_core_time(
     facts = SimpleNamespace(shares_cores=lambda _: True, core_share=lambda _: 0.5)
     monkeypatch.setattr(step_timing, "job_facts", lambda: facts)
     half = 0.5  # cores of a rank
-    monkeypatch.setattr(step_timing, "shared_seconds", lambda own, _: np.array(own, float) / half)
+    monkeypatch.setattr(step_timing, "seconds_taken", lambda own, _: np.array(own, float) / half)
     world: Any = SimpleNamespace(timeline=None)
     call = _call(_SUM, 1.0, worked)
     step = timed_step(world, collectives.world(), lambda: world.timeline.append(call))
@@ -59,7 +59,7 @@ def test_core_time_is_the_rest_of_a_step_beside_the_network(
     monkeypatch.setattr(step_timing, "process_time", lambda: next(core))
     facts = SimpleNamespace(shares_cores=lambda _: False, core_share=lambda _: cores)
     monkeypatch.setattr(step_timing, "job_facts", lambda: facts)
-    monkeypatch.setattr(step_timing, "shared_seconds", lambda own, _: np.array(own, float))
+    monkeypatch.setattr(step_timing, "seconds_taken", lambda own, _: np.array(own, float))
     monkeypatch.setattr(collectives.Group, "hosts", ("m1", "m2"))
     world: Any = SimpleNamespace(timeline=None, mesh=SimpleNamespace(partition=lambda _: ((0,),)))
     calls = [_call(_SUM, 1.0), _call(_GATHER, 4.0, 0.25)]

@@ -99,7 +99,7 @@ def _ranks(ranks: int) -> Finding:
     except OptionError as error:
         return Finding("MPI", "fails", _one_line(str(error).partition("Got ")[2]), _INSTALL_MPI)
     tried = try_in_process([*command, "tensoropt.cli.doctor.try_ranks"], _RANKS_SECONDS)
-    if tried.error or not tried.values or not tried.values[0]["is_right"]:
+    if tried.error or not tried.values or not tried.values[0]["values_arrived"]:
         remedy = f"mpi4py and mpirun have to be of one MPI: {_INSTALL_MPI}; the first is"
         return Finding("MPI", "fails", tried.error or "no answer", f"{remedy} {command[0]}")
     values = tried.values[0]
@@ -153,7 +153,7 @@ def _ranks_of(launcher: MPIRun, names: Sequence[str]) -> Finding:
     command = launcher.launch([Host(name, 1) for name in names], os.environ)
     program = [sys.executable, "-m", "tensoropt.cli.doctor.try_ranks"]
     tried = try_in_process([*command, *program], _RANKS_SECONDS)
-    if tried.error or not tried.values or not tried.values[0]["is_right"]:
+    if tried.error or not tried.values or not tried.values[0]["values_arrived"]:
         remedy = (
             f"{sys.executable} has to be on each machine, with the same packages; each resolves "
             "the names of the others; COLLECTIVES_INTERFACE names the network that joins them"

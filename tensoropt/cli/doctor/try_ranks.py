@@ -1,6 +1,7 @@
-"""Tries ranks; the doctor starts this under mpirun. Rank 0 prints a JSON object.
+"""A program of ranks that the doctor starts under mpirun. Rank 0 prints a JSON object.
 
-``versions`` has the machines of each set of versions: one set where all machines have the same.
+Its key ``versions`` maps the versions of packages to the machines that have them. It has one entry
+if all machines have the same versions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Join the other ranks, and pass a value from each to all."""
+    """Join the other ranks, and send a value from each to all."""
     group = world()
     everyone = group.allgather_object([group.rank, _versions()])
     if group.rank == 0:
@@ -28,13 +29,13 @@ def main() -> None:
             "hosts": sorted(set(group.hosts)),
             "mpi": group.library,
             "versions": machines,
-            "is_right": [number for number, _ in everyone] == list(range(group.size)),
+            "values_arrived": [number for number, _ in everyone] == list(range(group.size)),
         }
         print(json.dumps(values), flush=True)
 
 
 def _versions() -> str:
-    """The versions on this machine that ranks need alike."""
+    """The versions on this machine of what all ranks need in the same version."""
     found = [f"Python {platform.python_version()}"]
     for name in ("tensoropt", "tensorflow", "mpi4py"):
         try:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from collectives import Group
-from collectives.bandwidth.timing import clocked, shared_seconds, timing
+from collectives.bandwidth.timing import clocked, seconds_taken, timing
 from tensoropt.cost.measured_operator_times import MeasuredOperator
 from tensoropt.cost.operator_time import SPELLED_OUT, LocalOperator, OperatorWork
 from tensoropt.errors import OptionError
@@ -83,7 +83,7 @@ def measure_operator(
 
     Returns:
         The time of the slowest rank, or, if ranks share cores, the core time per rank
-        (`shared_seconds`). If the operator cannot be timed, the reason.
+        (`seconds_taken`). If the operator cannot be timed, the reason.
     """
     with tf.Graph().as_default() as graph:
         chains: _Chains | None = None
@@ -248,7 +248,7 @@ def timed_in_turn(
         shared: whether ranks share cores.
 
     Returns:
-        float64[rounds, runs], seconds of the slowest rank; if ranks share cores, `shared_seconds`.
+        float64[rounds, runs], seconds of the slowest rank; if ranks share cores, `seconds_taken`.
     """
     clock = process_time if shared else perf_counter
     seconds = np.empty((rounds, len(runs)), np.float64)
@@ -256,7 +256,7 @@ def timed_in_turn(
         for number, run in enumerate(runs):
             everyone.barrier()
             _, row[number] = clocked(run, clock)
-    return shared_seconds(seconds, everyone) if shared else everyone.allreduce(seconds, "max")
+    return seconds_taken(seconds, everyone) if shared else everyone.allreduce(seconds, "max")
 
 
 def _differentiable(type_: str, outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:

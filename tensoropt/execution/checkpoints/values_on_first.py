@@ -1,7 +1,7 @@
 """Whole values of variables on the first rank alone, which asks the other ranks for slices.
 
-A rank that holds a slice sends it when the first rank asks. So no other rank has more than one
-batch of slices in memory, and no rank but the first has a whole value.
+A rank that holds slices reads a batch of them, and sends it when the first rank asks. So no other
+rank has copies of more than one batch of slices, and the first rank alone joins slices to wholes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ValuesOnFirst:
     Args:
         session: the session with the variables.
         target: the graph of the session.
-        ranks: the ranks emitted here, one of the group.
+        ranks: the ranks that this process emits: its own, or all in a job of one process.
         agreement: the agreement between all ranks.
     """
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives import Group
-from collectives.bandwidth.timing import shared_seconds
+from collectives.bandwidth.timing import seconds_taken
 from collectives.group import job_facts
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
@@ -31,7 +31,7 @@ class TimedStep:
         worked: the core time of the step, if ranks share cores and that of each collective is
             known; otherwise ``seconds``.
         calls: float64[C], seconds of each collective, counted from the arrival of the last rank; if
-            ranks share cores, the core time in it (`collectives.bandwidth.timing.shared_seconds`).
+            ranks share cores, the core time in it (`collectives.bandwidth.timing.seconds_taken`).
         moves: the moves of each collective.
         rest: core time of the step outside collectives within machines, if the network's threads
             run those between machines and each rank has one core at most; otherwise None. It has no
@@ -78,7 +78,7 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
     rest, facts = None, job_facts()
     if facts.shares_cores(group.ranks) or len(set(group.hosts)) > 1:
         of_calls = [np.nan if call.worked is None else call.worked for call in timeline]
-        *in_calls, of_step = shared_seconds([*of_calls, own_work], group)
+        *in_calls, of_step = seconds_taken([*of_calls, own_work], group)
         spent = np.array(in_calls)
         if facts.shares_cores(group.ranks):
             worked = worked if np.isnan(spent).any() else float(of_step)

@@ -1,6 +1,6 @@
 """Weights stored in the layout in which an operator reads them.
 
-In TensorOpt, equation 1, they are the tensor map m_p of the operator's parameters.
+This layout is the tensor map m_p of an operator's parameters in TensorOpt, equation 1.
 """
 
 from __future__ import annotations
@@ -34,10 +34,16 @@ class Reading:
 def readings(
     graph: Graph, leader_of: Mapping[str, str], derivations: Mapping[str, Derivation]
 ) -> dict[str, Reading]:
-    """Return the reader of each weight, by the leader of the operators that are tied to the weight.
+    """Return the input in whose layout each weight is stored, by the weight's leader.
 
-    Of several readers it is the one with the most work, and the first of equal ones. The other
-    readers reshard the weight. Variables that only their own updates read have no entry.
+    An operator reads the weight there in the shape in which it is stored. Among several such
+    operators it is the one with the most flops, and the first one of equals; the others reshard the
+    weight. Variables that only their own updates read have no entry.
+
+    Args:
+        graph: the graph.
+        leader_of: the leader of each operator; operators that are tied to a weight have one leader.
+        derivations: the derivation of each operator, by name.
     """
     readers: dict[str, Reading] = {}
     for operator in graph:

@@ -11,7 +11,7 @@ from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.block_users import BlockUsers
-from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
+from tensoropt.pipeline.ranges import range_maxima, range_sums, used_alone_sums, used_sums
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.pipeline.split.strategies import PricedState, PricedStrategies
 
@@ -71,12 +71,12 @@ class StageRanges:
         names = [sample.stands_for(atom.operator) for atom in costs.atoms.atoms]
         passes = np.stack([priced.passes[name] for name in names])
         forward, backward, saved = np.moveaxis(range_sums(passes[:, :3], block, blocks), 2, 0)
-        workspace = range_most(passes[:, 3], block, blocks)
-        later = range_most(passes[:, 4], block, blocks)
+        workspace = range_maxima(passes[:, 3], block, blocks)
+        later = range_maxima(passes[:, 4], block, blocks)
         used_constants = _constants(costs, sample, users, priced, count)
-        constants = held_by(blocks, used_constants, shape=(3, count))
+        constants = used_sums(blocks, used_constants, shape=(3, count))
         tensors = _received(sample, users, priced)
-        received = held_by(blocks, tensors, users.makers, shape=(count,))
+        received = used_sums(blocks, tensors, users.makers, shape=(count,))
         states = dict(priced.states())
         members = sorted({number for state in states.values() for number in state.sums})
         of_states = users.states.items()
@@ -86,10 +86,11 @@ class StageRanges:
         ]
         several = [item for item in holders if len(item[0]) > 1]
         shape = 4 + len(members), count
-        held = held_by(blocks, holders, shape=shape)
+        held = used_sums(blocks, holders, shape=shape)
         homes = [(use[:1], states[sample.stands_for(name)].slots) for name, use in of_states]
-        slots = held_by(blocks, homes, shape=(count,))
-        shared = held_by(blocks, several, shape=shape) - held_alone(blocks, several, shape=shape)
+        slots = used_sums(blocks, homes, shape=(count,))
+        shared = used_sums(blocks, several, shape=shape)
+        shared -= used_alone_sums(blocks, several, shape=shape)
         return cls(
             forward=forward + constants[:, :, 0],
             backward=backward + constants[:, :, 1],

@@ -1,4 +1,4 @@
-"""The frontier of a market in a file, from which any point is planned without a search."""
+"""The frontier of a market as a file. Any of its points is planned without a new search."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KeptFrontier:
 
     Attributes:
         devices: number of devices of its plans.
-        points: for each point the number of its offer, and its number among the points of that.
+        points: for each point the number of its offer, and its number among that offer's points.
         offers: the offers that have points.
         frontier, frontier_ways, frontier_peaks, exact, within, fewer_devices, looked_at: see
             `Plan`.
@@ -125,21 +125,21 @@ class KeptFrontier:
         plans = {}
         for number in numbers:
             self._check(number, usable)
-            place, within = self.points[number]
-            if place not in offers:
-                offers[place] = self._offer(request, place)
-            plan = offers[place].plan_of(within, option)
+            of_offer, in_offer = self.points[number]
+            if of_offer not in offers:
+                offers[of_offer] = self._offer(request, of_offer)
+            plan = offers[of_offer].plan_of(in_offer, option)
             if plan.peak_bytes is not None and plan.peak_bytes > limit:
                 raise _does_not_fit(number, f"a peak of {bytes_of(plan.peak_bytes)}", limit)
             shared = {name: getattr(self, name) for name in OF_THE_MARKET}
             plans[number] = replace(plan, **shared)
         return plans
 
-    def _offer(self, request: Request, place: int) -> Offer:
+    def _offer(self, request: Request, number: int) -> Offer:
         """Return the offer with a number, with the kept points alone."""
         members = zip(self.frontier, self.points, strict=True)
-        points = [point for point, (offer, _) in members if offer == place]
-        return offer_of(request, self.offers[place], points)
+        points = [point for point, (of_offer, _) in members if of_offer == number]
+        return offer_of(request, self.offers[number], points)
 
     def _check(self, number: int, usable: int) -> None:
         """Check that there is a point with this number, and that its memory fits."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.errors import OptionError
 
-if TYPE_CHECKING:  # it checks itself by this module
+if TYPE_CHECKING:  # `PlanningOptions` calls this module
     from tensoropt.planner.options.planning_options import PlanningOptions
 
 __all__ = ["BUDGETED", "OF_AIMS", "check_relations", "not_for"]
@@ -22,7 +22,7 @@ OF_AIMS = {
     "samples": ("mini_cost",),
     "deadline_seconds": ("mini_cost",),
 }
-"""For options that not all aims accept, the aims that do."""
+"""The aims that accept an option, for each option that some aims do not accept."""
 
 _VALIDATED_ALGORITHMS = ("ft", "mesh_tensorflow", "brute_force")
 """The algorithms that find several strategies."""
@@ -37,7 +37,7 @@ def check_relations(options: PlanningOptions) -> None:
     """Check options together; each value has been checked alone.
 
     Raises:
-        OptionError: two options that exclude one another, or an option without another.
+        OptionError: if two options exclude one another, or one lacks another that it needs.
     """
     _check_algorithm(options)
     _check_stages(options)
@@ -48,7 +48,14 @@ def check_relations(options: PlanningOptions) -> None:
 def _refuse(
     options: PlanningOptions, rule: str, *names: str, remedy: str = "leave one of the two out"
 ) -> None:
-    """Raise the error of two options that do not go together."""
+    """Raise the error of options that contradict a rule.
+
+    Args:
+        options: all options.
+        rule: the rule, with which the message begins.
+        names: the options that contradict it.
+        remedy: what to change.
+    """
     got = " with ".join(f"{name}={getattr(options, name)!r}" for name in names)
     raise OptionError(f"{rule}. Got {got}; {remedy}.")
 
@@ -104,7 +111,7 @@ def _check_budget(options: PlanningOptions) -> None:
         if getattr(options, name) is not None and options.option not in aims:
             _refuse(options, f"{name} is for {' and '.join(map(repr, aims))}", name, "option")
     if options.memory_limits_bytes is not None and options.memory_limit_bytes is not None:
-        rule = "a memory limit is one, or one of several"
+        rule = "a search has one memory limit, or a list of them for option='profiling'"
         _refuse(options, rule, "memory_limit_bytes", "memory_limits_bytes")
     if (options.samples is None) != (options.deadline_seconds is None):
         rule = "a deadline is a number of samples and the seconds for all of them"

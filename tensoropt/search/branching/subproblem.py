@@ -47,50 +47,55 @@ class Hull(NamedTuple):
     strategies: Int32Array
 
     def slope(self, edge: int) -> float:
-        """The nanoseconds per byte from one point to the next."""
+        """The nanoseconds that a byte saves between the two points of an edge."""
         high = self.time[edge] - self.time[edge + 1]
         return float(high / (self.memory[edge + 1] - self.memory[edge]))
 
     def edges_below(self, memory: Float64Array) -> Int64Array:
-        """int64[any], the edge below each memory; the first or last edge beyond the ends."""
+        """int64[any], the edge that spans each memory; the first or last one beyond the hull."""
         after = np.searchsorted(self.memory, memory, side="left")
         return np.clip(after - 1, 0, max(self.memory.size - 2, 0))
 
 
 class Subproblem:
-    """Some states of a graph's nodes.
+    """A part of a search problem: some states of each of its nodes.
 
     Attributes:
-        graph: with these states alone, without nodes of one state.
-        table: for its bounds.
-        bounds: for some weights, of the subproblem or, without messages, of a larger one.
-        given: other weights, with the least costs of a larger subproblem's strategies.
+        graph: the problem with these states alone. A node with one state left is not in it.
+        table: computes bounds of the graph for given weights.
+        bounds: the known bounds, each for a pair of weights. Bounds without messages were taken
+            over from a larger subproblem.
+        inherited_lines: for other pairs of weights, lower bounds on the cost of a larger
+            subproblem's strategies, in the form of `lines`.
         window: the region in which it is searched; None for everywhere.
-        closed: the region in which it needs no search: it, a larger or another subproblem was
-            searched there.
-        failed: the number of states for which an exact search took too much; infinite if none did.
-        is_simple: whether nodes that make few points have been eliminated.
+        closed: the region that needs no search, because this or another subproblem was searched
+            there.
+        failed: the number of states at which an exact search exceeded its limits; infinite if none
+            did.
+        is_simple: whether nodes whose elimination makes few points were eliminated.
     """
 
     def __init__(
         self,
         graph: FlatGraph,
         bounds: Sequence[Bounds] = (),
-        given: Sequence[tuple[Weights, float]] = (),
+        inherited_lines: Sequence[tuple[Weights, float]] = (),
         *,
         is_simple: bool = False,
     ) -> None:
-        self.graph, self.bounds, self.given = graph, list(bounds), list(given)
+        self.graph, self.bounds = graph, list(bounds)
+        self.inherited_lines = list(inherited_lines)
         self.table = WeightedBounds(graph)
         self.window: SearchRegion | None = None
         self.closed = NOWHERE
         self.failed = np.inf
         self.is_simple = is_simple
         self._near: Neighbourhoods | None = None
-        self._states = np.zeros((0, self.nodes), dtype=np.int32)  # of supported points
+        # The supported points: their states here and in the whole problem, their memory and time.
+        self._states = np.zeros((0, self.nodes), dtype=np.int32)
         self._strategies = np.zeros((0, graph.size), dtype=np.int32)
-        self._costs = np.zeros((2, 0), dtype=np.int64)  # memory and time of these
-        self._begin: list[Bounds] = []  # of a larger part, with messages to begin with
+        self._costs = np.zeros((2, 0), dtype=np.int64)
+        self._first_bounds: list[Bounds] = []  # their messages are where the first sweeps begin
 
     @property
     def nodes(self) -> int:
@@ -114,7 +119,7 @@ class Subproblem:
 
     @property
     def own(self) -> list[Bounds]:
-        """The bounds of the subproblem itself, not of a larger one."""
+        """The bounds of this subproblem, without those of a larger one."""
         return [each for each in self.bounds if each.messages.size]
 
     def mixtures(self, hull: Hull, points: Int64Array) -> Subproblem:
@@ -128,7 +133,7 @@ class Subproblem:
 
         Args:
             alive: bool[states of all nodes].
-            inherited: the bounds that it begins with, until there are closer ones.
+            inherited: numbers of the bounds of this subproblem that the smaller one takes over.
         """
         fewer = fewer_states(self.graph, alive)
         is_new = fewer.states == NEW
@@ -141,9 +146,9 @@ class Subproblem:
             for each in (self.bounds[number] for number in inherited)
         ]
         weights = {each.weights for each in bounds}
-        given = [line for line in self.lines() if line[0] not in weights]
-        part = Subproblem(fewer.graph, bounds, given, is_simple=self.is_simple)
-        part._begin = [
+        lines = [line for line in self.lines() if line[0] not in weights]
+        part = Subproblem(fewer.graph, bounds, lines, is_simple=self.is_simple)
+        part._first_bounds = [
             replace(each, messages=each.messages[fewer.messages])
             for each in (self.bounds[number] for number in inherited[:LINES_AT_ONCE])
             if each.messages.size
@@ -152,9 +157,9 @@ class Subproblem:
         return part
 
     def simplified(self, limits: SearchLimits) -> Subproblem:
-        """The subproblem without nodes that make few points, not bounded yet.
+        """The subproblem after eliminations that make few points, without bounds of its own.
 
-        Returns the subproblem itself if its tables exceed the limits.
+        It is the subproblem itself if the tables of the eliminations exceed the limits.
         """
         self.is_simple = True
         try:
@@ -162,18 +167,19 @@ class Subproblem:
             simplify(graph)
         except SearchSizeError:
             return self
-        part = Subproblem(graph.flat(), given=self.lines(), is_simple=True)
+        part = Subproblem(graph.flat(), inherited_lines=self.lines(), is_simple=True)
         part.window, part.closed, part.failed = self.window, self.closed, self.failed
         return part
 
     def lines(self) -> list[tuple[Weights, float]]:
-        """Weights, and the least cost of every strategy of the subproblem for them."""
-        return [*self.given, *((each.weights, each.least) for each in self.bounds)]
+        """Pairs of weights, each with a lower bound on the cost of every strategy for them."""
+        return [*self.inherited_lines, *((each.weights, each.least) for each in self.bounds)]
 
     def is_loose(self, hull: Hull, edge: int, share: float) -> bool:
-        """Whether an edge of the hull exceeds the bound for its slope by more than a share.
+        """Whether the cost of an edge's points exceeds the bound on it by more than a share.
 
-        Without bounds for the slope, those of the two slopes beside it are interpolated.
+        The cost is that of the edge's slope. Between the slopes that have bounds, bounds are
+        interpolated.
         """
         slope = hull.slope(edge)
         lines = [(pair[1], least) for pair, least in self.lines() if pair[0] == 1]
@@ -199,32 +205,32 @@ class Subproblem:
     def bound(
         self, weights: Sequence[Weights], sweeps: int, enough: float, slack: float
     ) -> tuple[Points, float, int]:
-        """Find the strategy of least cost for each pair of weights, and bounds on it.
+        """Find a strategy of least cost for each pair of weights, and raise the bounds on its cost.
 
-        Bounds reach the least cost as far as message passing can prove it.
+        Bounds between two bounds for other weights are interpolated from these, where that leaves
+        few configurations. Message passing raises all of them, as far as it can prove more.
 
         Args:
-            weights: the pairs.
-            sweeps: of new bounds.
-            enough: share by which a strategy may cost more than its bound.
-            slack: share. A configuration that costs this share more than the least known strategy,
-                as bounds of other weights say, keeps those bounds.
+            weights: the pairs, all different.
+            sweeps: number of sweeps of message passing for bounds that are not interpolated.
+            enough: a bound is not raised once the strategy costs at most this share more.
+            slack: share. Interpolated bounds are raised only for configurations whose bound is at
+                most this share above the least known cost.
 
         Returns:
-            The strategies, of the whole problem, for each pair; the additions spent, and the number
-                of pairs that took any.
+            A strategy of the whole problem for each pair, the additions spent, and the number of
+            pairs that took any.
         """
-        strategies_found: list[Int32Array] = []
+        strategies: list[Int32Array] = []
         own = self.own
         begun = {pair: self._between(pair, own, slack) for pair in weights}
         anew = [pair for pair in weights if begun[pair] is None]
         spent, swept = sweep_additions(sweeps, self.cells, len(anew)), 0
-        begun.update(
-            zip(anew, warm_bounds(self.table, anew, sweeps, [*self._begin, *own]), strict=True)
-        )
+        swept_bounds = warm_bounds(self.table, anew, sweeps, [*self._first_bounds, *own])
+        begun.update(zip(anew, swept_bounds, strict=True))
         for bounds in begun.values():
             assert bounds is not None
-            known, cost = self._best_known(bounds, strategies_found, enough)
+            known, cost = self._best_known(bounds, strategies, enough)
             closer, strategy, additions = least_cost(
                 self.table,
                 self._neighbourhoods,
@@ -237,12 +243,14 @@ class Subproblem:
             spent += additions
             swept += bounds.weights in anew or additions > 0
             self._learn(closer)
-            strategies_found.append(strategy)
-        return self._know(weights, strategies_found), spent, swept
+            strategies.append(strategy)
+        return self._know(weights, strategies), spent, swept
 
     def stuck(self, enough: float) -> Float64Array:
-        """float64[any], the slopes for which the cheapest known strategy costs more than its bound
-        by more than a share."""
+        """float64[any], the slopes with a loose bound.
+
+        The cheapest known strategy costs more than a share above it.
+        """
         return np.array(
             [
                 each.weights[1]
@@ -253,23 +261,23 @@ class Subproblem:
         )
 
     def recombine(self, weights: Sequence[Weights]) -> Points | None:
-        """Find cheaper strategies for some weights, near known ones, without new bounds.
+        """Recombine known strategies to cheaper ones for some weights, without new bounds.
 
         Returns:
-            The strategies, of the whole problem; None if there are none.
+            The cheaper strategies, of the whole problem; None if there are none.
         """
         own = self.own
         pairs = [each.weights for each in own]
-        better, found = [], []
+        improved_pairs, strategies = [], []
         for pair in weights:
             bounds = replace(own[nearest(pair, pairs)], weights=pair, least=0.0)
             strategy, _ = self._best_known(bounds, (), 0.0)
             memory, time, _ = self.graph.cost(pair, strategy)
             least = float(self._costs_for(pair).min())
             if pair[0] * time + pair[1] * memory < least * (1 - NEGLIGIBLE):
-                better.append(pair)
-                found.append(strategy)
-        return self._know(better, found) if found else None
+                improved_pairs.append(pair)
+                strategies.append(strategy)
+        return self._know(improved_pairs, strategies) if strategies else None
 
     def hull(self) -> Hull:
         """The hull of the supported points found so far."""
@@ -279,19 +287,22 @@ class Subproblem:
         return Hull(memory[order], time[order], self._states[order], self._strategies[order])
 
     def _between(self, weights: Weights, known: Sequence[Bounds], slack: float) -> Bounds | None:
-        """Interpolate bounds from those of the two nearest pairs of weights, one on either side.
+        """Interpolate bounds between those for the nearest smaller and larger weight of a byte.
 
-        A cost for these weights is a mean of the costs for the two. None where new bounds are as
-        quick, see `bound`.
+        A strategy's cost for the weights is the same mean of its costs for these two.
+
+        Returns:
+            The bounds; None without bounds on both sides, or where new bounds are as quick because
+            many configurations are within ``slack`` of the least known cost.
         """
         if weights[0] != 1 or not self._states.size:
             return None
-        before = [each for each in known if each.weights[0] == 1 and each.weights[1] < weights[1]]
-        behind = [each for each in known if each.weights[0] == 1 and each.weights[1] > weights[1]]
-        if not before or not behind:
+        below = [each for each in known if each.weights[0] == 1 and each.weights[1] < weights[1]]
+        above = [each for each in known if each.weights[0] == 1 and each.weights[1] > weights[1]]
+        if not below or not above:
             return None
-        low = max(before, key=lambda each: each.weights[1])
-        high = min(behind, key=lambda each: each.weights[1])
+        low = max(below, key=lambda each: each.weights[1])
+        high = min(above, key=lambda each: each.weights[1])
         share = (weights[1] - low.weights[1]) / (high.weights[1] - low.weights[1])
         min_marginals = (1 - share) * low.min_marginals + share * high.min_marginals
         memory, time = self._costs
@@ -304,15 +315,15 @@ class Subproblem:
         messages = (1 - share) * low.messages + share * high.messages
         return Bounds(weights, least, min_marginals, messages)
 
-    def _know(self, weights: Sequence[Weights], found: Sequence[Int32Array]) -> Points:
-        """Add supported points by their states, and return them; each is cheap for its weights."""
-        states = np.array(found)
+    def _know(self, weights: Sequence[Weights], strategies: Sequence[Int32Array]) -> Points:
+        """Add a supported point for each pair of weights by its states, and return the points."""
+        states = np.array(strategies)
         memory, time, chosen = zip(
             *(self.graph.cost(pair, own) for pair, own in zip(weights, states, strict=True)),
             strict=True,
         )
-        strategies = self.graph.pointers.unroll_sets(np.array(chosen), self.graph.size)
-        points = Points(np.array(memory), np.array(time), strategies)
+        whole = self.graph.pointers.unroll_sets(np.array(chosen), self.graph.size)
+        points = Points(np.array(memory), np.array(time), whole)
         self._states = np.concatenate([self._states, states])
         self._strategies = np.concatenate([self._strategies, points.strategies])
         costs = np.array([points.memory, points.time])
@@ -320,7 +331,7 @@ class Subproblem:
         return points
 
     def _learn(self, bounds: Bounds) -> None:
-        """Add bounds, or keep the higher of each where bounds for the weights exist."""
+        """Add bounds. If there are bounds for the same weights, the higher ones are kept."""
         for number, known in enumerate(self.bounds):
             if known.weights == bounds.weights:
                 least = max(known.least, bounds.least)
@@ -344,12 +355,17 @@ class Subproblem:
     def _best_known(
         self, bounds: Bounds, more: Sequence[Int32Array], enough: float
     ) -> tuple[Int32Array, float]:
-        """Return the cheapest known strategy for the bounds' weights and its cost.
+        """Return the cheapest known strategy for the bounds' weights, and its cost.
 
-        ``more`` are considered, too; without any strategy one is made near the bounds. Unless the
-        cheapest costs at most a share ``enough`` more than its bound, the cheapest strategies are
-        recombined: an exact search goes over their configurations and promising ones. Each may have
-        parts that fit together, where bounds see equal costs of parts that do not.
+        If it costs at most a share ``enough`` more than its bound, it is returned as it is. Else
+        the cheapest strategies are recombined: an exact search goes over their configurations and
+        promising ones. It finds parts of strategies that fit together, which bounds do not see.
+
+        Args:
+            bounds: the bounds.
+            more: strategies that are not among the supported points. Without any strategy, one is
+                made near the bounds.
+            enough: share.
         """
         near, weights = self._neighbourhoods, bounds.weights
         order = np.argsort(self._costs_for(weights), kind="stable")[:RECOMBINED]

@@ -30,13 +30,13 @@ _Kinds = Mapping[str, Kind]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The tensors of a term's subterms in a graph.
+    """A place in a graph where a substitution's source stands.
 
     Attributes:
-        outputs: tensors of the term's outputs, in its order.
-        inputs: tensors of its inputs, by name.
-        kinds: TensorFlow's operators for operators of terms that have several.
-        operators: names of the operators in the match.
+        outputs: the tensors of the source's outputs, in its order.
+        inputs: the tensors of its inputs, by name.
+        kinds: for each operator of terms that stands for several of TensorFlow's, the one here.
+        operators: names of the graph's operators that the substitution replaces.
         terms: the tensor of each subterm.
         sizes: sizes of the variables in the types of terms, as far as they are known.
     """
@@ -50,10 +50,10 @@ class Match:
 
 
 class Matcher:
-    """Finds terms in a graph.
+    """Finds substitutions' sources in a graph by backtracking.
 
-    Where a structure (`patterns`) can stand is found once, whatever kinds the operators have, and
-    whether or not a name occurs twice. Backtracking begins and continues only there.
+    The tensors at which a structure (`patterns`) can stand are found once. They do not depend on
+    names of inputs or on kinds of operators. Backtracking tries only these tensors.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -74,8 +74,10 @@ class Matcher:
         return by_type
 
     def _computed_by(self, name: str) -> dict[TensorName, int]:
-        """The tensors that an operator of terms can compute, by type and in the graph's order, with
-        their places in this order."""
+        """The tensors that an operator of terms can compute, each with its position among them.
+
+        They are ordered by TensorFlow's type, then as in the graph.
+        """
         if name not in self._computed:
             tensors = [
                 tensor
@@ -84,7 +86,7 @@ class Matcher:
                 for tensor in map(partial(TensorName, operator.name), range(len(operator.outputs)))
                 if any(view.operator == name for view in self._views_of(tensor))
             ]
-            self._computed[name] = {tensor: place for place, tensor in enumerate(tensors)}
+            self._computed[name] = {tensor: position for position, tensor in enumerate(tensors)}
         return self._computed[name]
 
     def _places_of(self, term: Term) -> list[TensorName]:
@@ -113,7 +115,7 @@ class Matcher:
         return self._can_be[key]
 
     def fitting(self, patterns: Patterns) -> list[Substitution]:
-        """The substitutions the structures of whose sources stand somewhere, in their order."""
+        """The substitutions all of whose outputs may stand in the graph, judged by structure."""
         standing: set[Term] = set()
         for operator in chain.from_iterable(self._by_type.values()):
             for tensor in map(partial(TensorName, operator.name), range(len(operator.outputs))):
@@ -126,7 +128,7 @@ class Matcher:
         return patterns.among(standing)
 
     def _heads(self, view: View) -> Iterator[Head]:
-        """The heads of the structures that a view may have."""
+        """The heads of the structures that can stand where a tensor has this view."""
         root = view.operator, view.parameters
         for arguments in _orders(view):
             roots = (
@@ -141,11 +143,12 @@ class Matcher:
     ) -> Iterator[Match]:
         """All matches of a substitution's source.
 
-        Several outputs are different tensors in the order of the graph.
+        Outputs of the same operator of terms are tried in one order only, that of `_computed_by`.
 
         Args:
             substitution: the substitution.
-            among: names of operators; only matches with an output of one of them. None for all.
+            among: names of operators of the graph. At least one of them computes an output of each
+                match; None for all matches.
         """
         wanted = outputs_of(substitution.source)
         if not all(map(self._places_of, wanted)):
@@ -161,7 +164,7 @@ class Matcher:
         outputs: Sequence[TensorName],
         inputs: Mapping[str, TensorName],
     ) -> Match | None:
-        """The match of the source at given tensors; None if it does not match there."""
+        """The match of a substitution's source at given tensors; None if there is none."""
         term = substitution.source
         bound: dict[Term, TensorName] = {Term.input(name): t for name, t in inputs.items()}
         if any(self._operator(tensor) is None for tensor in [*outputs, *inputs.values()]):
@@ -197,7 +200,7 @@ class Matcher:
     def _matched(
         self, term: Term, tensor: TensorName, bound: _Bound, kinds: _Kinds
     ) -> Iterator[tuple[_Bound, _Kinds]]:
-        """The bindings in which a term is a tensor, with those of its subterms."""
+        """All ways to bind a term to a tensor, and its subterms to tensors, beside those bound."""
         if term in bound:
             if bound[term] == tensor:
                 yield bound, kinds
@@ -231,8 +234,10 @@ class Matcher:
         bound: _Bound,
         kinds: _Kinds,
     ) -> Match | None:
-        """The match, if inputs have the ranks for which the substitution is proven, and parts have
-        the sizes that its types require."""
+        """The match of some tensors of terms; None if the substitution is not proven for them.
+
+        It is proven for inputs of certain ranks, and for parts of the sizes that its types require.
+        """
         inputs = tuple((item.name, bound[Term.input(item.name)]) for item in substitution.inputs)
         ranks = [len(self.shape(tensor)) for _, tensor in inputs]
         if ranks != [item.rank for item in substitution.inputs]:
@@ -265,6 +270,6 @@ class Matcher:
 
 
 def _orders(view: View) -> list[tuple[TensorName, ...]]:
-    """The orders in which a view's arguments compute the same."""
+    """The orders of a view's arguments with the same result: two if the operator commutes."""
     is_symmetric = view.operator in COMMUTATIVE and len(set(view.arguments)) > 1
     return [view.arguments, view.arguments[::-1]] if is_symmetric else [view.arguments]

@@ -35,7 +35,7 @@ class TimedTask(NamedTuple):
         kind: "forward", "backward" or "once".
         stage: number of its stage.
         number: number of its microbatch or part.
-        start, end: nanoseconds from the begin of the step.
+        start, end: nanoseconds from the start of the step.
     """
 
     kind: str
@@ -56,12 +56,17 @@ def step_nanoseconds(
     backward: Sequence[int],
     once: Sequence[int],
 ) -> int:
-    """The time of a step, estimated from a full pass, the longest stage, and work done once.
+    """Estimate the nanoseconds of a step from its first microbatch and its longest stage.
 
-    One microbatch passes all stages and comes back. Each further one adds the time of the longest
-    stage: its forward and backward pass under 1F1B; the longest forward and the longest backward
-    pass under GPipe. For GPipe the sum is exact: each of both passes is a flow shop of equal jobs.
-    The longest work that a stage does once per step is added.
+    The first microbatch passes all stages forward and backward. Under 1F1B each further one adds
+    the forward and backward pass of the stage that takes longest. Under GPipe it adds the longest
+    forward pass and the longest backward pass; that is exact, since the forward passes, and the
+    backward passes, are a flow shop of equal jobs. The longest work that a stage does once per step
+    is added to either.
+
+    Args:
+        schedule, microbatches: see `simulated_tasks`.
+        forward, backward, once: nanoseconds of each stage's tasks.
     """
     longest = (
         max(forward) + max(backward)
@@ -86,7 +91,7 @@ class SharedCores:
     devices: tuple[int, ...]
 
     def speed(self, running: Iterable[int]) -> float:
-        """The speed of the running stages while the others wait, relative to all stages running."""
+        """The speed of some stages while the others wait, relative to that while all stages run."""
         all_devices = sum(self.devices)
         busy = sum(self.devices[stage] for stage in running)
         return max(1.0, all_devices / max(self.cores, busy))
@@ -153,9 +158,11 @@ def simulated_tasks(
 def simulated_side_by_side(
     parts: Sequence[Sequence[StagePart]], once: Sequence[int], shared: SharedCores | None = None
 ) -> int:
-    """The nanoseconds of a step of one microbatch whose stages wait only for parts of each other.
+    """The nanoseconds of a step of one microbatch, in stages that run beside each other.
 
-    A stage goes forward through its parts in order, and back in the inverse order.
+    Each stage passes forward through its parts in order, then backward in the reverse order, and
+    then does the work of once per step. A part waits for the parts that it needs, and backward for
+    those that need it.
 
     Args:
         parts: the parts of each stage.
@@ -229,8 +236,11 @@ def _simulated(
 
 
 def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """The tasks of one stage: forward passes up to the limit in flight, then backward and forward
-    passes in turns, then the work that is done once."""
+    """The tasks of one stage in order.
+
+    First are the forward passes of as many microbatches as may be in flight. Then backward and
+    forward passes alternate. The work that is done once is last.
+    """
     if schedule not in SCHEDULES:
         raise OptionError.one_of("a schedule", schedule, SCHEDULES)
     ahead = in_flight(schedule, stage, stages, microbatches)

@@ -135,7 +135,7 @@ class Pass:
         stage: number of the stage.
         kind: "once" is the work that a stage does once a step.
         microbatch: number of the microbatch.
-        start, end: nanoseconds from the begin of the step.
+        start, end: nanoseconds from the start of the step.
     """
 
     stage: Natural

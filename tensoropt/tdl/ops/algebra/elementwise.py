@@ -1,6 +1,7 @@
 """Operators whose output elements each depend on one element of every input.
 
-The limits of fake quantisation may belong to channels.
+An input may be broadcast, such as the limits of fake quantisation, which are one pair for all
+elements or one per channel.
 """
 
 from __future__ import annotations
@@ -81,8 +82,10 @@ def add_n(*inputs: Operand) -> Any:
 
 @describe("IdentityN", any_size=by_index)
 def identity_n(*inputs: Operand, _gradient_op_type: bool = False) -> Any:
-    """Not split if the script gives its gradient, which may add up examples, or if an index would
-    have several extents."""
+    """It is not split if inputs have several shapes, or if the script gives its gradient.
+
+    A gradient that the script gives may add up examples.
+    """
     if _gradient_op_type or len({operand.shape for operand in inputs}) > 1:
         return None
     return tuple(lambda *i, x=x: x[i] for x in inputs)
@@ -101,7 +104,7 @@ def select_v2(condition: Operand, x: Operand, y: Operand) -> Any:
 
 @describe("Betainc", any_size=by_index)
 def betainc(a: Operand, b: Operand, x: Operand) -> Any:
-    """Scalars broadcast."""
+    """Scalars are broadcast."""
     return lambda *i: function(at(a, i), at(b, i), at(x, i))
 
 
@@ -205,7 +208,10 @@ def quantise_and_dequantise(
     range_given: bool = False,
     axis: int = -1,
 ) -> Any:
-    """Without a given range the kernel computes the largest value, of all or of a channel."""
+    """It is split only if a range of all elements is given.
+
+    Otherwise the kernel takes the range of the tensor or of each channel.
+    """
     if not range_given or axis != -1:
         return None
     return lambda *i: quantise(x[i], low[()], high[()])

@@ -30,20 +30,23 @@ def _names(rank: int, channel: int) -> list[str]:
 
 
 def _empty(output: TensorSpec, number: int) -> Any:
-    """An output that is empty, or that only the gradient kernel reads."""
+    """The description of an output that is empty, or that only the gradient kernel reads."""
     names = [f"r{number}_{d}" for d in range(len(output.shape))]
     return tensor(names, lambda *_: Literal(0))
 
 
 def _training_splits(attributes: Mapping[str, object]) -> tuple[str, ...]:
-    """The indices over which statistics are taken in training; a rule adds the statistics up."""
+    """The indices over which statistics are taken in training.
+
+    If one is split, `tensoropt.execution.rules.batch_norm` combines the devices' statistics.
+    """
     return ("b", "z", "y", "x") if attributes.get("is_training", True) else ()
 
 
 def _statistics_collectives(
     split: frozenset[str], inputs: Sequence[Shape], outputs: Sequence[Shape]
 ) -> list[InnerCollective]:
-    """Means and variances of all shares forward, and backward the sums of two gradients."""
+    """Devices gather their means and variances forward, and add up two gradients backward."""
     del split, inputs
     elements = 2 * outputs[1][0]
     return [
@@ -53,7 +56,10 @@ def _statistics_collectives(
 
 
 def _averaged_statistics(attributes: Mapping[str, object]) -> tuple[int, ...]:
-    """With statistics of its own, each device has partial sums of the averages over the devices."""
+    """The outputs of statistics, if each device normalises by its own.
+
+    They are averages over the devices, so each device has a partial sum of them.
+    """
     return (1, 2, 3, 4) if attributes.get("_local_statistics") else ()
 
 

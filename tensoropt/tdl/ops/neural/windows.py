@@ -68,7 +68,12 @@ class Windows:
         return index[0], index[self.channel], tuple(index[d] for d in self.spatial)
 
     def read(self, at: Sequence[Expression], offset: Sequence[Expression]) -> list[Expression]:
-        """Return the input places of the window at output place ``at``, at ``offset`` in it."""
+        """Return the input place at an offset within the window of an output place.
+
+        Args:
+            at: the output place, per spatial dimension.
+            offset: the place within the window, per spatial dimension.
+        """
         return [
             i * stride + d * dilation - before
             for i, d, stride, dilation, before in zip(
@@ -77,7 +82,14 @@ class Windows:
         ]
 
     def write(self, at: Sequence[Expression], offset: Sequence[Expression]) -> list[Expression]:
-        """Return the window that has input place ``at`` at ``offset``; fractions stand for none."""
+        """Return the output place whose window has an input place at an offset: inverts `read`.
+
+        There is no such window if an entry is not a whole number.
+
+        Args:
+            at: the input place, per spatial dimension.
+            offset: the place within the window, per spatial dimension.
+        """
         return [
             (i + before - d * dilation) / stride
             for i, d, stride, dilation, before in zip(
@@ -137,13 +149,13 @@ def windows(
 
 
 Sliding: TypeAlias = Callable[[Sequence[int], Sequence[int], Sequence[int]], Windows | None]
-"""Returns `windows`, from the shapes ``large`` and ``small`` and the size of a window."""
+"""`windows` with TensorFlow's attributes given, as a function of ``large, small, kernel``."""
 
 
 def sliding(describe: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a description that takes its outputs and a `Sliding` after its operands.
 
-    The description then reads TensorFlow's attributes of windows.
+    The decorated description takes TensorFlow's attributes of windows in place of the `Sliding`.
     """
 
     def described(
