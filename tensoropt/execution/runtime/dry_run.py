@@ -34,8 +34,8 @@ from tensoropt.execution.runtime.executor import Executor, Program
 from tensoropt.execution.runtime.loops import with_bodies
 from tensoropt.execution.stages.stage_ranks import Pipeline, StageWorlds, with_first_ranks
 from tensoropt.execution.world.mpi_world import MPIWorld
-from tensoropt.execution.world.operations import collective
 from tensoropt.execution.world.own_values import step_of_all_ranks
+from tensoropt.execution.world.resharding.operations import collective
 from tensoropt.execution.world.shard_table import LARGE
 from tensoropt.execution.world.world import World
 from tensoropt.graph.from_tensorflow import import_graph

@@ -19,13 +19,12 @@ from collectives.operations.hierarchy import LevelCall
 from tensoropt.cost.hierarchy import large_ones
 from tensoropt.cost.peak.fused_memory import fused_memory
 from tensoropt.execution.world.guard import Guard
-from tensoropt.execution.world.world import (
-    Array,
+from tensoropt.execution.world.resharding.resharder import (
     GoesInHierarchy,
-    World,
     bytes_of,
     shape_and_itemsize,
 )
+from tensoropt.execution.world.world import Array, World
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Step, StepTraffic, step_traffic
 

@@ -23,7 +23,8 @@ from tensoropt.execution.stages.stage_ranks import (
     stages_in_one_process,
 )
 from tensoropt.execution.world.mpi_world import MPIWorld, Transport
-from tensoropt.execution.world.world import GoesInHierarchy, SingleProcessWorld, World
+from tensoropt.execution.world.resharding.resharder import GoesInHierarchy
+from tensoropt.execution.world.world import SingleProcessWorld, World
 from tensoropt.frontend.job.gpus import gpu_of
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import Job

@@ -87,7 +87,8 @@ def filled_bytes(
     """Return the bytes of steps whose pieces are filled up, and the bytes copied for that.
 
     Pieces in proportion to speeds are filled up to the largest before a collective, and the copies
-    are left out afterwards, dimension by dimension (`tensoropt.execution.world.uneven_pieces`).
+    are left out afterwards, dimension by dimension, see
+    `tensoropt.execution.world.resharding.uneven_pieces`.
 
     Args:
         held: int64[E], the bytes of the largest piece before each step.

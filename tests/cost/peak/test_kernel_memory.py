@@ -20,7 +20,7 @@ from collectives.operations.calls import (
 from tensoropt.cost.peak.device_program import Kernel
 from tensoropt.cost.peak.fused_memory import fused_memory
 from tensoropt.cost.peak.kernel_memory import MOVE, same_memory, temporary_bytes, writes_over
-from tensoropt.execution.world.operations import collective, local
+from tensoropt.execution.world.resharding.operations import collective, local
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange, ReshardStep, Step

@@ -23,7 +23,7 @@ import tensoropt
 from tensoropt.cost.hierarchy import large_ones
 from tensoropt.errors import TensorOptError
 from tensoropt.execution.world.mpi_world import MPIWorld
-from tensoropt.execution.world.world import GoesInHierarchy
+from tensoropt.execution.world.resharding.resharder import GoesInHierarchy
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.parallel.choices import uneven
 from tensoropt.parallel.mesh import Mesh

@@ -1,0 +1,1 @@
+"""Resharding in an emitted graph: its steps as operators of the ranks."""
