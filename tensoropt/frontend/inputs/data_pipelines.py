@@ -27,7 +27,7 @@ from tensoropt.frontend.inputs.iterator_positions import (
     digest_of,
 )
 from tensoropt.frontend.inputs.iterator_shares import Drawn, IteratorShares, RowsOf
-from tensoropt.frontend.inputs.shares.pipeline_rewrites import (
+from tensoropt.frontend.inputs.repeatable_operators import (
     draw_in_order,
     keep_shuffles_below_batches,
 )

@@ -6,7 +6,7 @@ is restored before the first draw, because a script starts its iterators after i
 A shuffle's state includes the seeds of the epochs to come. A batch drops its input as soon as it
 has read all of it: if the last batch of an epoch is a partial one, TensorFlow saves no state of the
 shuffle below from that batch to the next, and a restored iterator shuffles the epochs to come in
-another order. `pipeline_rewrites` takes operators that keep their input.
+another order. `repeatable_operators` takes operators that keep their input.
 """
 
 from __future__ import annotations

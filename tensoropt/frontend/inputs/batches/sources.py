@@ -25,8 +25,8 @@ from tensoropt.frontend.inputs.batches.shared_rows import (
     shares_of,
 )
 from tensoropt.frontend.inputs.batches.waiting import InputWait, Lines
-from tensoropt.frontend.inputs.shares.datasets import NotShared, SharedDataset, in_shares
 from tensoropt.frontend.inputs.shares.elements import has_other_orders, read_by_first_rank
+from tensoropt.frontend.inputs.shares.shared_dataset import NotShared, SharedDataset, in_shares
 from tensoropt.frontend.job.job import current
 
 __all__ = ["Reader", "SharedBatches"]

@@ -28,8 +28,8 @@ from keras.src.trainers.data_adapters import array_data_adapter
 
 from tensoropt.frontend.inputs.batches.rounds import OwnBatch, Rounds
 from tensoropt.frontend.inputs.batches.shared_rows import batching_of, gathered_in_shares
-from tensoropt.frontend.inputs.shares.datasets import NotShared, SharedDataset, in_shares
 from tensoropt.frontend.inputs.shares.elements import read_by_first_rank
+from tensoropt.frontend.inputs.shares.shared_dataset import NotShared, SharedDataset, in_shares
 
 LARGEST = 8
 """The largest batch of all data sets."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("datasets_program.py")
+PROGRAM = Path(__file__).with_name("shared_dataset_program.py")
 
 
 @pytest.mark.slow

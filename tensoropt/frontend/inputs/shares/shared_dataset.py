@@ -1,4 +1,4 @@
-"""A data set that makes the rows which one process needs of each global batch."""
+"""A data set of global batches, rewritten into one that makes the rows of one process alone."""
 
 from __future__ import annotations
 

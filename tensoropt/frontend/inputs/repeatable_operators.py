@@ -1,4 +1,7 @@
-"""Operators of a graph's data sets in place of others, with the same elements in the same order."""
+"""Operators of data sets that give the same elements again: in other processes, after a restart.
+
+They replace operators of a graph's data sets, which give the same elements in the same order.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def draw_in_order(script: tf.Graph, nodes: Any, in_function: bool) -> None:
 
 
 def keep_shuffles_below_batches(nodes: Any, in_function: bool) -> None:
-    """Make batches by an operator that saves the state of its input to the end.
+    """Make batches by an operator whose saved state has that of its input, such as a shuffle's.
 
     Args:
         nodes: the node definitions of a graph or of a function, changed in place.
