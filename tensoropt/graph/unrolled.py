@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from itertools import pairwise
 
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph
+from tensoropt.graph.tied_operators import leaders
 
 __all__ = ["FEWEST_STEPS", "same_in_every_step"]
 
@@ -39,7 +39,7 @@ def same_in_every_step(
     Args:
         graph: the graph.
         signature: a key that is equal for equal operators, including their shapes.
-        leader_of: by default `tensoropt.graph.coarsen.leaders` of the graph.
+        leader_of: by default `tensoropt.graph.tied_operators.leaders` of the graph.
     """
     leader_of = leaders(graph) if leader_of is None else leader_of
     variable_of = {name: leader for name, leader in leader_of.items() if graph[leader].is_variable}

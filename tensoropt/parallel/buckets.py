@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from tensoropt.graph.coarsen import READS
 from tensoropt.graph.operator import TensorName
+from tensoropt.graph.tied_operators import READS
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep, Step
 from tensoropt.parallel.strategy import Strategy

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import GRADIENT, Graph, Operator, TensorName
 from tensoropt.graph.per_graph import per_graph
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.parallel.configuration import (
     Configuration,
     fitted,
@@ -106,7 +106,7 @@ class Strategy:
     """A configuration for every operator of one graph.
 
     An operator without a planned configuration follows its leader
-    (`tensoropt.graph.coarsen.leaders`) if it can. Otherwise it is replicated.
+    (`tensoropt.graph.tied_operators.leaders`) if it can. Otherwise it is replicated.
 
     Args:
         graph: the graph.

@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tensoropt.errors import GraphError
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.tdl.ops.random import RANDOM_TYPES
 
 __all__ = ["Atom", "Atoms", "State", "atomic_components"]

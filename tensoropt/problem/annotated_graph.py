@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from tensoropt.cost.model import CostModel
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.parallel.choices.choices import Choices, same_steps, strategy_choices
 from tensoropt.parallel.choices.kinds import Kinds, kinds_of
 from tensoropt.parallel.choices.pins import MeshPins
@@ -75,7 +75,7 @@ class AnnotatedGraph:
             space: the choices that are searched besides splits.
             repeats: number of runs of the operators that run once for each of several microbatches.
             leader_of: for each operator the one whose configuration it shares; by default
-                `tensoropt.graph.coarsen.leaders`.
+                `tensoropt.graph.tied_operators.leaders`.
             choosing: names of the operators whose outputs may be kept in part or recomputed. The
                 default is those in ``repeats``, or all operators if there are none: a tensor that
                 is computed once is read by all microbatches, so it stays.

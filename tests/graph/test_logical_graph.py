@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.tensor_spec import TensorSpec
 
 FLOAT = TensorSpec((4, 4), "float32")

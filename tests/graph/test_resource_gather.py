@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
+from tensoropt.graph.tied_operators import leaders
 
 v1 = tf.compat.v1
 

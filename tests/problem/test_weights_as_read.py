@@ -12,8 +12,8 @@ from benchmarks.training_step import TrainingStep, gradient_descent_step
 from examples.models import Model, lstm_language_model, transformer
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Operator
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import PAPER, PLAIN, Space

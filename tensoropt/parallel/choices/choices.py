@@ -11,8 +11,8 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Int8Array
 from tensoropt.errors import InfeasibleError
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
 from tensoropt.parallel.choices.kinds import kinds_of
@@ -105,7 +105,7 @@ def strategy_choices(
             operators may then read partial sums.
         kept: the choices of kept copies (`KEPT`) of each operator; only "both" by default. A group
             has the choices that all its members have.
-        leader_of: by default `tensoropt.graph.coarsen.leaders` of the graph.
+        leader_of: by default `tensoropt.graph.tied_operators.leaders` of the graph.
         as_read: `tensoropt.parallel.choices.weights_as_read.readings` of the graph, if weights are
             stored in the layout in which they are read, and form no groups of their own.
         same: `same_steps` of the graph, computed here by default.

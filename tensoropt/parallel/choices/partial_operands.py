@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tensoropt.graph.coarsen import READS, leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tied_operators import READS, leaders
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.registry import moves_rows
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.ordering import in_order
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.split.repeats import Repeats, repeats
 from tensoropt.tensor_spec import TensorSpec

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tensoropt.graph.coarsen import READS, leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tied_operators import READS, leaders
 from tensoropt.parallel.strategy import derivations_of
 from tensoropt.tdl import Derivation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.plan.operator_plan import Variable
 
 __all__ = ["NamedOperator", "named_operators", "reads_of", "shape_of", "uses_of_variables"]

@@ -33,9 +33,9 @@ import numpy.typing as npt
 
 from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.graph.coarsen import READS
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tied_operators import READS
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.assignments import SlotCodes, assignments, input_codes, output_codes

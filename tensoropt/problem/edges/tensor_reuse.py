@@ -27,8 +27,8 @@ from tensoropt.arrays import BoolArray, Int64Array
 from tensoropt.converters import Number
 from tensoropt.errors import OptionError
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.parallel.keeping import differentiates_gradients, has_plain_inputs, recomputable
 from tensoropt.tdl import Derivation
 

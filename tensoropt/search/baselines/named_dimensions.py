@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import TensorName
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.problem.from_graph import GraphProblem
 
 __all__ = ["NamedDimensions", "named_dimensions"]

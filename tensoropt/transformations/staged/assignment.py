@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tensoropt.errors import GraphError
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 
 __all__ = ["SHARED", "assign", "assign_at_once", "assign_forward", "is_shared"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.keeping import Keeping
 from tensoropt.parallel.mesh import Mesh

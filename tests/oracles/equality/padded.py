@@ -7,8 +7,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import TensorName
+from tensoropt.graph.tied_operators import leaders
 from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of

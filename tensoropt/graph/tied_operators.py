@@ -1,4 +1,8 @@
-"""Tie operators that share one configuration into groups."""
+"""Operators that are tied to one another: they have one configuration, that of their leader.
+
+A variable is tied to its gradient, its updates and the slots that an optimizer keeps for it; any
+other tensor's producer is tied to the tensor's gradient.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,11 @@ READS = types_with(value="same") - types_with(view="each")
 def leaders(graph: Graph) -> Mapping[str, str]:
     """Return the leader of every operator: itself if it is tied to no other.
 
-    Tied to a variable are the operators that read its handle or change it in place, and its
-    gradient. They have the layout in which the variable is stored. Variables that one operator
-    changes together, such as an optimizer's slots, have the same layout. The gradient by another
-    tensor is tied to the producer of that tensor, whose gradient layout it has.
+    The operators that read a variable's handle or change the variable in place, and its gradient,
+    are tied to the variable. They have the layout in which it is stored. Variables that one
+    operator changes together, such as a weight and its optimizer's slots, are tied to one another.
+    The gradient by another tensor is tied to the producer of that tensor, whose gradient layout it
+    has. A group's leader is its first variable in the graph, or its first operator without one.
     """
     parent = {operator.name: operator.name for operator in graph}
     order = {name: position for position, name in enumerate(parent)}
