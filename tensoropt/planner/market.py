@@ -39,9 +39,9 @@ SPACES: Mapping[str, Space] = {
     branches.NAME: branches.offers,
     keeping_less.NAME: keeping_less.offers,
 }
-"""The spaces besides the batch at once, in the order in which they are asked. Keeping less is last,
-because no bound of a step's time ends its searches early. A new space is a module of
-`tensoropt.planner.spaces` and a line here."""
+"""The spaces besides the batch at once, in the order in which they are asked if the batch at once
+fits. Keeping less is last, because no bound of a step's time ends its searches early. A new space
+is a module of `tensoropt.planner.spaces` and a line here."""
 
 _UNDERCUTTING = (stages.NAME, branches.NAME, keeping_less.NAME)
 """Spaces that search only for steps faster than the fastest one that is known to fit."""
@@ -119,11 +119,25 @@ class Market:
             self._know_price(whole, whole.allowed_price)
         with Watch(seconds=self._seconds()):
             for step in self._steps(whole):
-                for name, space in SPACES.items():
-                    if name in _UNDERCUTTING:
-                        attempt(name, self._know_fastest, None, self.findings.notes)
-                    look = partial(self._add, partial(space, step, self.findings))
-                    attempt(name, look, None, self.findings.notes)
+                self._ask_in_order(step)
+
+    def _ask_in_order(self, step: Request) -> None:
+        """Ask the spaces for offers for a step.
+
+        While nothing is known to fit, and microbatches may, their search would take most of the
+        time. Then stages are asked first, with half of it: bounds order their search.
+        """
+        findings, notes = self.findings, self.findings.notes
+        are_undecided = findings.price is None and step.pipeline is not None
+        may_fit = partial(microbatches.may_fit, step)
+        stages_first = are_undecided and attempt(microbatches.NAME, may_fit, False, notes)
+        for name in sorted(SPACES, key=lambda name: stages_first and name != stages.NAME):
+            if name in _UNDERCUTTING:
+                attempt(name, self._know_fastest, None, notes)
+            look = partial(self._add, partial(SPACES[name], step, findings))
+            is_first = stages_first and name == stages.NAME
+            with Watch(seconds=seconds_left() / 2 if is_first else None):
+                attempt(name, look, None, notes)
 
     def _whole(self) -> Strategies:
         """Return the batch at once, with a request from which spaces make theirs.

@@ -16,15 +16,18 @@ from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.split.profile import SplitProfile
+from tensoropt.planner import market
 from tensoropt.planner.choose import choose
 from tensoropt.planner.market import Market
+from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.prices.dry_runs import NO_TIME, LatePlans, dry_runs_in_time
 from tensoropt.planner.request import PipelineNumbers, Request
+from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
-from tensoropt.planner.spaces import branches, stages
+from tensoropt.planner.spaces import branches, microbatches, stages
 from tensoropt.planner.spaces.findings import Findings
-from tensoropt.search.watch import Watch
+from tensoropt.search.watch import Watch, seconds_left
 
 
 class Clock:
@@ -114,15 +117,37 @@ def test_a_space_says_that_time_ended_its_search(
 ) -> None:
     unasked = PipelineNumbers(None, None, is_asked=False)
     factor = request_.cluster_at(request_.devices).safety_factor
-    limit = int(1.01 * stages.least_variable_bytes(request_) * factor)
+    limit = int(1.3 * stages.least_variable_bytes(request_) * factor)
     findings = Findings()
     with Watch(seconds=1):
         request = replace(request_, pipeline=unasked, memory_limit_bytes=limit)
         assert not list(space.offers(request, findings))
     assert findings.skipped == {space.NAME: Findings.ENDED}
-    market = object.__new__(Market)
-    market.offers, market.findings = [], Findings(skipped={space.NAME: Findings.ENDED})
-    assert "search_seconds were over before one was found" in market.looked_at
+    empty = object.__new__(Market)
+    empty.offers, empty.findings = [], Findings(skipped={space.NAME: Findings.ENDED})
+    assert "search_seconds were over before one was found" in empty.looked_at
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_stages_get_half_of_the_time_before_microbatches_if_nothing_fits(
+    request_: Request, clock: Clock, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    asked: list[tuple[str, float]] = []
+
+    def space(name: str) -> Any:
+        def offers(*_: Any) -> Iterator[Offer]:
+            asked.append((name, seconds_left()))
+            return iter(())
+
+        return offers
+
+    monkeypatch.setattr(market, "SPACES", {name: space(name) for name in market.SPACES})
+    _, frontier = search_frontier(request_, request_.devices)
+    factor = request_.cluster_at(request_.devices).safety_factor
+    limit = int((1.1 if fits else 0.9) * frontier.memory[0] * factor)
+    Market(replace(request_, accumulate=True, memory_limit_bytes=limit, search_seconds=8))
+    first_two = [(microbatches.NAME, 8), (stages.NAME, 8 if fits else 4)]
+    assert asked[:2] == (first_two if fits else first_two[::-1])
 
 
 def test_estimates_replace_dry_runs_after_the_time(request_: Request, clock: Clock) -> None:

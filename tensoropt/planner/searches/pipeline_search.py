@@ -54,7 +54,8 @@ _ESTIMATED = 1.25
 """The most by which the estimate of a pipeline's step is expected to exceed its simulation, as a
 factor. Of 6,000 random pipelines of 2 to 8 stages and 2 to 16 microbatches, 0.3 % exceeded it, by
 1.41 at most; the median was 1.02."""
-_MOST_PROMISING = 3  # numbers of microbatches that are searched if a time is to be undercut
+_MOST_PROMISING = 3  # numbers of microbatches that are searched within limits if one of them fits
+_ANY_TIME = 1 << 60  # nanoseconds; with a time limit, a search may end without result
 _NO_LIMIT = 2**62
 """Bytes. Pipelines that do not fit the memory are points of a frontier, too."""
 
@@ -83,8 +84,8 @@ class PipelineSearch:
         stages: the fewest stages, at least two, and the most.
         microbatches: the numbers of microbatches; each divides the batch.
         within: the bytes of a device, and the nanoseconds of a step (or None) as it is executed,
-            which a pipeline has to undercut. With a time, only pipelines that may be the fastest
-            are searched, by estimates of their steps. None for the whole frontier.
+            which a pipeline has to undercut. Only pipelines that may be the fastest are searched,
+            by estimates of their steps. None for the whole frontier.
         plain: the search of the same pipelines with stages that keep all tensors, if the request's
             stages may keep fewer. Its strategies are added to every stage.
         parts: the components of the step, if a caller has them already.
@@ -122,9 +123,8 @@ class PipelineSearch:
     def frontier(self) -> tuple[Pipeline, ...]:
         """The pipelines that no other beats, by ascending memory, also those that do not fit.
 
-        If a time is to be undercut, only promising pipelines are searched, and only the fastest is
-        exact. Within limits, numbers of microbatches are searched while the current `Watch` has
-        time.
+        Within limits, only promising pipelines are searched while the current `Watch` has time, and
+        only the fastest is exact.
 
         Raises:
             InfeasibleError: if there are no limits, and still no pipeline.
@@ -132,7 +132,7 @@ class PipelineSearch:
         epsilon = max(_GAP, self._request.epsilon)
         frontier: tuple[Pipeline, ...] = ()
         for number, promising in enumerate(self._in_order()):
-            if frontier and promising.bound >= frontier[-1].time:
+            if frontier and (number >= _MOST_PROMISING or promising.bound >= frontier[-1].time):
                 continue
             if number and not seconds_left():
                 self.ended_by = "time"
@@ -160,10 +160,10 @@ class PipelineSearch:
         """Return the pipelines that are searched, in the order of the search."""
         if self._within is None:
             return [_Promising(self._microbatches, tuple(self.sizes), 0)]
-        if self._within[1] is not None:
-            return self._promising()
-        # Most microbatches need the least memory.
-        return [_Promising((count,), tuple(self.sizes), 0) for count in self._microbatches[::-1]]
+        plain = self._plain or self
+        has_bounds = plain._within == self._within  # of stages that keep all tensors
+        promising = (plain if has_bounds else self)._promising
+        return promising if self._within[1] is None else promising[:_MOST_PROMISING]
 
     def _priced_in_time(self, promising: _Promising) -> _Promising:
         """Return the pipelines whose stages are priced before the time is over.
@@ -229,15 +229,17 @@ class PipelineSearch:
         faster = {speed: of(each) for speed, each in self._faster.items()}
         return replace(problem, unlike=self._unlike, faster=faster)
 
+    @cached_property
     def _promising(self) -> list[_Promising]:
-        """Return the pipelines to search if a time is to be undercut, in the order of the search.
+        """The pipelines to search within limits, in the order of the search.
 
         For each number of microbatches there is a lower bound: the fastest pipeline if devices
         share the work of a stage evenly, without sums or resharding. If the bound is too slow, the
         number is left out. The number with the fastest replicated stages comes first; others
         follow in the order of their bounds. Stages get the numbers of devices that they have in
         the pipelines of the bound and of the replicated stages, and all smaller numbers: the bound
-        favours many devices, because it leaves out sums and resharding.
+        favours many devices, because it leaves out sums and resharding. After a number with which
+        both times rise, no larger ones are bounded, since their bounds take longest.
         """
         timed: list[tuple[float, _Promising]] = []
         for number, count in enumerate(self._microbatches):
@@ -258,11 +260,13 @@ class PipelineSearch:
             sizes.update(dict.fromkeys(n for n in self.sizes if n < max(sizes)))
             bound = least.time / (1 + _BOUND_GAP)
             time = inf if fastest_replicated is None else fastest_replicated.time
+            is_slower = bool(timed) and time > timed[-1][0] and bound > timed[-1][1].bound
             timed.append((time, _Promising((count,), tuple(sizes), bound)))
+            if is_slower:
+                break
         timed.sort(key=lambda each: (each[0], each[1].bound))
         promising = [each for _, each in timed]
-        by_bound = sorted(promising[1:], key=lambda each: each.bound)
-        return [*promising[:1], *by_bound[: _MOST_PROMISING - 1]]
+        return [*promising[:1], *sorted(promising[1:], key=lambda each: each.bound)]
 
     def _fastest(
         self, of: Callable[[SplitProfile], Profile], count: int, margin: float = 1.0
@@ -273,6 +277,7 @@ class PipelineSearch:
         """
         counts = Counts(self._stages, (count,))
         problem = self._problem(of, margin)
+        problem = replace(problem, time_limit=problem.time_limit or _ANY_TIME)
         with suppress(InfeasibleError):
             return pipeline_frontier(
                 problem, self._schedules[:1], sizes=self.sizes, epsilon=_BOUND_GAP, counts=counts

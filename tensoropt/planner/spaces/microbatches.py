@@ -14,7 +14,7 @@ from tensoropt.planner.searches.microbatch_counts import microbatch_counts
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.search.watch import Watch, seconds_left
 
-__all__ = ["NAME", "accumulated", "offers", "searched_in_order"]
+__all__ = ["NAME", "accumulated", "may_fit", "offers", "searched_in_order"]
 
 NAME = "microbatches"
 
@@ -24,6 +24,18 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
     for offer in searched_in_order(accumulated(request, findings), findings, NAME):
         findings.searched(offer.request, offer.points)
         yield offer
+
+
+def may_fit(request: Request) -> bool:
+    """Whether the step in the most microbatches can be made, and may fit by a lower bound."""
+    if not request.accumulate or request.microbatches > 1:
+        return False
+    try:
+        counts = microbatch_counts(request, None, request.devices)
+    except GraphError:
+        return False
+    most = request.in_microbatches(counts[-1])
+    return least_bytes(most, request.devices) <= request.usable_bytes(request.devices)
 
 
 def accumulated(request: Request, findings: Findings) -> Iterator[Request]:
