@@ -26,7 +26,6 @@ __all__ = [
     "fitted",
     "gradient_is_local",
     "input_slot",
-    "is_redundant",
     "largest_share",
     "may_split",
     "most_uneven",
@@ -352,20 +351,6 @@ def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> 
             axes = axes[:-1]
         splits.append(axes)
     return Configuration(tuple(splits), configuration.kept)
-
-
-def is_redundant(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> bool:
-    """Whether some devices repeat the same computation.
-
-    Raises:
-        LayoutError: if the configuration is not one of this operator's.
-    """
-    if len(configuration.splits) != len(derivation.indices):
-        raise LayoutError(
-            f"a configuration has an entry per index. Got {configuration} for "
-            f"{derivation.op_type} with {len(derivation.indices)} indices."
-        )
-    return sum(map(len, configuration.splits)) < len(mesh.axes)
 
 
 def gradient_is_local(derivation: Derivation, configuration: Configuration) -> bool:

@@ -19,7 +19,6 @@ from tensoropt.parallel.configuration import (
     fitted,
     gradient_is_local,
     input_slot,
-    is_redundant,
     output_slot,
     rescaling,
 )
@@ -146,7 +145,6 @@ def test_an_undescribed_operator_has_the_redundant_configuration_alone() -> None
     (only,) = configurations(whole, Mesh((2, 2)))
     assert input_slot(whole, only, 0).forward == Layout.replicated(1)
     assert output_slot(whole, only, 0).forward == Layout.replicated(1)
-    assert is_redundant(only, whole, Mesh((2, 2)))
 
 
 def test_a_source_splits_along_every_dimension() -> None:
@@ -178,8 +176,6 @@ def test_words() -> None:
     assert configuration.describe(product, mesh) == "m/4 redundant 3"
     assert str(configuration) == "(01,-,-)"
     assert Configuration(((), (), ())).describe(product, Mesh(())) == "whole"
-    assert is_redundant(configuration, product, mesh)
-    assert not is_redundant(Configuration(((0, 1), (2,), ())), product, mesh)
 
 
 @pytest.mark.parametrize("splits", [((0,), (0,)), ((1, 0),), ((0, 0),)])
