@@ -22,7 +22,7 @@ def core_limit(root: Path = Path("/")) -> int | None:
         root: folder with the folders proc and sys.
 
     Returns:
-        The least limit of the control group and of those around it, at least 1; None without any.
+        The least limit of the control group and of its parents, at least 1; None without any.
     """
     quotas = [_quota(folder) for folder in _groups(root, "cpu")]
     return min((max(1, int(quota)) for quota in quotas if quota is not None), default=None)
@@ -50,7 +50,7 @@ def usable_memory_bytes(root: Path = Path("/")) -> int:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's control group and of those around it.
+    """Yield the folders of this process's control group and of its parents.
 
     A container may see its group's path on the machine, while only its own group's files are
     mounted. So a folder need not exist.

@@ -19,7 +19,7 @@ _LOG_SECONDS = 60.0  # between two lines of a log
 
 
 def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
-    """A function of (label, done, all) that draws a bar if the stream is a terminal.
+    """Return a function of (label, done, all) that draws a bar if the stream is a terminal.
 
     A call with 0 of 0 removes the bar.
     """
@@ -64,10 +64,10 @@ def _started(stream: TextIO, label: str, all_: int) -> Progress:
 def delayed_progress_bar(
     stream: TextIO, clock: Callable[[], float] = monotonic
 ) -> Callable[[str, int, int], None]:
-    """A `progress_bar` that appears after the first second, for work that is often short.
+    """Return a function like that of `progress_bar`, for work that often ends within a second.
 
-    A terminal's bar is drawn at most ten times a second. To another stream, a line is written after
-    ten seconds, and then every minute.
+    On a terminal, the bar appears after a second, and is drawn at most ten times a second. On
+    another stream, a line is written after ten seconds, and then every minute.
     """
     is_terminal = stream.isatty()
     bar = progress_bar(stream)

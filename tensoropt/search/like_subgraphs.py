@@ -39,10 +39,9 @@ class _Numbering:
 
 @dataclass(slots=True, eq=False)
 class Memo:
-    """Tables that were made from others, by the costs of those.
+    """Tables that were made from other tables, found again by the costs of the other tables.
 
-    Which points a new point consists of is the same for equal costs; only the identities of these
-    points differ.
+    For equal costs the new points consist of the same points; only their identities differ.
     """
 
     _made: dict[int, tuple[Table, Int64Array]] = field(default_factory=dict)

@@ -42,7 +42,7 @@ class EmittedGraph:
     holds_state: bool
 
     def has(self, roots: frozenset[str]) -> bool:
-        """Whether some operators can be fetched: it has them, and they include its roots."""
+        """Whether a run of these roots can fetch from it: it has them, and they include its own."""
         return roots >= self.roots and all(map(self.emitter.knows, roots))
 
 

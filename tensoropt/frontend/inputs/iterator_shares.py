@@ -1,4 +1,4 @@
-"""Iterators of a graph, of which this process makes its rows alone where that is possible."""
+"""Iterators of a graph that make only this process's rows, where that is possible."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class _Form:
 
     Attributes:
         raw: the raw iterator; None if there is none.
-        reason: the reason for that; empty if no function would run for fewer examples.
+        reason: why there is none; empty if a raw iterator would save nothing, because no function
+            would run for fewer examples.
         digest: the digest of the raw iterator's data.
         whole_digest: the digest of the script's iterator's data.
         start: the operator that starts the script's iterator; None for a one-shot iterator.

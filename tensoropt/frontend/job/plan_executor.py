@@ -151,10 +151,14 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
 
 
 def ranks_in_order(ranks: Sequence[int], plan: Plan) -> tuple[int, ...]:
-    """Those of some ranks that are a plan's devices, stage by stage.
+    """The ranks that a plan uses, in the order of its devices: stage by stage.
 
-    Devices are numbered like ranks at the launch, machine by machine, whatever the order that an
-    earlier plan has given them.
+    Devices are numbered like ranks at the launch, machine by machine. An earlier plan may have put
+    the ranks in another order.
+
+    Args:
+        ranks: the ranks of the job, in any order.
+        plan: the plan.
     """
     numbered = sorted(ranks)
     order: Sequence[int] = range(plan.devices)
@@ -164,8 +168,10 @@ def ranks_in_order(ranks: Sequence[int], plan: Plan) -> tuple[int, ...]:
 
 
 def close(job: Job, *scripts: tf.Graph) -> None:
-    """Free executors and variables of some graphs, which have no plan then. The job's current graph
-    stays current."""
+    """Free the executors of some graphs, with their variables. The graphs then have no plan.
+
+    The job's current graph stays current.
+    """
     for script in scripts:
         running = job.graphs.pop(script, None)
         if running is not None:
@@ -180,9 +186,10 @@ def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:
 
 
 def session_config(job: Job) -> tf.compat.v1.ConfigProto:
-    """The configuration of the job's sessions: the script's.
+    """The configuration of the job's sessions.
 
-    If the script's leaves it open, ranks on one machine share its cores and GPUs under MPI.
+    It is the script's. What the script leaves open is set under MPI such that ranks on one machine
+    share its cores and GPUs.
     """
     config = tf.compat.v1.ConfigProto()
     if job.is_mpi:

@@ -40,8 +40,8 @@ def preflight(
         An entry per operator that computes; rank 0 prints those that cannot be split.
 
     Raises:
-        OptionError: for one device or none; a shape that contradicts its placeholder.
-        GraphError: a placeholder's shape stays unknown.
+        OptionError: for fewer than two devices, or a shape that contradicts its placeholder.
+        GraphError: if a placeholder's shape stays unknown.
         LayoutError: if the cluster cannot give a job this number of devices.
     """
     OptionError.refuse(unknown, preflight)

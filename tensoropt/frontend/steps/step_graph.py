@@ -99,7 +99,9 @@ def graph_for(variables: Iterable[Any], trains: bool) -> StepGraph:
 
 
 def settle(step_graph: StepGraph) -> list[StepGraph]:
-    """Make a graph the home of its variables: of all of them if it trains, else of those without.
+    """Make a graph the home of its variables.
+
+    A graph that trains becomes the home of all of them; another graph, of variables without a home.
 
     Returns:
         The graphs without a training step that are no longer the home of any variable.

@@ -58,7 +58,8 @@ def plan_reshard(
 ) -> tuple[ReshardStep, ...]:
     """Return the cheapest steps from one layout to another.
 
-    Of several cheapest paths, take one with the fewest steps; of those, the first in a fixed order.
+    Among several cheapest paths, take one with the fewest steps; among these, the first in a fixed
+    order.
 
     Args:
         mesh: the devices.

@@ -23,16 +23,15 @@ class StageRanges:
     """The costs of all stages under each strategy, int64[blocks, blocks, S] by first, last block.
 
     Attributes:
-        forward, backward, inputs: those of `StagePoints.of`.
-        saved: the saved bytes without those of inputs.
-        fixed: the fixed bytes, with workspace.
-        late: nanoseconds once per step, without sums of gradients.
-        gradient: the bytes of gradients on a device.
-        summed: more bytes if gradients of several microbatches are summed.
-        adding: more bytes of workspace then, of a gradient beside the sum of earlier ones.
-        sums: the bytes of gradients that a device sums with others, by the number of devices that
-            take part.
-        shared: the bytes among them of states that other stages hold, too.
+        forward, backward, inputs: see `StagePoints.of`.
+        saved: bytes that a stage saves for its backward pass, without its inputs.
+        fixed: bytes that a stage holds throughout, workspace included.
+        late: nanoseconds of work once per step, without sums of gradients over devices.
+        gradient: bytes of gradients on a device.
+        summed: bytes in addition if gradients of several microbatches are summed.
+        adding: bytes of workspace in addition then, for a gradient beside the sum so far.
+        sums: bytes of gradients that a device sums with other devices, by the number of devices.
+        shared: the part of ``sums`` for states that other stages hold, too.
     """
 
     forward: Int64Array

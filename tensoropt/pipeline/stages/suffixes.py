@@ -109,7 +109,7 @@ class Limits(NamedTuple):
 def pipeline_suffixes(
     tables: Tables, limits: Limits, is_over: Callable[[], bool]
 ) -> tuple[Int64Array, Int64Array]:
-    """Return all points, int64[any, 11], and the numbers of those that are whole pipelines.
+    """Return all points, int64[any, 11], and the numbers of the points that are whole pipelines.
 
     With more than `MOST_POINTS` points, the only number is -1.
 

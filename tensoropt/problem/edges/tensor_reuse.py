@@ -35,7 +35,7 @@ from tensoropt.tdl import Derivation
 __all__ = ["FRUGAL", "PAPER", "PLAIN", "SavedOnEdge", "SavedTensors", "Space"]
 
 _SMALL_WEIGHT = 256
-"""A weight is small if its bytes are less than 1/256 of those of all variables."""
+"""A weight is small if it has less than 1/256 of the bytes of all variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Space:
             it can be stored in pieces and gathered (ZeRO). If not, it is stored as it is read,
             since m_p of equation 1 is one of the operator's own tensor maps.
         partial_operands: whether linear operators may read partial sums.
-        smallest_share: a tensor has choices if its bytes are at least this share of all bytes that
-            the backward pass reads, an activation of those of activations. All copies of smaller
-            tensors are saved. The copies of a tensor in the steps of an unrolled layer count
-            together.
+        smallest_share: a tensor has choices if it has at least this share of the bytes that the
+            backward pass reads; an activation, if it has this share of the activations' bytes. All
+            copies of smaller tensors are saved. The copies of a tensor in the steps of an unrolled
+            layer count together.
     """
 
     reuse: bool = False

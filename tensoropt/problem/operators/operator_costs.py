@@ -309,7 +309,7 @@ class _Shapes:
         return total
 
     def output_bytes(self, among: frozenset[TensorName] | None) -> Int64Array:
-        """Return the bytes of all outputs on one device, or of those in ``among``."""
+        """Return the bytes of the outputs on one device; with ``among``, only of outputs in it."""
         total = np.zeros(len(self.kinds.pieces), np.int64)
         for number, spec in enumerate(self.operator.outputs):
             name = TensorName(self.operator.name, number)

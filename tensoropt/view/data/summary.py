@@ -64,7 +64,7 @@ class Summary:
         cluster: the cluster's name.
         devices: number of devices.
         levels: the levels of the devices.
-        operators, split_operators: number of operators that compute, and of those that are split.
+        operators, split_operators: number of operators that compute, and of split ones.
         step_nanoseconds: predicted time of a step.
         network_nanoseconds: the part of it inside collectives.
         time: the parts of the step; empty if they are unknown.

@@ -214,7 +214,7 @@ class _Rewriting:
 
 
 def _keeps_rows(wrapper: Any, specs: Sequence[Any], has_rows: Sequence[bool]) -> bool:
-    """Whether row i of a function's results depends on row i of those arguments that have rows.
+    """Whether row i of a function's results depends on row i of the arguments with rows alone.
 
     A function with side effects, or with arguments or results that are not dense, counts as one
     that mixes rows.
