@@ -20,6 +20,7 @@ from tensoropt.errors import PlanError
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.plan import Plan
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.validation_result import Trial, Validation
 from tensoropt.rewriting.substitutions import FILE, read
@@ -90,7 +91,7 @@ def whole_plan() -> Values:
         rewrites=(Rewrite("a rule", ("y:0",), (("x", "x:0"),)),),
         notes=("a note",),
         frontier_ways=("whole batch",) * len(plan.frontier),
-        frontier_peaks=((1, 2),),
+        frontier_peaks=(PointPeak(2, "estimate"),) * len(plan.frontier),
         fewer_devices=((1, 3),),
     ).to_json()
 

@@ -31,7 +31,7 @@ def draw(found: Mapping[str, Sequence[Measured]], where: str, file: Path) -> Non
 
     Predicted costs are hollow, measured ones filled, and a grey line joins the two of a strategy. A
     line goes through the points that no other beats in predicted peak and time as executed: the
-    frontier is one of the search's sums.
+    frontier's times are the search's sums.
     """
     columns = min(2, len(found))
     rows = -(-len(found) // columns)

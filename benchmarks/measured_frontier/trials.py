@@ -58,7 +58,7 @@ def _planned(batch: int, points: int) -> list[tuple[Measured, Plan]]:
     (``save_memory``): without short memory the default looks at none that recompute.
     """
     planned = partial(tensoropt.find_strategy, batch_size=batch, save_memory=True)
-    numbers = along(planned().frontier, points)
+    numbers = along(planned().points, points)
     plans: list[tuple[int | None, Plan]] = [(number, planned(point=number)) for number in numbers]
     names: list[list[str]] = [[] for _ in plans]
     for name in BASELINES:

@@ -21,11 +21,13 @@ from tensoropt.cli.plan import plan_reached
 from tensoropt.errors import OptionError
 from tensoropt.plan import Plan
 from tensoropt.plan.amounts import bytes_of
+from tensoropt.plan.point_peak import PeakSource
 from tensoropt.planner.offers.points import turning_number
 from tensoropt.planner.options.planning_options import flag_of
 from tensoropt.planner.options.relations import not_for
 from tensoropt.planner.options.values import count
 from tensoropt.report.plan_table import frontier_table
+from tensoropt.view import view_of
 
 __all__ = ["FrontierAnswer", "FrontierPoint", "frontier"]
 
@@ -36,9 +38,11 @@ class FrontierPoint:
 
     Attributes:
         number: its number, for ``--point``.
-        memory_bytes: predicted memory per device, the search's sum.
-        peak_bytes: predicted peak per device; null if it is unknown.
-        peak_is_estimated: whether a known peak is estimated; else it comes from a dry run.
+        memory_bytes: the search's sum of kept tensors per device.
+        peak_bytes: predicted peak per device, by which points are in order; null if it is unknown.
+            Then the sum is in its place.
+        peak_source: "dry run", "estimate", or "interpolation" between points; null if it is
+            unknown.
         time_nanoseconds: the search's sum of a step's times.
         fits: whether it fits the memory limit, as far as its memory and peak are known.
         way: the way to run the step, in a few words; empty if it is unknown.
@@ -48,11 +52,16 @@ class FrontierPoint:
     number: int
     memory_bytes: int
     peak_bytes: int | None
-    peak_is_estimated: bool
+    peak_source: PeakSource | None
     time_nanoseconds: int
     fits: bool
     way: str
     is_plan: bool
+
+    @property
+    def shown_bytes(self) -> int:
+        """The peak, or the sum where it is unknown."""
+        return self.memory_bytes if self.peak_bytes is None else self.peak_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +72,10 @@ class FrontierAnswer:
         cluster: the name of the cluster.
         devices: number of devices of the plan.
         memory_limit_bytes: the memory limit, safety factor included; null for none.
-        exact: whether no other strategy is better than a point.
-        within: the proven gap of a frontier that is not exact; null if nothing is proven.
+        exact: whether the searches found every point by their sums.
+        within: the proven gap of the searches if they are not exact; null if nothing is proven.
         turning_point: the number of the turning point; null if the frontier has none.
-        points: the points, the least memory first.
+        points: the points, the least peak first.
     """
 
     cluster: str
@@ -85,23 +94,29 @@ class FrontierAnswer:
         point, last = self.points[self.turning_point], self.points[-1]
         faster = 1 - last.time_nanoseconds / max(point.time_nanoseconds, 1)
         return (
-            f"turning point: {point.number}, with {bytes_of(point.memory_bytes)} a device; the "
+            f"turning point: {point.number}, with {bytes_of(point.shown_bytes)} a device; the "
             f"fastest, {last.number}, takes {faster:.0%} less time and "
-            f"{bytes_of(last.memory_bytes)}"
+            f"{bytes_of(last.shown_bytes)}"
         )
 
 
 def _answer(plan: Plan) -> FrontierAnswer:
     """The frontier of a plan."""
-    peaks, ways = plan.known_peaks, plan.frontier_ways
-    chosen = plan.memory_bytes, plan.time_nanoseconds
-    points = []
-    for number, (memory, time) in enumerate(plan.frontier):
-        peak, is_estimated = peaks.get(memory, (None, False))
-        fits, way = plan.fits(memory, peak), ways[number] if ways else ""
-        is_plan = (memory, time) == chosen
-        points.append(FrontierPoint(number, memory, peak, is_estimated, time, fits, way, is_plan))
-    turning = turning_number(plan.frontier)
+    points = [
+        FrontierPoint(
+            point.number,
+            point.memory_bytes,
+            point.peak_bytes,
+            point.peak_source,
+            point.nanoseconds,
+            point.fits,
+            point.name,
+            point.kind == "plan",
+        )
+        for point in view_of(plan).frontier
+        if point.number is not None
+    ]
+    turning = turning_number(plan.points)
     return FrontierAnswer(
         plan.cluster.name,
         plan.devices,

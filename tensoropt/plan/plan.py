@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +36,7 @@ from tensoropt.plan.details.report_module import explaining_module, report_modul
 from tensoropt.plan.dry_run_bounds import ESTIMATE, SUM
 from tensoropt.plan.older_schemas import SCHEMA, in_current_schema
 from tensoropt.plan.operator_plan import OperatorPlan, StagePlan
+from tensoropt.plan.point_peak import PointPeak, memory_and_time
 from tensoropt.plan.recorded_resharding import ReshardingInFile
 from tensoropt.plan.validation_result import Validation
 from tensoropt.plan.ways import way
@@ -76,8 +78,9 @@ class Plan:
         memory_bytes: predicted memory per device: the search's sum (equation 3).
         memory_limit_bytes: the memory limit, safety factor included; None for none.
         frontier: (memory_bytes, time_nanoseconds) of every point of the frontier that it was chosen
-            from. Data parallelism may be planned in place of the fastest point, see ``notes``.
-        exact: whether that frontier is the algorithm's exact one.
+            from, in the order of `points`. Data parallelism may be planned in place of the fastest
+            point, see ``notes``.
+        exact: whether the searches found every such point by their sums.
         notes: sentences for the user.
         peak_bytes: predicted peak per device: the most memory allocated at once, temporary buffers
             included, when the step is followed operator by operator; None if it is unknown. For
@@ -90,8 +93,8 @@ class Plan:
             several readers share is made once; the search counts it for each. None in older plans.
         network_nanoseconds: the part of it inside collectives; None in older plans.
         epsilon: the gap that the user allowed, 0 for an exact frontier.
-        within: the proven gap: for every strategy, some point of the frontier takes at most
-            1 + ``within`` times its memory and its time; 0 if the frontier is exact, None if
+        within: the proven gap of the searches: for every strategy, they found some point of at most
+            1 + ``within`` times its sums of memory and time; 0 if the frontier is exact, None if
             nothing is proven.
         reshardings: the collectives that its edges need. A resharding that is not listed is planned
             when it runs, as all are for plans older than schema 3.
@@ -116,8 +119,8 @@ class Plan:
             that have no rewritten graphs.
         looked_at: the ways to run the step that were searched, those that were not, and the
             reasons, in one line; empty in plans older than schema 12.
-        frontier_peaks: (memory_bytes, peak) of points spread evenly over the frontier, estimated or
-            from dry runs; none in plans older than schema 10.
+        frontier_peaks: the predicted peak of each point of the frontier, None where it is unknown;
+            empty if none is known, and in plans older than schema 15.
         fewer_devices: (devices, nanoseconds) for 1, 2, 4, ... devices: the predicted time of one
             step by data parallelism as it is executed, None if it does not fit the memory. Empty
             in plans older than schema 11, and on one device.
@@ -162,7 +165,7 @@ class Plan:
     rewrites: tuple[Rewrite, ...] = ()
     frontier_ways: tuple[Text, ...] = ()
     looked_at: str = ""
-    frontier_peaks: tuple[tuple[Natural, Natural], ...] = ()
+    frontier_peaks: tuple[PointPeak | None, ...] = ()
     fewer_devices: tuple[tuple[Natural, Natural | None], ...] = ()
     peak_is_estimated: bool = False
     details: Details | None = None
@@ -285,14 +288,9 @@ class Plan:
         )
 
     @property
-    def known_peaks(self) -> dict[int, tuple[int, bool]]:
-        """Predicted peaks of points, by the search's memory, and whether each is estimated."""
-        # Other points than the plan have dry runs only if the step's memory cannot be followed.
-        is_estimated = self.details is None or self.details.memory is not None
-        peaks = {memory: (peak, is_estimated) for memory, peak in self.frontier_peaks}
-        if self.peak_bytes is not None:
-            peaks[self.memory_bytes] = self.peak_bytes, self.peak_is_estimated
-        return peaks
+    def points(self) -> list[tuple[int, int]]:
+        """Memory (the peak, or the sum where it is unknown) and time of the frontier's points."""
+        return memory_and_time(self.frontier, self.frontier_peaks)
 
     def fits(self, memory_bytes: int, peak_bytes: int | None) -> bool:
         """Whether a point fits: its sum the limit, its peak, if that is known, the device."""
@@ -385,7 +383,8 @@ class Plan:
             return f"shares or units of pieces: {error}"
         if devices != self.devices:
             return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
-        if not any(m <= self.memory_bytes and t <= self.time_nanoseconds for m, t in self.frontier):
+        most = inf if self.frontier_peaks else self.memory_bytes  # points may have any sum
+        if not any(m <= most and t <= self.time_nanoseconds for m, t in self.frontier):
             return "a memory and time that are below its frontier"
         if self.validation is not None:
             trials = self.validation.trials
@@ -401,8 +400,9 @@ class Plan:
             return f"times on fewer devices for {counts} in a plan for {self.devices}"
         if self.stages and (contradiction := self._stages_contradict()):
             return contradiction
-        if self.frontier_ways and len(self.frontier_ways) != len(self.frontier):
-            return f"{len(self.frontier_ways)} frontier_ways for {len(self.frontier)} points"
+        for name in ("frontier_ways", "frontier_peaks"):
+            if (count := len(getattr(self, name))) not in (0, len(self.frontier)):
+                return f"{count} {name} for {len(self.frontier)} points"
         if bool(self.stages) != (self.schedule is not None):
             return f"schedule {self.schedule!r} of {len(self.stages)} stages"
         stage_of, axes = self.stage_of, [len(stage.mesh_axes) for stage in self.stages]

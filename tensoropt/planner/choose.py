@@ -163,7 +163,7 @@ class Candidates:
     def _points(self) -> list[tuple[Offer, int]]:
         """The points of the market's frontier that fit, the fastest first."""
         usable = self._market.request.usable_bytes(self._market.request.devices)
-        fitting = [point for point in self._market.frontier() if point.memory <= usable]
+        fitting = self._market.frontier(usable)
         return [(self._market.offers[point.frontier], point.number) for point in reversed(fitting)]
 
 
@@ -339,22 +339,10 @@ def _with_market(plan: Plan, market: Market) -> Plan:
     whole = offers[0]
     problem = whole.problem if isinstance(whole, Strategies) and not request.pins.words else None
     if problem is not None:
-        others = other_strategies(problem)
+        others = other_strategies(whole.request, problem)
         plan = replace(plan, details=replace(plan.details or Details(), others=others))
     if not plan.fewer_devices:
         failures: list[str] = []
         times = fewer_devices(request, problem, failures)
         plan = replace(plan, fewer_devices=times, notes=(*plan.notes, *failures))
-    points = market.frontier()
-    frontier = tuple((point.memory, point.time) for point in points)
-    kept = {memory for memory, _ in set(plan.frontier).intersection(frontier)}
-    gaps = [offer.frontier.within if isinstance(offer, Strategies) else None for offer in offers]
-    return replace(
-        plan,
-        frontier=frontier,
-        frontier_peaks=tuple(peak for peak in plan.frontier_peaks if peak[0] in kept),
-        looked_at=market.looked_at,
-        frontier_ways=tuple(offers[point.frontier].way_of(point.number) for point in points),
-        exact=all(isinstance(offer, Strategies) and offer.frontier.exact for offer in offers),
-        within=None if None in gaps else max(gap for gap in gaps if gap is not None),
-    )
+    return market.with_frontier(plan)

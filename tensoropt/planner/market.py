@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from math import inf
 from operator import itemgetter
 
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.point_peak import PointPeak, memory_and_time
 from tensoropt.planner.offers.kept_frontier import KeptFrontier
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.prices.dry_runs import LatePlans, dry_runs_in_time
+from tensoropt.planner.prices.frontier_peaks import OPERATORS, OPERATORS_AT_A_START
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, search_frontier
 from tensoropt.planner.searches.union import UnionPoint, union
@@ -59,6 +62,7 @@ class Market:
         request: the step.
         offers: all offers. The first is the batch at once, unless the script demands stages.
         findings: the best price so far, and the reports of the spaces.
+        failures: notes on peaks that could not be estimated.
     """
 
     def __init__(self, request: Request) -> None:
@@ -66,15 +70,61 @@ class Market:
         self.request = dry_runs_in_time(request, late)
         self.offers: list[Offer] = []
         self.findings = Findings()
+        self.failures: list[str] = []
         if request.pipeline is not None and request.pipeline.stages is not None:
             self._ask_for_demanded_stages()
         else:
             self._ask()
         late.end_search()
 
-    def frontier(self) -> list[UnionPoint]:
-        """Return the points of all offers that no other point beats."""
-        return union(offer.points for offer in self.offers)
+    @cached_property
+    def peaks(self) -> list[list[PointPeak | None]]:
+        """The predicted peaks of each offer's points; asked for when all offers are made.
+
+        All offers share the time for estimates. A failure adds to `failures`.
+        """
+        total = OPERATORS_AT_A_START if self.request.saves_dry_runs else OPERATORS
+        share = total // len(self.offers)
+        return [
+            attempt(
+                "peaks along the frontier",
+                partial(offer.peaks, share),
+                [None] * len(offer.points),
+                self.failures,
+            )
+            for offer in self.offers
+        ]
+
+    def frontier(self, usable_bytes: float = inf) -> list[UnionPoint]:
+        """Return the points of all offers that no other point beats in both peak and time.
+
+        A point whose peak is unknown counts by the sum of the search.
+
+        Args:
+            usable_bytes: the most bytes that the sum of a point may take.
+        """
+        return union(
+            UnionPoint(memory, time, place, number)
+            for place, (offer, peaks) in enumerate(zip(self.offers, self.peaks, strict=True))
+            for number, (memory, time) in enumerate(memory_and_time(offer.points, peaks))
+            if offer.points[number][0] <= usable_bytes
+        )
+
+    def with_frontier(self, plan: Plan) -> Plan:
+        """Return a plan of this market with the frontier of all offers."""
+        points, offers = self.frontier(), self.offers
+        peaks = tuple(self.peaks[point.frontier][point.number] for point in points)
+        gaps = [o.frontier.within if isinstance(o, Strategies) else None for o in offers]
+        return replace(
+            plan,
+            frontier=tuple(offers[point.frontier].points[point.number] for point in points),
+            frontier_peaks=peaks if any(peaks) else (),
+            looked_at=self.looked_at,
+            frontier_ways=tuple(offers[point.frontier].way_of(point.number) for point in points),
+            exact=all(isinstance(offer, Strategies) and offer.frontier.exact for offer in offers),
+            within=None if None in gaps else max(gap for gap in gaps if gap is not None),
+            notes=(*plan.notes, *self.failures),
+        )
 
     @property
     def looked_at(self) -> str:
@@ -102,7 +152,7 @@ class Market:
     @property
     def least_bytes(self) -> int:
         """The least memory of a strategy, or its peak if the peak is what does not fit."""
-        least = self.frontier()[0].memory
+        least = min(memory for offer in self.offers for memory, _ in offer.points)
         choices = [
             offer.choice for offer in self.offers if isinstance(offer, Strategies) if offer.fitting
         ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tensoropt.plan import Plan
 from tensoropt.plan.operator_plan import NAMES_ONLY, OperatorPlan
+from tensoropt.plan.point_peak import PeakSource
 from tensoropt.planner.prices.peak import evenly
 from tensoropt.report.text_table import Report, table
 from tensoropt.transformations.rewritten.application import substitutions_by_name
+from tensoropt.view import view_of
 
 __all__ = ["frontier_table", "plan_table", "rewrite_table", "stage_table"]
 
@@ -143,51 +146,56 @@ def _computes(operator: OperatorPlan) -> bool:
 
 
 _MOST_ROWS = 24  # of the table
+_BY: Mapping[PeakSource | None, str] = MappingProxyType(
+    {
+        "dry run": "by dry runs",
+        "estimate": "estimated",
+        "interpolation": "interpolated",
+        None: "the search's sum",
+    }
+)
+"""The words of a header for how the memory of all points is known."""
 
 
 def frontier_table(plan: Plan) -> Report:
     """One line per point, the least memory first.
 
-    A line has the memory per device as the search adds it up, the peak if it is known, and the
-    search's sum of a step's times. The plan has a star, even if it is not one of the points. A
-    point fits if its sum times the safety factor is within the memory limit, and its peak, too. A
-    long frontier is shortened to its ends, the plan, and points at even distances. A point's number
-    is its position in ``plan.frontier``, for `find_strategy(point=...)`. If points run the step in
-    different ways, each line has its own. The header says which peaks are estimated.
+    The memory of a point is its peak per device, or the sum of its kept tensors where the peak is
+    unknown; its time is the search's sum of a step's times. If points differ in how their memory is
+    known, each line says it; else the header does. The plan has a star, even if it is not one of
+    the points. A point fits if its sum times the safety factor is within the memory limit, and its
+    peak, too. A long frontier is shortened to its ends, the plan, and points at even distances. A
+    point's number is its position in ``plan.frontier``, for `find_strategy(point=...)`. If points
+    run the step in different ways, each line has its own.
     """
-    chosen = plan.memory_bytes, plan.time_nanoseconds
-    points = sorted({*plan.frontier, chosen})
-    plan_place = points.index(chosen)
-    number_of = {point: number for number, point in enumerate(plan.frontier)}
-    ways = dict(zip(plan.frontier, plan.frontier_ways, strict=False))
-    ways.setdefault(chosen, plan.way)
-    differ = bool(plan.frontier_ways) and len(set(ways.values())) > 1
-    peaks = plan.known_peaks
-    estimated = {is_estimated for _, is_estimated in peaks.values()}
-    mark = "~" if len(estimated) == 2 else ""
-    unit, size = ("MiB", 2**20) if points[-1][0] >= 2**20 else ("KiB", 2**10)
+    points = [point for point in view_of(plan).frontier if point.kind in ("plan", "frontier")]
+    differ = bool(plan.frontier_ways) and len({point.name for point in points}) > 1
+    sources = {point.peak_source for point in points}
+    unit, size = ("MiB", 2**20) if points[-1].shown_bytes >= 2**20 else ("KiB", 2**10)
+    plan_place = next(place for place, point in enumerate(points) if point.kind == "plan")
     rows = []
     for place in _shown(len(points), plan_place):
-        memory, time = points[place]
-        its_peak, is_estimated = peaks.get(memory, (None, False))
+        point = points[place]
         rows.append(
             [
                 "*" if place == plan_place else "",
-                str(number_of.get(points[place], "")),
-                f"{memory / size:,.2f}",
-                "" if its_peak is None else f"{mark * is_estimated}{its_peak / size:,.2f}",
-                f"{time / 1e6:,.3f}",
-                "yes" if plan.fits(memory, its_peak) else "no",
-                *([ways[points[place]]] if differ else []),
+                "" if point.number is None else str(point.number),
+                f"{point.shown_bytes / size:,.2f}",
+                *([point.peak_source or "sum"] if len(sources) > 1 else []),
+                f"{point.nanoseconds / 1e6:,.3f}",
+                "yes" if point.fits else "no",
+                *([point.name] if differ else []),
             ]
         )
     left_out = len(points) - len(rows)
-    which = f"{mark} estimated".lstrip()
-    peak = f"peak ({unit}, {which})" if True in estimated else f"peak ({unit})"
-    header = ["plan", "point", f"memory ({unit})", peak, "search's sum (ms)", "fits"]
-    right = [False, True, True, True, True, False]
-    if differ:
-        header, right = [*header, "way"], [*right, False]
+    memory = f"memory ({unit})" if None in sources else f"peak ({unit})"
+    if len(sources) == 1:
+        memory = f"{memory[:-1]}, {_BY[sources.pop()]})"
+        header, right = ["plan", "point", memory], [False, True, True]
+    else:
+        header, right = ["plan", "point", memory, "by"], [False, True, True, False]
+    header += ["search's sum (ms)", "fits", *(["way"] if differ else [])]
+    right += [True, False, *([False] if differ else [])]
     more = [f"({left_out} of {len(points)} points left out)"] if left_out else []
     return Report(table(header, rows, right), *more)
 

@@ -9,6 +9,7 @@ from tensoropt.cost.peak.held_memory import HOLDERS
 from tensoropt.graph.operator import GRADIENT
 from tensoropt.plan.operator_plan import NAMES_ONLY
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.transformations.staged.simulated_time import simulated_tasks
 from tensoropt.view.communication import communication_of
 from tensoropt.view.data.plan_view import (
@@ -142,33 +143,43 @@ def _measured(plan: Plan) -> tuple[Measured, ...]:
 
 
 _DATA_PARALLELISM = "data parallelism"
+_Peak = PointPeak | None
 
 
 def _points(plan: Plan) -> tuple[PointView, ...]:
-    """The points, the least memory first. The plan is one, even if it is not on the frontier."""
-    peaks = plan.known_peaks
-    ways = plan.frontier_ways or ("",) * len(plan.frontier)
-    chosen = plan.memory_bytes, plan.time_nanoseconds
+    """The points, the least memory as shown first. The plan is one, even if it is not on the
+    frontier."""
+    count = len(plan.frontier)
+    ways, peaks = plan.frontier_ways or ("",) * count, plan.frontier_peaks or (None,) * count
 
     def point_of(
-        kind: PointKind, way: str, number: int | None, memory: int, time: int
+        kind: PointKind, name: str, number: int | None, point: tuple[int, int], peak: _Peak
     ) -> PointView:
-        peak, is_estimated = peaks.get(memory, (None, False))
-        fits = plan.fits(memory, peak)
-        return PointView(kind, way, number, memory, time, peak, is_estimated, fits)
+        (memory, time), (its_peak, source) = point, peak or (None, None)
+        fits = plan.fits(memory, its_peak)
+        return PointView(kind, name, number, memory, time, its_peak, source, fits)
 
+    chosen = plan.memory_bytes, plan.time_nanoseconds
+    own = plan.frontier.index(chosen) if chosen in plan.frontier else None
     points = [
-        point_of("frontier", way, number, *point)
-        for number, (point, way) in enumerate(zip(plan.frontier, ways, strict=True))
-        if point != chosen
+        point_of("frontier", way, number, point, peak)
+        for number, (point, peak, way) in enumerate(zip(plan.frontier, peaks, ways, strict=True))
+        if number != own
     ]
-    number = plan.frontier.index(chosen) if chosen in plan.frontier else None
-    points.append(point_of("plan", plan.way, number, *chosen))
-    for name, memory, time in plan.details.others if plan.details else ():
+    its_peak = _own_peak(plan) if own is None else peaks[own]
+    points.append(point_of("plan", plan.way, own, chosen, its_peak))
+    for name, memory, time, other in plan.details.others if plan.details else ():
         kind: PointKind = "data parallelism" if name == _DATA_PARALLELISM else "other algorithm"
-        fits = plan.fits(memory, None)
-        points.append(PointView(kind, name, None, memory, time, None, False, fits))
-    return tuple(sorted(points, key=lambda point: (point.memory_bytes, point.nanoseconds)))
+        peak = PointPeak(other, "estimate") if other and plan.frontier_peaks else None
+        points.append(point_of(kind, name, None, (memory, time), peak))
+    return tuple(sorted(points, key=lambda point: (point.shown_bytes, point.nanoseconds)))
+
+
+def _own_peak(plan: Plan) -> _Peak:
+    """The peak of a plan that is no point of its frontier; None if points are shown by sums."""
+    if plan.peak_bytes is None or not plan.frontier_peaks:
+        return None
+    return PointPeak(plan.peak_bytes, "estimate" if plan.peak_is_estimated else "dry run")
 
 
 def memory_of(plan: Plan, rows: Sequence[Row]) -> MemoryView:

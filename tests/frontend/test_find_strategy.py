@@ -19,7 +19,7 @@ from tensoropt.frontend.planning import find_strategy
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.request import Request
-from tensoropt.planner.searches.frontier_search import problem_of
+from tensoropt.planner.searches.frontier_search import problem_of, search_frontier
 
 Regression = tuple[Any, Any, Any, Any]
 
@@ -32,14 +32,15 @@ def tiny() -> Any:
 
 
 def by_enumeration(fetches: list[Any], devices: int) -> list[tuple[int, int]]:
-    """Memory and time of every strategy that no other beats, by trying them all."""
+    """Sums of every strategy that no other beats, by trying them all. The search has the same."""
     script = tf.get_default_graph()
     roots = [fetch.op.name for fetch in fetches]
     fed, batched = fed_shapes(script, None, None)
     graph = imported_step(script, roots, fed)
     request = Request(graph, current().cluster_at, devices, tuple(roots), fed, batched)
     frontier = brute_force(problem_of(request, devices).problem)
-    return list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))
+    assert search_frontier(request, devices)[1].points == frontier.points
+    return frontier.points
 
 
 @pytest.mark.parametrize("devices", [2, 4])
@@ -47,7 +48,9 @@ def test_the_frontier_is_that_of_all_strategies(devices: int) -> None:
     tf.init(devices=devices, cluster="2x8-v100")
     output = tiny()
     plan = tf.find_strategy(fetches=[output])
-    assert sorted(plan.frontier) == sorted(by_enumeration([output], devices))
+    points = by_enumeration([output], devices)
+    assert set(plan.frontier) <= set(points)  # those whose peaks no other beats
+    assert plan.frontier[-1][1] == points[-1][1]
     assert plan.exact
     assert plan.devices == devices
     assert plan.time_nanoseconds == min(time for _, time in plan.frontier)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tensoropt as tf
 from benchmarks.search.zoo.measuring import request_of_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.choose import choose
+from tensoropt.planner.prices.frontier_peaks import all_peaks, estimated_points, frontier_peaks
 from tensoropt.planner.prices.peak import evenly, predicted_peak
 from tensoropt.planner.searches.frontier_search import search_frontier
 
@@ -44,17 +48,68 @@ def train(scores: object) -> None:
 @pytest.mark.parametrize(("build", "most"), [(convolutions, 1.05), (looked_up, 1.05)])
 def test_dry_runs_take_about_what_is_stated(build: Callable[[], None], most: float) -> None:
     request = request_of_script(build, 32, load_cluster("8-v100"), DEVICES)
-    stated = dict(choose(request, "mini_time").frontier_peaks)
     problem, frontier = search_frontier(request, DEVICES)
-    assert set(stated) <= set(frontier.memory.tolist())
+    estimates = estimated_points(request, problem, frontier)
+    stated = frontier_peaks(request, problem, frontier, estimates)
     ratios = []
     for number in evenly(len(frontier), 4):
         found = predicted_peak(request, problem, frontier.strategies[number].tolist())
         assert found.from_dry_run
-        nearest = min(stated, key=lambda memory: abs(memory - int(frontier.memory[number])))
-        if nearest == frontier.memory[number]:
-            ratios.append(found.bytes / stated[nearest])
-    assert len(ratios) >= 2
+        peak = stated[number]
+        assert peak is not None
+        ratios.append(found.bytes / peak.bytes)
     assert max(ratios) <= most
     assert min(ratios) >= 0.75
     assert np.all(np.diff(evenly(1000, 23)) > 0)
+
+
+@pytest.mark.parametrize("build", [convolutions, looked_up])
+def test_the_shown_frontier_rises_in_memory_and_falls_in_time(build: Callable[[], None]) -> None:
+    request = request_of_script(build, 32, load_cluster("8-v100"), DEVICES)
+    plan = choose(request, "mini_time")
+    memory, time = np.array(plan.points).T
+    assert np.all(np.diff(memory) > 0)
+    assert np.all(np.diff(time) < 0)
+    assert [peak.bytes for peak in plan.frontier_peaks if peak] == memory.tolist()
+    _, frontier = search_frontier(request, DEVICES)
+    assert set(plan.frontier) <= set(frontier.points)  # of the only offer
+    assert plan.frontier[-1][1] == frontier.points[-1][1]
+    chosen = plan.memory_bytes, plan.time_nanoseconds
+    if chosen in plan.frontier:
+        assert plan.frontier_peaks[plan.frontier.index(chosen)] == (plan.peak_bytes, "dry run")
+
+
+sums = st.lists(st.integers(1, 10**12), min_size=1, max_size=9, unique=True).map(sorted)
+
+
+@given(st.data(), sums)
+def test_peaks_of_all_points_follow_those_that_are_known(data: Any, sums: list[int]) -> None:
+    numbers = st.integers(0, len(sums) - 1)
+    ratios = st.floats(0.5, 3)
+    some = data.draw(st.dictionaries(numbers, ratios))
+    estimates = {number: round(ratio * sums[number]) + 1 for number, ratio in some.items()}
+    runs = {number: sums[number] for number in data.draw(st.sets(numbers))}
+    runs = {number: size for number, size in runs.items() if not estimates or number in estimates}
+    found = all_peaks(np.array(sums), estimates, runs)
+    if not estimates and not runs:
+        assert found == [None] * len(sums)
+        return
+    for number, peak in enumerate(found):
+        assert peak is not None
+        if number in runs:
+            assert peak == (runs[number], "dry run")
+        elif number in estimates:
+            assert peak.source == "estimate"
+            if not runs:
+                assert peak.bytes == pytest.approx(estimates[number], rel=1e-9, abs=1)
+        else:
+            assert peak.source == "interpolation"
+            if not runs:
+                known = [estimates[n] / sums[n] for n in estimates]
+                assert min(known) * 0.999 <= peak.bytes / sums[number] + 1
+                assert peak.bytes <= max(known) * 1.001 * sums[number] + 1
+
+
+def test_a_dry_run_corrects_the_estimates() -> None:
+    found = all_peaks(np.array([100, 150, 200]), {0: 200, 2: 400}, {2: 300})
+    assert found == [(150, "estimate"), (225, "interpolation"), (300, "dry run")]

@@ -363,7 +363,7 @@ def test_what_auto_plans(
     plan = tf.find_strategy(pipeline=None if stages else "auto", **options)
     assert bool(plan.stages) == stages
     assert (plan.microbatches > 1) == microbatches
-    assert undominated(plan.frontier)
+    assert undominated(plan.points)
     alone: Any = {"pipeline": False, "microbatches": 1, "save_memory": False, "rewrite": False}
     if limit is None:
         others = tf.find_strategy(**options), tf.find_strategy(**alone, **options)

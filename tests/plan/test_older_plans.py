@@ -67,6 +67,21 @@ def test_a_plan_of_the_ninth_schema_states_no_peaks_of_its_frontier() -> None:
     assert a_plan().frontier_peaks == ()
 
 
+def test_a_plan_of_the_fourteenth_schema_shows_its_points_by_sums() -> None:
+    """Its peaks are those of some points alone."""
+    values = a_plan().to_json() | {"schema": 14, "frontier_peaks": [[2**20, 2**21]]}
+    del values["digest"]
+    plan = Plan.from_json({**values, "digest": digest_of(values)})
+    assert plan == a_plan()
+    assert plan.points == list(plan.frontier)
+
+
+def test_a_plan_has_a_peak_for_each_point_or_none() -> None:
+    some = dataclasses.replace(a_plan(), frontier_peaks=(None,) * 9)
+    with pytest.raises(PlanError, match="9 frontier_peaks for"):
+        Plan.from_json(some.to_json())
+
+
 def test_a_plan_of_the_eleventh_schema_does_not_say_how_its_peak_is_known() -> None:
     values = a_plan().to_json() | {"schema": 11, "frontier_rewrites": []}
     del values["peak_is_estimated"], values["frontier_ways"], values["digest"]

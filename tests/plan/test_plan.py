@@ -20,6 +20,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import plan_reshard
 from tensoropt.plan import Plan
 from tensoropt.plan.operator_plan import OperatorPlan
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.validation_result import Trial, Validation
 from tests.plan.small_plans import a_plan
@@ -73,6 +74,11 @@ def reshardings(draw: Any) -> RecordedResharding:
     return RecordedResharding((4, 4), itemsize, source, target, steps)
 
 
+point_peaks = st.builds(
+    PointPeak, counts, st.sampled_from(["dry run", "estimate", "interpolation"])
+)
+
+
 @st.composite
 def plans(draw: Any) -> Plan:
     axes = draw(st.lists(st.sampled_from([2, 3]), max_size=3))
@@ -122,6 +128,7 @@ def plans(draw: Any) -> Plan:
             (count, draw(st.none() | counts)) for count in (1, 2) if count < devices
         ),
         frontier_ways=draw(st.sampled_from([(), ("2 microbatches",) * len(frontier)])),
+        frontier_peaks=draw(st.just(()) | st.tuples(*[st.none() | point_peaks] * len(frontier))),
     )
 
 
@@ -189,7 +196,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 14
+    assert json.loads(text)["schema"] == 15
     assert Plan.load(file) == a_plan()
 
 

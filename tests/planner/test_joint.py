@@ -20,7 +20,7 @@ from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.planner.searches.joint_search import near_candidates
 from tensoropt.planner.searches.rewritten_graphs import RewrittenGraph, candidates
 from tensoropt.planner.searches.step_estimate import StepEstimate
-from tensoropt.planner.searches.union import union
+from tensoropt.planner.searches.union import UnionPoint, union
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.planner.spaces.rewritten import offers
 from tensoropt.search.pareto.frontier import Frontier
@@ -56,16 +56,24 @@ def frontier(of: list[tuple[int, int]]) -> Frontier:
     return Frontier(memory, time, np.zeros((len(kept), 1), np.int32))
 
 
+def of_frontiers(frontiers: list[list[tuple[int, int]]]) -> list[UnionPoint]:
+    return union(
+        UnionPoint(*point, place, number)
+        for place, each in enumerate(frontiers)
+        for number, point in enumerate(each)
+    )
+
+
 @given(points, points)
 def test_the_union_is_what_no_other_point_beats(one: list, other: list) -> None:
-    united = union(frontier(each).points for each in (one, other))
+    united = of_frontiers([frontier(each).points for each in (one, other)])
     found = [(point.memory, point.time) for point in united]
     both = frontier([*one, *other])
     assert found == list(zip(both.memory.tolist(), both.time.tolist(), strict=True))
 
 
 def test_of_equal_points_the_earlier_frontier_s_is_kept() -> None:
-    united = union([[(1, 9), (4, 3)], [(1, 9), (3, 3)]])
+    united = of_frontiers([[(1, 9), (4, 3)], [(1, 9), (3, 3)]])
     assert [(point.frontier, point.number) for point in united] == [(0, 0), (1, 1)]
 
 
@@ -141,7 +149,7 @@ def test_the_joint_frontier_is_never_worse() -> None:
     for point in own:
         assert any(
             p.memory <= point.memory and p.time <= point.time
-            for p in union(each.frontier.points for each in searched)
+            for p in of_frontiers([each.frontier.points for each in searched])
         )
     for each in searched[1:]:
         assert each.request.graph_digest == request.graph.digest()

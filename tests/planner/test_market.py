@@ -14,6 +14,7 @@ from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.graph.operator import Graph
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.planner import choose as choosing
 from tensoropt.planner.choose import choose, profiling
 from tensoropt.planner.market import Market
@@ -39,6 +40,9 @@ class Made(Offer):
     @property
     def points(self) -> Points:
         return [(100, self._time)]
+
+    def peaks(self, _: int) -> list[PointPeak | None]:
+        return [None]
 
     @property
     def known_price(self) -> int | None:
@@ -77,7 +81,7 @@ class Made(Offer):
 def chosen(monkeypatch: pytest.MonkeyPatch, *offers: Offer) -> tuple[str, ...]:
     market = object.__new__(Market)
     market.request, market.offers = REQUEST, list(offers)
-    market.findings = Findings()
+    market.findings, market.failures = Findings(), []
     monkeypatch.setattr(choosing, "fewer_devices", lambda *_: ((1, 5),))
     monkeypatch.setattr(choosing, "Market", lambda _: market)
     return choosing.choose(REQUEST, "mini_time").notes
@@ -109,6 +113,42 @@ def test_where_no_offer_can_be_planned_the_error_says_why(monkeypatch: pytest.Mo
     high = [Made(kind, 90, InfeasibleError("too high")) for kind in ("whole batch", "stages")]
     with pytest.raises(InfeasibleError, match="too high"):
         chosen(monkeypatch, *high)
+
+
+class Offered(Made):
+    """An offer of given points and peaks."""
+
+    def __init__(self, points: Points, peaks: list[PointPeak | None]) -> None:
+        super().__init__("whole batch", 100)
+        self._points, self._peaks = points, peaks
+
+    @property
+    def points(self) -> Points:
+        return self._points
+
+    def peaks(self, _: int) -> list[PointPeak | None]:
+        return self._peaks
+
+
+def test_points_of_several_offers_are_compared_by_their_peaks() -> None:
+    """A point of larger sum and less peak stays; one of less sum whose peak is beaten does not."""
+    market = object.__new__(Market)
+    market.request, market.failures = REQUEST, []
+    high = Offered([(40, 90), (60, 70)], [PointPeak(77, "estimate"), PointPeak(90, "estimate")])
+    low = Offered([(45, 91), (61, 69)], [PointPeak(47, "estimate"), PointPeak(91, "dry run")])
+    unknown = Offered([(46, 95), (78, 75)], [None, None])
+    market.offers = [high, low, unknown]
+    points = [(p.memory, p.time, p.frontier, p.number) for p in market.frontier()]
+    assert points == [
+        (46, 95, 2, 0),
+        (47, 91, 1, 0),
+        (77, 90, 0, 0),
+        (78, 75, 2, 1),
+        (90, 70, 0, 1),
+        (91, 69, 1, 1),
+    ]
+    assert [point.memory for point in market.frontier(usable_bytes=60)] == [46, 47, 77, 90]
+    assert market.least_bytes == 40
 
 
 def test_later_spaces_have_to_undercut_pipelines_too() -> None:
@@ -201,8 +241,15 @@ def test_less_memory_brings_more_kinds_of_offers_and_a_frontier_that_has_them(
     points = [(point.memory, point.time) for point in market.frontier()]
     assert points == sorted(points)
     assert [time for _, time in points] == sorted((time for _, time in points), reverse=True)
-    every = {point for offer in market.offers for point in offer.points}
+    every = [
+        (peak.bytes, time)
+        for offer, peaks in zip(market.offers, market.peaks, strict=True)
+        for (_, time), peak in zip(offer.points, peaks, strict=True)
+        if peak is not None
+    ]
+    assert len(every) == sum(len(offer.points) for offer in market.offers)
     assert all(any(m <= a and t <= b for m, t in points) for a, b in every)
     plan = choose(market.request, "mini_time")
     assert plan.memory_bytes * CLUSTER.safety_factor <= limit
-    assert plan.frontier == tuple(points)
+    assert plan.points == sorted(plan.points)
+    assert len(set(plan.frontier_ways)) > 1

@@ -41,17 +41,16 @@ def test_the_frontier_has_all_points_the_plan_and_the_limit(plan: Plan, view: Pl
     axes = axes_of(view, "frontier")
     lines = {line.get_label().split(":")[0]: line for line in axes.lines}
     memories, times = lines["frontier"].get_data()
-    points = sorted(plan.frontier)
+    points = plan.points
+    assert points == sorted(points)
     assert [x * 2**20 for x in memories] == pytest.approx([memory for memory, _ in points])
     assert [y * 1e6 for y in times] == pytest.approx([time for _, time in points])
     ((memory,), (time,)) = lines["this plan"].get_data()
-    assert (memory * 2**20, time * 1e6) == pytest.approx((plan.memory_bytes, plan.time_nanoseconds))
-    assert plan.memory_limit_bytes is not None
-    assert lines["limit of the sum"].get_xdata()[0] * 2**20 == pytest.approx(
-        plan.memory_limit_bytes
-    )
+    assert (memory * 2**20, time * 1e6) == pytest.approx((plan.peak_bytes, plan.time_nanoseconds))
+    limit = view.summary.device_limit_bytes
+    assert lines["limit of the peak"].get_xdata()[0] * 2**20 == pytest.approx(limit)
     assert plan.details is not None
-    for name, of_other, nanoseconds in plan.details.others:
+    for name, _, nanoseconds, of_other in plan.details.others:
         ((memory,), (time,)) = lines[name].get_data()
         assert (memory * 2**20, time * 1e6) == pytest.approx((of_other, nanoseconds))
     assert axes.get_title().startswith(f"{len(points)} strategies, none beaten")

@@ -12,6 +12,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.operator_plan import OperatorPlan
 from tensoropt.plan.parallelism_profile import ProfilePoint
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.report.parallelism_profile_table import profile_table
 from tensoropt.report.plan_table import frontier_table, plan_table
 from tensoropt.report.text_table import Report, table, write
@@ -95,14 +96,15 @@ def test_a_frontier_marks_the_plan_and_what_fits() -> None:
     ]
     small = replace(plan(), frontier=((512, 2000), (1536, 1000)), memory_bytes=1536)
     header, _, first, *_ = str(frontier_table(small)).splitlines()
-    assert "memory (KiB)" in header
+    assert "memory (KiB, " in header
     assert first.split()[:2] == ["0", "0.50"]
 
 
 def test_a_frontier_tells_points_apart_that_differ_in_their_way() -> None:
     some = replace(plan(points=2, chosen=0), frontier_ways=("whole batch", "whole batch"))
+    assert some.way == "whole batch"
     assert "whole batch" not in str(frontier_table(some))
-    some = replace(some, frontier_ways=("2 microbatches", "whole batch"))
+    some = replace(some, frontier_ways=("2 microbatches", "whole batch"), microbatches=2)
     lines = str(frontier_table(some)).splitlines()
     assert [line.split("yes ")[-1].strip() for line in lines[2:]] == list(some.frontier_ways)
     # A plan besides the frontier has its own way, and no number.
@@ -113,8 +115,9 @@ def test_a_frontier_tells_points_apart_that_differ_in_their_way() -> None:
 
 def test_a_point_whose_peak_is_too_high_does_not_fit() -> None:
     some = plan(points=3, chosen=0, limit=4 * 2**20)
-    peaks = ((2 * 2**20, 3 * 2**20), (3 * 2**20, 9 * 2**20))
+    peaks = tuple(PointPeak(n * 2**20, "estimate") for n in (2, 3, 9))
     lines = str(frontier_table(replace(some, frontier_peaks=peaks))).splitlines()
+    assert "peak (MiB, estimated) " in lines[0]
     assert [line.split()[-3:] for line in lines[3:]] == [
         ["3.00", "2.000", "yes"],
         ["9.00", "1.000", "no"],
@@ -122,12 +125,39 @@ def test_a_point_whose_peak_is_too_high_does_not_fit() -> None:
 
 
 def test_a_peak_says_that_it_is_estimated() -> None:
-    some = replace(plan(points=2, chosen=0), peak_bytes=3 * 2**20)
-    assert "peak (MiB) " in str(frontier_table(some))
-    assert "peak (MiB, estimated) " in str(frontier_table(replace(some, peak_is_estimated=True)))
-    both = str(frontier_table(replace(some, frontier_peaks=((2 * 2**20, 4 * 2**20),))))
-    assert "peak (MiB, ~ estimated) " in both
-    assert [line.split()[-3] for line in both.splitlines()[2:]] == ["3.00", "~4.00"]
+    some = plan(points=2, chosen=0)
+    assert "memory (MiB, the search's sum) " in str(frontier_table(some))
+    ran, between = PointPeak(3 * 2**20, "dry run"), PointPeak(4 * 2**20, "interpolation")
+    header, _, *lines = str(frontier_table(replace(some, frontier_peaks=(ran, between)))).split(
+        "\n"
+    )
+    assert "peak (MiB)  by " in header
+    assert [line.split()[-3] for line in lines] == ["run", "interpolation"]
+    assert ["3.00" in lines[0], "4.00" in lines[1]] == [True, True]
+
+
+def test_a_point_without_a_peak_has_its_sum_and_says_so() -> None:
+    some = plan(points=2, chosen=0)
+    peaks = (None, PointPeak(4 * 2**20, "estimate"))
+    header, _, first, last = str(frontier_table(replace(some, frontier_peaks=peaks))).split("\n")
+    assert "memory (MiB)  by " in header
+    assert first.split()[2:4] == ["1.00", "sum"]
+    assert last.split()[1:3] == ["4.00", "estimate"]
+
+
+def test_lines_of_a_table_rise_in_memory_and_fall_in_time() -> None:
+    """Sums may go back and forth. A plan beside the frontier is in its place by its own peak."""
+    some = plan(points=4, chosen=1)
+    times = [time for _, time in some.frontier]
+    peaks = tuple(PointPeak(n * 2**20, "estimate") for n in (3, 4, 6, 9))
+    some = replace(
+        some, frontier=tuple(zip((4, 2, 3, 1), times, strict=True)), frontier_peaks=peaks
+    )
+    _, _, *lines = str(frontier_table(replace(some, peak_bytes=5 * 2**20))).split("\n")
+    cells = [line.replace("*", "plan").replace("dry run", "run").split() for line in lines]
+    assert [cell[-4] for cell in cells] == ["3.00", "4.00", "5.00", "6.00", "9.00"]
+    assert [cell[0] for cell in cells] == ["0", "1", "plan", "2", "3"]
+    assert [cell[-2] for cell in cells if cell[0] != "plan"] == ["4.000", "3.000", "2.000", "1.000"]
 
 
 @pytest.mark.parametrize("chosen", [0, 17, 199])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Annotated, Any
 
 from annotated_types import Ge, Len
@@ -12,6 +13,7 @@ from tensoropt.converters import Natural, Number, Positive, Text
 from tensoropt.errors import InfeasibleError
 from tensoropt.plan.amounts import bytes_of
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.point_peak import PointPeak, memory_and_time
 from tensoropt.planner.offers.kept_offers import KeptOffer, kept_offer, offer_of
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.points import number_of
@@ -21,7 +23,7 @@ from tensoropt.signed_files import FileKind
 
 __all__ = ["OF_THE_MARKET", "KeptFrontier"]
 
-_FILES = FileKind(3, "kept frontiers", "Remove the file: the frontier is then searched again.")
+_FILES = FileKind(4, "kept frontiers", "Remove the file: the frontier is then searched again.")
 OF_THE_MARKET = (
     "frontier",
     "frontier_ways",
@@ -54,7 +56,7 @@ class KeptFrontier:
     offers: Annotated[tuple[KeptOffer, ...], Len(1)]
     frontier: Annotated[_Pairs, Len(1)]
     frontier_ways: tuple[Text, ...]
-    frontier_peaks: _Pairs
+    frontier_peaks: tuple[PointPeak | None, ...]
     exact: bool
     within: Annotated[Number, Ge(0)] | None
     fewer_devices: tuple[tuple[Natural, Natural | None], ...]
@@ -70,7 +72,7 @@ class KeptFrontier:
             points: the points of the frontier, in the order of ``plan.frontier``.
         """
         numbers: dict[int, list[int]] = {}
-        for point in points:
+        for point in sorted(points, key=attrgetter("number")):
             numbers.setdefault(point.frontier, []).append(point.number)
         places = {offer: place for place, offer in enumerate(numbers)}
         return cls(
@@ -101,7 +103,7 @@ class KeptFrontier:
 
     def plan_of(self, request: Request, option: str, point: int | str) -> Plan:
         """Return the plan of a point, given as for `number_of`; see `plans_of`."""
-        number = number_of(point, self.frontier)
+        number = number_of(point, memory_and_time(self.frontier, self.frontier_peaks))
         return self.plans_of(request, option, [number])[number]
 
     def plans_of(self, request: Request, option: str, numbers: Sequence[int]) -> dict[int, Plan]:
@@ -137,8 +139,9 @@ class KeptFrontier:
 
     def _offer(self, request: Request, number: int) -> Offer:
         """Return the offer with a number, with the kept points alone."""
-        members = zip(self.frontier, self.points, strict=True)
-        points = [point for point, (of_offer, _) in members if of_offer == number]
+        members = zip(self.points, self.frontier, strict=True)
+        kept = {own: point for (offer, own), point in members if offer == number}
+        points = [kept[own] for own in sorted(kept)]
         return offer_of(request, self.offers[number], points)
 
     def _check(self, number: int, usable: int) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.planner.request import Request
 
 __all__ = ["PIPELINE", "Offer", "Points"]
@@ -35,6 +36,16 @@ class Offer(ABC):
     @abstractmethod
     def points(self) -> Points:
         """The points of all strategies, even if they do not fit the memory, by ascending memory."""
+
+    @abstractmethod
+    def peaks(self, operators: int) -> list[PointPeak | None]:
+        """Return the predicted peak of each of `points`; None where it is unknown.
+
+        Peaks of dry runs that are known when it is called count, and correct the others.
+
+        Args:
+            operators: approximate number of operators in all estimates of peaks.
+        """
 
     @abstractmethod
     def price_of(self, number: int) -> int:

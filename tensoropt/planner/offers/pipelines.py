@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
+import numpy as np
+
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.plan.ways import way
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.plans.from_pipeline import executed_nanoseconds, plan_for_pipeline
@@ -18,6 +21,7 @@ from tensoropt.planner.plans.stage_peaks import (
     has_dry_runs,
 )
 from tensoropt.planner.prices.dry_runs import is_quick_to_emit
+from tensoropt.planner.prices.frontier_peaks import all_peaks
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 
@@ -50,6 +54,16 @@ class Pipelines(Offer):
             (pipeline.memory, pipeline.time + search.step_nanoseconds)
             for search, pipeline in self.pipelines
         ]
+
+    def peaks(self, _: int) -> list[PointPeak | None]:
+        """See `Offer`. Stages are not estimated: without a dry run no peak is known."""
+        sums = np.array([memory for memory, _ in self.points], np.int64)
+        dry_runs = {
+            number: plan.peak_bytes
+            for number, plan in self._plans.items()
+            if plan.peak_bytes is not None and not plan.peak_is_estimated
+        }
+        return all_peaks(sums, {}, dry_runs)
 
     def price_of(self, number: int) -> int:
         """See `Offer`."""

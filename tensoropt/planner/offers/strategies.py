@@ -11,15 +11,15 @@ import numpy as np
 from tensoropt.errors import InfeasibleError
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.plan.ways import way
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_frontiers
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.dry_runs import NO_TIME, is_quick_to_emit
-from tensoropt.planner.prices.estimates import can_be_estimated
 from tensoropt.planner.prices.fewer_devices import fewer_devices
-from tensoropt.planner.prices.frontier_peaks import frontier_peaks
+from tensoropt.planner.prices.frontier_peaks import estimated_points, frontier_peaks
 from tensoropt.planner.prices.peak import PredictedPeak, fitting_point, predicted_peak
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
@@ -78,8 +78,6 @@ class Choice:
     def plan(self) -> Plan:
         """Return the plan."""
         notes = list(self.notes)
-        without: tuple[tuple[int, int], ...] = ()
-        peaks = attempt("peaks along the frontier", self.frontier_peaks, without, notes)
         is_free = not self.request.pins.words  # else its data parallelism is not the usual one
         fewer = fewer_devices(self.request, self.problem if is_free else None, notes)
         return plan_for(
@@ -90,18 +88,8 @@ class Choice:
             self.option,
             self.peak,
             notes,
-            peaks,
             fewer,
         )
-
-    def frontier_peaks(self) -> tuple[tuple[int, int], ...]:
-        """Return peaks along the frontier, see `tensoropt.planner.prices.frontier_peaks`."""
-        known = {} if self.preferred else {self.point: self.peak}
-        look = partial(frontier_peaks, self.request, self.problem, self.frontier, known)
-        if not can_be_estimated(self.request):  # whether there are dry runs depends on the limit
-            return look()
-        devices = self.problem.mesh.size
-        return search_once("peaks along the frontier", self.request, devices, look)
 
 
 def choice_of(
@@ -217,6 +205,18 @@ class Strategies(Offer):
     def points(self) -> Points:
         """See `Offer`."""
         return self.frontier.points
+
+    def peaks(self, operators: int) -> list[PointPeak | None]:
+        """See `Offer`."""
+        request, problem, frontier = self.request, self.problem, self.frontier
+        look = partial(estimated_points, request, problem, frontier, operators)
+        estimates = search_once(f"peaks {operators}", request, problem.mesh.size, look)
+        known = {}
+        choice: Choice | None = vars(self).get("choice")  # of a cached property: if it is made
+        if choice is not None:
+            own = choice.planned.memory, choice.planned.time
+            known = {n: choice.peak for n, point in enumerate(self.points) if point == own}
+        return frontier_peaks(request, problem, frontier, estimates, known)
 
     def price_of(self, number: int) -> int:
         """See `Offer`."""

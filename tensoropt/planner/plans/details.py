@@ -8,6 +8,7 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.details import Details, OtherStrategy, TimePart
 from tensoropt.planner.names.named_operators import uses_of_variables
 from tensoropt.planner.prices.estimates import added_by_microbatches, can_be_estimated
+from tensoropt.planner.prices.frontier_peaks import estimated_points
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_parts import StepTime
 from tensoropt.planner.request import Request
@@ -43,12 +44,13 @@ def _memory(request: Request, strategy: Strategy, steps: ReshardSteps) -> HeldMe
     return held_memory(step, uses, added_by_microbatches(request, strategy))
 
 
-def other_strategies(problem: GraphProblem) -> tuple[OtherStrategy, ...]:
+def other_strategies(request: Request, problem: GraphProblem) -> tuple[OtherStrategy, ...]:
     """Return the simple strategies to compare a plan with, whether or not they fit the memory."""
-    return tuple(
-        OtherStrategy(name, int(frontier.memory[0]), int(frontier.time[0]))
-        for name, frontier in (
-            ("data parallelism", data_parallel.solve(problem)),
-            ("every device computes all", whole.solve(problem)),
-        )
-    )
+    others = []
+    for name, frontier in (
+        ("data parallelism", data_parallel.solve(problem)),
+        ("every device computes all", whole.solve(problem)),
+    ):
+        peak = estimated_points(request, problem, frontier, len(request.graph)).get(0)
+        others.append(OtherStrategy(name, int(frontier.memory[0]), int(frontier.time[0]), peak))
+    return tuple(others)

@@ -38,7 +38,6 @@ def plan_for(
     option: str,
     peak: PredictedPeak | None = None,
     notes: Sequence[str] = (),
-    peaks: tuple[tuple[int, int], ...] = (),
     fewer_devices: tuple[tuple[int, int | None], ...] = (),
 ) -> Plan:
     """Return the plan of a strategy.
@@ -51,7 +50,6 @@ def plan_for(
         option: the option for which it was chosen.
         peak: its peak memory; predicted here if None.
         notes: further notes of the plan.
-        peaks: the peaks along the frontier, see `Plan.frontier_peaks`.
         fewer_devices: the times on fewer devices, see `Plan.fewer_devices`.
     """
     strategy = [int(number) for number in point.strategy]
@@ -95,7 +93,6 @@ def plan_for(
         compression=request.compression,
         microbatches=request.microbatches,
         rewrites=request.rewrites,
-        frontier_peaks=peaks,
         fewer_devices=fewer_devices,
         details=details_of(request, planned, peak.steps, executed),
         shares=problem.mesh.shares,

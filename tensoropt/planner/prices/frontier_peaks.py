@@ -1,11 +1,22 @@
-"""The peaks of memory along a frontier. Its points state the sum of kept tensors, not the peak."""
+"""The peaks of memory along a frontier. Its points state the sum of kept tensors, not the peak.
+
+Estimating all points would take longer than their search. Along a frontier the ratio of peak to sum
+changes in a few steps, so some points are estimated, most of them where it changes, and the ratio
+is interpolated between them. Over 7 graphs of the zoo, 12 estimates left errors of 0 to 0.6 % on
+average, and of 28 % at most.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from types import MappingProxyType
 
+import numpy as np
+
+from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.plan.dry_run_bounds import SUM
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
 from tensoropt.planner.prices.peak import PredictedPeak, evenly, predicted_peak
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
@@ -13,74 +24,162 @@ from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["frontier_peaks"]
+__all__ = ["OPERATORS", "OPERATORS_AT_A_START", "all_peaks", "estimated_points", "frontier_peaks"]
 
-_POINTS = (23, 12, 3, 2)
-"""The numbers of points that may have a peak. Printed tables have 23 rows; each smaller number
-selects points that are among these rows."""
-_OPERATORS = 4_000
-"""The approximate number of operators in all estimates of a frontier; each takes 0.1 ms. This limit
+OPERATORS = 4_000
+"""The approximate number of operators in all estimates of a request; each takes 0.1 ms. This limit
 does not depend on a clock, so the same request has the same plan on any machine."""
-_OPERATORS_AT_A_START = 800
+OPERATORS_AT_A_START = 800
 """The same limit at the start of a job, which prints no table of the frontier."""
+_EVEN = 3
+"""One of this many estimates is at an even distance; the others lie where the ratio changes."""
+_HIDDEN = 0.002
+"""The change of the ratio that is assumed between points of the same ratio."""
 _DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
 """The most dry runs of a step that cannot be estimated, and the approximate number of operators in
 all of them; each takes some milliseconds."""
+
+
+def estimated_points(
+    request: Request, problem: GraphProblem, frontier: Frontier, operators: int = OPERATORS
+) -> dict[int, int]:
+    """Return the estimated peaks of some points in bytes, by number; at least the fastest one's.
+
+    An estimate follows the script's operators (`tensoropt.cost.peak.estimated_peak`) and takes a
+    tenth of a dry run's time. A step that differentiates gradients cannot be estimated: it has no
+    estimated points.
+
+    Args:
+        request: the step.
+        problem: the searched problem.
+        frontier: its frontier.
+        operators: approximate number of operators in all estimates.
+    """
+    if not can_be_estimated(request):
+        return {}
+    most = operators // max(len(request.graph), 1)
+    last = len(frontier) - 1
+    even = evenly(len(frontier), max(2, most // _EVEN)) if most > 1 else [last]
+    estimates = _Estimates(request, problem, frontier, even)
+    while len(estimates.bytes) < min(most, len(frontier)):
+        estimates.add(estimates.least_certain)
+    return estimates.bytes
 
 
 def frontier_peaks(
     request: Request,
     problem: GraphProblem,
     frontier: Frontier,
+    estimates: Mapping[int, int],
     known: Mapping[int, PredictedPeak] = MappingProxyType({}),
-) -> tuple[tuple[int, int], ...]:
-    """Return the memory, as the search adds it up, and the peak of evenly spread points.
+) -> list[PointPeak | None]:
+    """Return the peak of each point; None for each if none is known.
 
-    An estimate follows the script's operators (`tensoropt.cost.peak.estimated_peak`) and takes a
-    tenth of a dry run's time. A step that differentiates gradients cannot be estimated. Then three
-    points have dry runs, unless dry runs would take long or fail, or the request saves dry runs and
-    all points are far below the limit.
+    If the step cannot be estimated, three points have dry runs, unless dry runs would take long or
+    fail, or the request saves dry runs and all points are far below the limit.
 
     Args:
         request: the step.
         problem: the searched problem.
         frontier: its frontier.
-        known: known peaks, by the number of the point.
+        estimates: the result of `estimated_points`.
+        known: known peaks, by number of the point.
     """
-    if not can_be_estimated(request):
-        return _from_dry_runs(request, problem, frontier, known)
-    operators = _OPERATORS_AT_A_START if request.saves_dry_runs else _OPERATORS
-    affordable = operators // max(len(request.graph), 1)
-    most = next((count for count in _POINTS if count <= affordable), _POINTS[-1])
-    cost = request.cost_model(problem.mesh.size, problem.mesh)
-    steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
-    peaks = []
-    for number in evenly(len(frontier), most):
-        strategy = request.strategy(problem, frontier.strategies[number].tolist())
-        peak = estimated_bytes(request, strategy, steps)
-        peaks.append((int(frontier.memory[number]), peak))
-    return tuple(peaks)
+    dry_runs = {number: peak.bytes for number, peak in known.items() if peak.from_dry_run}
+    if not estimates:
+        dry_runs = _dry_runs(request, problem, frontier) | dry_runs
+    elif missing := sorted(dry_runs.keys() - estimates):
+        estimates = {**estimates, **_Estimates(request, problem, frontier, missing).bytes}
+    return all_peaks(frontier.memory, estimates, dry_runs)
 
 
-def _from_dry_runs(
-    request: Request,
-    problem: GraphProblem,
-    frontier: Frontier,
-    known: Mapping[int, PredictedPeak],
-) -> tuple[tuple[int, int], ...]:
-    """Return the result of `frontier_peaks` for a step that cannot be estimated."""
+def all_peaks(
+    sums: Int64Array, estimates: Mapping[int, int], dry_runs: Mapping[int, int]
+) -> list[PointPeak | None]:
+    """Return the peak of each point, from those of some.
+
+    Args:
+        sums: int64[P], the bytes that the search adds up, ascending.
+        estimates: estimated peaks in bytes, by number of the point. They are corrected by the ratio
+            of dry run to estimate at the points that have both.
+        dry_runs: peaks of dry runs in bytes, by number of the point.
+
+    Returns:
+        A peak for each point; None for each if none is known.
+    """
+    known = estimates or dry_runs
+    if not known:
+        return [None] * len(sums)
+    above = np.maximum(sums, 1).astype(np.float64)
+    peaks = above * _between(above, {number: known[number] / above[number] for number in known})
+    both = estimates.keys() & dry_runs
+    if both:
+        peaks *= _between(above, {number: dry_runs[number] / estimates[number] for number in both})
+    found: list[PointPeak | None] = []
+    for number, peak in enumerate(peaks.round().astype(np.int64).tolist()):
+        if number in dry_runs:
+            found.append(PointPeak(dry_runs[number], "dry run"))
+        else:
+            found.append(PointPeak(peak, "estimate" if number in estimates else "interpolation"))
+    return found
+
+
+def _between(sums: Float64Array, values: Mapping[int, float]) -> Float64Array:
+    """Return float64[P] with the given values of some points, interpolated between their sums."""
+    numbers = sorted(values)
+    given = np.array([values[number] for number in numbers])
+    between: Float64Array = np.interp(sums, sums[numbers], given)
+    return between
+
+
+class _Estimates:
+    """Estimated peaks of some points.
+
+    Attributes:
+        bytes: the peaks, by number of the point.
+    """
+
+    def __init__(
+        self, request: Request, problem: GraphProblem, frontier: Frontier, numbers: list[int]
+    ) -> None:
+        self._request, self._problem, self._frontier = request, problem, frontier
+        cost = request.cost_model(problem.mesh.size, problem.mesh)
+        self._steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
+        self.bytes: dict[int, int] = {}
+        for number in numbers:
+            self.add(number)
+
+    def add(self, number: int) -> None:
+        """Estimate a point."""
+        strategy = self._frontier.strategies[number].tolist()
+        planned = self._request.strategy(self._problem, strategy)
+        self.bytes[number] = estimated_bytes(self._request, planned, self._steps)
+
+    @property
+    def least_certain(self) -> int:
+        """The point in the middle of the neighbours with the largest change of the ratio between
+        them, times the number of points between them. Not all points are estimated."""
+        sums = self._frontier.memory
+        ratio = {number: peak / max(int(sums[number]), 1) for number, peak in self.bytes.items()}
+        wide = [(a, b) for a, b in pairwise(sorted(ratio)) if b - a > 1]
+        a, b = max(
+            wide,
+            key=lambda ends: (abs(ratio[ends[1]] - ratio[ends[0]]) + _HIDDEN) * (ends[1] - ends[0]),
+        )
+        return (a + b) // 2
+
+
+def _dry_runs(request: Request, problem: GraphProblem, frontier: Frontier) -> dict[int, int]:
+    """Return peaks of a step that cannot be estimated, by number; see `frontier_peaks`."""
     limit = request.limit_bytes(problem.mesh.size)
-    is_known_to_fit = request.saves_dry_runs and SUM * int(frontier.memory[-1]) <= limit
+    if request.saves_dry_runs and SUM * int(frontier.memory[-1]) <= limit:
+        return {}
     emitted = len(request.graph) * request.microbatches
     most = min(_DRY_RUNS, _DRY_RUN_OPERATORS // max(emitted, 1))
-    peaks = []
+    peaks = {}
     for number in evenly(len(frontier), most) if most > 1 else ():
-        peak = known.get(number)
-        if peak is None and is_known_to_fit:
-            continue
-        if peak is None:
-            peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
+        peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
         if not peak.from_dry_run:
             break
-        peaks.append((int(frontier.memory[number]), peak.bytes))
-    return tuple(peaks)
+        peaks[number] = peak.bytes
+    return peaks

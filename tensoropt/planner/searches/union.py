@@ -12,7 +12,7 @@ class UnionPoint(NamedTuple):
     """A point of the union.
 
     Attributes:
-        memory: bytes.
+        memory: bytes, by which points are compared.
         time: nanoseconds.
         frontier: the number of the frontier from which it comes.
         number: its number in that frontier.
@@ -24,20 +24,13 @@ class UnionPoint(NamedTuple):
     number: int
 
 
-def union(frontiers: Iterable[Iterable[tuple[int, int]]]) -> list[UnionPoint]:
-    """Unite frontiers, given by the bytes and nanoseconds of their points.
+def union(points: Iterable[UnionPoint]) -> list[UnionPoint]:
+    """Return the points that no other beats, by ascending memory.
 
-    Returns:
-        The points that no other beats, by ascending memory. Among equal points, that of the earlier
-        frontier is kept.
+    Among equal points, that of the earlier frontier is kept.
     """
-    all_points = sorted(
-        UnionPoint(memory, time, place, number)
-        for place, points in enumerate(frontiers)
-        for number, (memory, time) in enumerate(points)
-    )
     kept: list[UnionPoint] = []
-    for point in all_points:
+    for point in sorted(points):
         if not kept or point.time < kept[-1].time:
             kept.append(point)
     return kept

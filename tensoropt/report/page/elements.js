@@ -36,9 +36,10 @@ function inUnit(units, value) {
 const time = (nanoseconds) => (nanoseconds ? inUnit(TIMES, nanoseconds) : "0");
 const size = (bytes) => (bytes ? inUnit(SIZES, bytes) : "0");
 
-// A peak of memory, and how it was predicted.
-const peakOf = ({ peak_bytes: peak, peak_is_estimated: isEstimated }) =>
-  peak === null ? "not predicted" : `${size(peak)}, ${isEstimated ? "estimated" : "by a dry run"}`;
+// The memory of a point as it is shown: its peak, or the sum of its kept tensors where that is unknown.
+const memoryOf = (point) => point.peak_bytes ?? point.memory_bytes;
+const SOURCES = { "dry run": "by a dry run", estimate: "estimated", interpolation: "interpolated between estimated points" };
+const sourceOf = (point) => SOURCES[point.peak_source] ?? "the search's sum, as its peak is not predicted";
 
 // How a number differs from the plan's: "12 % more".
 function change(value, reference) {

@@ -42,9 +42,9 @@ function moveByKey(event) {
 // The points of the chart: without those to compare with that are so far away that they squeeze the others.
 function inPicture() {
   const near = frontier.points.filter((point) => point.number !== null || point.kind === "plan");
-  const far = (name) => 1.7 * Math.max(...near.map((point) => point[name]));
-  const [memory, nanoseconds] = [far("memory_bytes"), far("nanoseconds")];
-  return frontier.points.filter((point) => point.memory_bytes <= memory && point.nanoseconds <= nanoseconds);
+  const memory = 1.7 * Math.max(...near.map(memoryOf));
+  const nanoseconds = 1.7 * Math.max(...near.map((point) => point.nanoseconds));
+  return frontier.points.filter((point) => memoryOf(point) <= memory && point.nanoseconds <= nanoseconds);
 }
 
 function showFarPoints() {
@@ -52,18 +52,19 @@ function showFarPoints() {
   byId("far-points").replaceChildren(...frontier.points.filter((point) => !shown.has(point)).map((point) => {
     const choose = () => choosePoint(frontier.points.indexOf(point));
     return element("li", {}, "outside the picture: ", element("button", { type: "button", class: "link", onclick: choose }, point.name),
-      `, ${size(point.memory_bytes)}, ${time(point.nanoseconds)}`);
+      `, ${size(memoryOf(point))}, ${time(point.nanoseconds)}`);
   }));
 }
 
 function frontierChart() {
-  const at = (point) => ({ x: point.memory_bytes, y: point.nanoseconds, point });
+  const at = (point) => ({ x: memoryOf(point), y: point.nanoseconds, point });
   const of = (kind) => inPicture().filter((point) => point.kind === kind).map(at);
   const onFrontier = frontier.points.filter((point) => point.number !== null).map(at);
   const shown = inPicture();
-  const xs = shown.map((point) => point.memory_bytes);
+  const xs = shown.map(memoryOf);
   const ys = shown.map((point) => point.nanoseconds);
-  const limit = view.summary.memory_limit_bytes;
+  const byPeaks = frontier.points.some((point) => point.peak_bytes !== null);
+  const limit = byPeaks ? view.summary.device_limit_bytes : view.summary.memory_limit_bytes;
   const isNear = limit !== null && limit <= 1.6 * Math.max(...xs);
   const fits = (item) => item.raw?.point?.fits;
   const dot = (name, radius, style = "circle") => ({
@@ -106,7 +107,7 @@ function frontierChart() {
       },
       interaction: { mode: "nearest", intersect: true },
       scales: {
-        x: amounts(SIZES, ...ends(xs, isNear ? limit : 0), "memory of a device, the search's sum"),
+        x: amounts(SIZES, ...ends(xs, isNear ? limit : 0), byPeaks ? "peak of memory of a device" : "memory of a device, the search's sum"),
         y: amounts(TIMES, ...ends(ys, 0), "the search's sum of times"),
       },
       plugins: {
@@ -134,10 +135,9 @@ function ends(values, limit) {
 
 function frontierLines(point) {
   const lines = [
-    `memory ${size(point.memory_bytes)}`,
+    `memory ${size(memoryOf(point))}, ${sourceOf(point)}`,
     `time ${time(point.nanoseconds)} (the search's sum)`,
   ];
-  if (point.peak_bytes !== null) lines.push(`peak ${peakOf(point)}`);
   lines.push(point.name, point.fits ? "fits the memory" : "does not fit the memory");
   return lines;
 }
@@ -147,7 +147,7 @@ function choosePoint(place) {
   frontier.chosen = place;
   const point = frontier.points[place];
   const ring = chartOf("frontier-chart");
-  ring.data.datasets[0].data = inPicture().includes(point) ? [{ x: point.memory_bytes, y: point.nanoseconds, point }] : [];
+  ring.data.datasets[0].data = inPicture().includes(point) ? [{ x: memoryOf(point), y: point.nanoseconds, point }] : [];
   ring.update("none");
   const canvas = byId("frontier-chart");
   canvas.setAttribute("aria-valuenow", String(place));

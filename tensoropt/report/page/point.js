@@ -6,9 +6,8 @@ function showPoint(point) {
   byId("point-name").textContent = titleOf(point);
   const against = (value, reference) => (isPlan ? "" : element("span", { class: "change" }, ` ${change(value, reference)}`));
   const facts = [
-    ["memory, sum", size(point.memory_bytes), against(point.memory_bytes, plan.memory_bytes)],
+    ["memory", `${size(memoryOf(point))}, ${sourceOf(point)}`, against(memoryOf(point), memoryOf(plan))],
     ["time, sum", time(point.nanoseconds), against(point.nanoseconds, plan.nanoseconds)],
-    ["peak", peakOf(point), ""],
     ["way", point.name, ""],
     ["fits", point.fits ? "yes" : "no, it needs more memory than a device may use", ""],
   ];

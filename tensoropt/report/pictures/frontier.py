@@ -24,7 +24,8 @@ _OTHERS = ("D", "^", "v", "P", "X")
 def draw_frontier(axes: Axes, view: PlanView) -> None:
     """Draw points with the memory in MiB on the x-axis and the time in ms on the y-axis.
 
-    Both are the search's sums.
+    The memory of a point is its peak; that of all points is the search's sum if no peak is known.
+    The time is the search's sum.
     """
     on_frontier = [point for point in view.frontier if point.number is not None]
     (plan,) = [point for point in view.frontier if point.kind == "plan"]
@@ -52,15 +53,21 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
         zorder=5,
     )
     shown = [*on_frontier, plan, *others]
-    taken = [point.memory_bytes / _MEBI for point in shown]
-    limit = view.summary.memory_limit_bytes
+    taken = [point.shown_bytes / _MEBI for point in shown]
+    limit, word = view.summary.memory_limit_bytes, "sum"
+    if view.has_peaks:
+        limit, word = view.summary.device_limit_bytes, "peak"
     is_far = limit is not None and limit / _MEBI > _FAR * max(taken)
     if limit is not None and not is_far:
         taken.append(limit / _MEBI)
     log_if_wide(axes, taken, [point.nanoseconds / _MILLI for point in shown])
     if limit is not None:
-        _draw_limit(axes, limit, is_far)
-    axes.set_xlabel("memory of a device (MiB, the search's sum)")
+        _draw_limit(axes, limit, word, is_far)
+    axes.set_xlabel(
+        "peak of memory of a device (MiB)"
+        if word == "peak"
+        else "memory of a device (MiB, the search's sum)"
+    )
     axes.set_ylabel("time of a step (ms, the search's sum)")
     count = plural(len(on_frontier), "strategy", "strategies")
     axes.set_title(f"{count}, none beaten in both memory and time")
@@ -70,10 +77,10 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
     )
 
 
-def _draw_limit(axes: Axes, limit_bytes: int, is_far: bool) -> None:
+def _draw_limit(axes: Axes, limit_bytes: int, word: str, is_far: bool) -> None:
     """Draw the limit of memory. One that is far does not widen the axis: the legend names it."""
     seen = axes.get_xlim()
-    label = f"limit of the sum: {memory(limit_bytes)}{', far to the right' if is_far else ''}"
+    label = f"limit of the {word}: {memory(limit_bytes)}{', far to the right' if is_far else ''}"
     axes.axvline(limit_bytes / _MEBI, color="black", linestyle="--", linewidth=1, label=label)
     if is_far:
         axes.set_xlim(seen)
@@ -93,8 +100,8 @@ def _dots(axes: Axes, points: list[PointView], style: str, colour: str, label: s
 
 
 def _at(point: PointView) -> tuple[float, float]:
-    return point.memory_bytes / _MEBI, point.nanoseconds / _MILLI
+    return point.shown_bytes / _MEBI, point.nanoseconds / _MILLI
 
 
 def _text(point: PointView) -> str:
-    return f"{memory(point.memory_bytes)}, {time(point.nanoseconds)}"
+    return f"{memory(point.shown_bytes)}, {time(point.nanoseconds)}"

@@ -14,6 +14,7 @@ __all__ = ["COSTLIEST", "summary", "summary_lines"]
 COSTLIEST = 10
 """The layers that a summary shows."""
 _INDENT = 12
+_AXES, _SUMS = "the search's sum of times, and the peak", "the search's sums"
 
 
 def summary(view: PlanView) -> Report:
@@ -46,9 +47,10 @@ def summary_lines(view: PlanView) -> Iterator[tuple[str, str]]:
         yield (
             "beside",
             (
-                f"data parallelism {time(parallel.nanoseconds)} and {memory(parallel.memory_bytes)}"
+                f"data parallelism {time(parallel.nanoseconds)} and {memory(parallel.shown_bytes)}"
                 f"{'' if parallel.fits else ', which does not fit'}; this plan "
-                f"{time(plan.nanoseconds)} and {memory(plan.memory_bytes)} (the search's sums)"
+                f"{time(plan.nanoseconds)} and {memory(plan.shown_bytes)} "
+                f"({_AXES if view.has_peaks else _SUMS})"
             ),
         )
     yield "frontier", _frontier(view)
@@ -80,6 +82,6 @@ def _frontier(view: PlanView) -> str:
     place = "lies beside them" if number is None else f"is point {number}"
     return (
         f"{plural(len(points), 'strategy', 'strategies')} from "
-        f"{memory(least.memory_bytes)} and {time(least.nanoseconds)} to "
-        f"{memory(most.memory_bytes)} and {time(most.nanoseconds)}; this plan {place} (--frontier)"
+        f"{memory(least.shown_bytes)} and {time(least.nanoseconds)} to "
+        f"{memory(most.shown_bytes)} and {time(most.nanoseconds)}; this plan {place} (--frontier)"
     )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tensoropt.converters import Natural, Number, Positive, from_values, to_values
 from tensoropt.cost.peak.held_memory import Holder
+from tensoropt.plan.point_peak import PeakSource
 from tensoropt.view.data.layers import Communication, LayerView
 from tensoropt.view.data.summary import Measured, Summary
 
@@ -157,10 +158,10 @@ class PointView:
             may lie above the frontier.
         name: the way to run the step, or the algorithm.
         number: position in the plan's frontier; None for other points.
-        memory_bytes: the search's sum.
+        memory_bytes: the search's sum of kept tensors.
         nanoseconds: the search's sum of times.
         peak_bytes: the predicted peak; None if it is unknown.
-        peak_is_estimated: whether a known peak is estimated; else it comes from a dry run.
+        peak_source: how the peak is known; None if it is unknown.
         fits: whether it fits the limit of memory.
     """
 
@@ -170,11 +171,16 @@ class PointView:
     memory_bytes: Natural
     nanoseconds: Natural
     peak_bytes: Natural | None
-    peak_is_estimated: bool
+    peak_source: PeakSource | None
     fits: bool
 
+    @property
+    def shown_bytes(self) -> int:
+        """The memory of the point as it is shown: its peak, or its sum where that is unknown."""
+        return self.memory_bytes if self.peak_bytes is None else self.peak_bytes
 
-SCHEMA = 1
+
+SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +193,8 @@ class PlanView:
         communication: all communication, the slowest first. Empty in plans older than schema 14.
             Stages of a pipeline communicate at the same time.
         memory: what holds the memory.
-        frontier: points of memory and time, the least memory first; the plan is one of them.
+        frontier: points of memory and time, the least memory as shown first; the plan is one of
+            them.
         stages: the stages of a pipeline.
         schedule: the passes of a pipeline's step.
         measured: measured costs; empty if the plan has not run.
@@ -219,6 +226,11 @@ class PlanView:
             if name == row.name or name in row.names:
                 return row
         raise KeyError(name)
+
+    @property
+    def has_peaks(self) -> bool:
+        """Whether points are shown by their peaks; else no peak is known."""
+        return any(point.peak_bytes is not None for point in self.frontier)
 
     def costliest(self, count: int) -> tuple[LayerView, ...]:
         """The rows that take most of the step's time, the costliest first."""
