@@ -16,7 +16,7 @@ import time
 from benchmarks.search.zoo.catalogue import ZOO
 from benchmarks.search.zoo.measuring import request_of
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.planner.prices.frontier_peaks import estimated_points, frontier_peaks
+from tensoropt.planner.prices.frontier_peaks import OPERATORS, FrontierPeaks
 from tensoropt.planner.prices.peak import evenly, predicted_peak
 from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.report.text_table import table
@@ -48,8 +48,9 @@ def _compared(name: str, devices: int, points: int) -> Line:
     request = request_of(name, ZOO[name].small, load_cluster("8-v100"), devices)
     problem, frontier = search_frontier(request, devices)
     begun = time.process_time()
-    estimates = estimated_points(request, problem, frontier)
-    stated = frontier_peaks(request, problem, frontier, estimates)
+    peaks = FrontierPeaks(request, problem, frontier)
+    peaks.estimate(OPERATORS)
+    stated = peaks.of_all_points()
     seconds = time.process_time() - begun
     chosen = evenly(len(frontier), points)
     of_memory, of_stated = [], []
@@ -61,7 +62,7 @@ def _compared(name: str, devices: int, points: int) -> Line:
             of_stated.append(measured / peak.bytes)
     return {
         "points": len(frontier),
-        "estimates": len(estimates),
+        "estimates": len(peaks.estimates),
         "dry runs": len(chosen),
         "of memory, least": round(min(of_memory), 3),
         "of memory, most": round(max(of_memory), 3),

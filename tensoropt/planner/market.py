@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
@@ -51,6 +52,8 @@ _UNDERCUTTING = (stages.NAME, branches.NAME, keeping_less.NAME)
 _NONE_FITS = (
     "none of the batch at once fits the memory: it was searched to a gap of {gap:.0%} alone"
 )
+_FIRST_SHARE = 0.25
+"""The share of the time for estimates of peaks that all offers share alike."""
 _LONGEST_REASON = 90
 """The most characters of the reason for which a space was not searched."""
 
@@ -81,19 +84,23 @@ class Market:
     def peaks(self) -> list[list[PointPeak | None]]:
         """The predicted peaks of each offer's points; asked for when all offers are made.
 
-        All offers share the time for estimates. A failure adds to `failures`.
+        All offers share the time for estimates: a part of it tells which offers have points of the
+        frontier, and these share the rest. A failure adds to `failures`.
         """
         total = OPERATORS_AT_A_START if self.request.saves_dry_runs else OPERATORS
-        share = total // len(self.offers)
-        return [
-            attempt(
-                "peaks along the frontier",
-                partial(offer.peaks, share),
-                [None] * len(offer.points),
-                self.failures,
-            )
-            for offer in self.offers
-        ]
+        share = int(_FIRST_SHARE * total) // len(self.offers)
+        peaks = [self._peaks_of(offer, share) for offer in self.offers]
+        points = Counter(point.frontier for point in self._united(peaks))
+        for place, count in points.items():
+            rest = int((1 - _FIRST_SHARE) * total) * count // points.total()
+            peaks[place] = self._peaks_of(self.offers[place], share + rest)
+        return peaks
+
+    def _peaks_of(self, offer: Offer, operators: int) -> list[PointPeak | None]:
+        """Return the peaks of an offer; none are known if they fail."""
+        look = partial(offer.peaks, operators)
+        unknown: list[PointPeak | None] = [None] * len(offer.points)
+        return attempt("peaks along the frontier", look, unknown, self.failures)
 
     def frontier(self, usable_bytes: float = inf) -> list[UnionPoint]:
         """Return the points of all offers that no other point beats in both peak and time.
@@ -103,9 +110,15 @@ class Market:
         Args:
             usable_bytes: the most bytes that the sum of a point may take.
         """
+        return self._united(self.peaks, usable_bytes)
+
+    def _united(
+        self, of_offers: Sequence[Sequence[PointPeak | None]], usable_bytes: float = inf
+    ) -> list[UnionPoint]:
+        """Return the result of `frontier` with the given peaks of each offer."""
         return union(
             UnionPoint(memory, time, place, number)
-            for place, (offer, peaks) in enumerate(zip(self.offers, self.peaks, strict=True))
+            for place, (offer, peaks) in enumerate(zip(self.offers, of_offers, strict=True))
             for number, (memory, time) in enumerate(memory_and_time(offer.points, peaks))
             if offer.points[number][0] <= usable_bytes
         )
@@ -123,7 +136,7 @@ class Market:
             frontier_ways=tuple(offers[point.frontier].way_of(point.number) for point in points),
             exact=all(isinstance(offer, Strategies) and offer.frontier.exact for offer in offers),
             within=None if None in gaps else max(gap for gap in gaps if gap is not None),
-            notes=(*plan.notes, *self.failures),
+            notes=(*plan.notes, *dict.fromkeys(self.failures)),
         )
 
     @property

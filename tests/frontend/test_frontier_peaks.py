@@ -14,7 +14,7 @@ import tensoropt as tf
 from benchmarks.search.zoo.measuring import request_of_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.choose import choose
-from tensoropt.planner.prices.frontier_peaks import all_peaks, estimated_points, frontier_peaks
+from tensoropt.planner.prices.frontier_peaks import OPERATORS, FrontierPeaks, all_peaks
 from tensoropt.planner.prices.peak import evenly, predicted_peak
 from tensoropt.planner.searches.frontier_search import search_frontier
 
@@ -49,8 +49,9 @@ def train(scores: object) -> None:
 def test_dry_runs_take_about_what_is_stated(build: Callable[[], None], most: float) -> None:
     request = request_of_script(build, 32, load_cluster("8-v100"), DEVICES)
     problem, frontier = search_frontier(request, DEVICES)
-    estimates = estimated_points(request, problem, frontier)
-    stated = frontier_peaks(request, problem, frontier, estimates)
+    peaks = FrontierPeaks(request, problem, frontier)
+    peaks.estimate(OPERATORS)
+    stated = peaks.of_all_points()
     ratios = []
     for number in evenly(len(frontier), 4):
         found = predicted_peak(request, problem, frontier.strategies[number].tolist())

@@ -60,7 +60,7 @@ class Unbounded:
             ZeroDivisionError("why"),
         ),
         (
-            "tensoropt.planner.offers.strategies.frontier_peaks",
+            "tensoropt.planner.offers.strategies.FrontierPeaks",
             "peaks along the frontier",
             MemoryError("why"),
         ),

@@ -19,7 +19,7 @@ from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_fron
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.dry_runs import NO_TIME, is_quick_to_emit
 from tensoropt.planner.prices.fewer_devices import fewer_devices
-from tensoropt.planner.prices.frontier_peaks import estimated_points, frontier_peaks
+from tensoropt.planner.prices.frontier_peaks import FrontierPeaks
 from tensoropt.planner.prices.peak import PredictedPeak, fitting_point, predicted_peak
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
@@ -206,17 +206,21 @@ class Strategies(Offer):
         """See `Offer`."""
         return self.frontier.points
 
+    @cached_property
+    def _peaks(self) -> FrontierPeaks:
+        request, problem = self.request, self.problem
+        shared = search_once("estimated peaks", request, problem.mesh.size, dict[int, int])
+        return FrontierPeaks(request, problem, self.frontier, shared)
+
     def peaks(self, operators: int) -> list[PointPeak | None]:
         """See `Offer`."""
-        request, problem, frontier = self.request, self.problem, self.frontier
-        look = partial(estimated_points, request, problem, frontier, operators)
-        estimates = search_once(f"peaks {operators}", request, problem.mesh.size, look)
-        known = {}
+        self._peaks.estimate(operators)
         choice: Choice | None = vars(self).get("choice")  # of a cached property: if it is made
-        if choice is not None:
-            own = choice.planned.memory, choice.planned.time
-            known = {n: choice.peak for n, point in enumerate(self.points) if point == own}
-        return frontier_peaks(request, problem, frontier, estimates, known)
+        if choice is None:
+            return self._peaks.of_all_points()
+        own = choice.planned.memory, choice.planned.time
+        numbers = [number for number, point in enumerate(self.points) if point == own]
+        return self._peaks.of_all_points(dict.fromkeys(numbers, choice.peak))
 
     def price_of(self, number: int) -> int:
         """See `Offer`."""

@@ -8,7 +8,7 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.details import Details, OtherStrategy, TimePart
 from tensoropt.planner.names.named_operators import uses_of_variables
 from tensoropt.planner.prices.estimates import added_by_microbatches, can_be_estimated
-from tensoropt.planner.prices.frontier_peaks import estimated_points
+from tensoropt.planner.prices.frontier_peaks import FrontierPeaks
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_parts import StepTime
 from tensoropt.planner.request import Request
@@ -51,6 +51,8 @@ def other_strategies(request: Request, problem: GraphProblem) -> tuple[OtherStra
         ("data parallelism", data_parallel.solve(problem)),
         ("every device computes all", whole.solve(problem)),
     ):
-        peak = estimated_points(request, problem, frontier, len(request.graph)).get(0)
+        peaks = FrontierPeaks(request, problem, frontier)
+        peaks.estimate(0)
+        peak = peaks.estimates.get(0)
         others.append(OtherStrategy(name, int(frontier.memory[0]), int(frontier.time[0]), peak))
     return tuple(others)

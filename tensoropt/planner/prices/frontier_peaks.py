@@ -2,13 +2,14 @@
 
 Estimating all points would take longer than their search. Along a frontier the ratio of peak to sum
 changes in a few steps, so some points are estimated, most of them where it changes, and the ratio
-is interpolated between them. Over 7 graphs of the zoo, 12 estimates left errors of 0 to 0.6 % on
-average, and of 28 % at most.
+is interpolated between them. On six graphs of the zoo, 12 estimates left errors of 0 to 0.6 % on
+average, and of 28 % at most (docs/memory.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -24,15 +25,13 @@ from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["OPERATORS", "OPERATORS_AT_A_START", "all_peaks", "estimated_points", "frontier_peaks"]
+__all__ = ["OPERATORS", "OPERATORS_AT_A_START", "FrontierPeaks", "all_peaks"]
 
 OPERATORS = 4_000
 """The approximate number of operators in all estimates of a request; each takes 0.1 ms. This limit
 does not depend on a clock, so the same request has the same plan on any machine."""
-OPERATORS_AT_A_START = 800
+OPERATORS_AT_A_START = 1_600
 """The same limit at the start of a job, which prints no table of the frontier."""
-_EVEN = 3
-"""One of this many estimates is at an even distance; the others lie where the ratio changes."""
 _HIDDEN = 0.002
 """The change of the ratio that is assumed between points of the same ratio."""
 _DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
@@ -40,57 +39,103 @@ _DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
 all of them; each takes some milliseconds."""
 
 
-def estimated_points(
-    request: Request, problem: GraphProblem, frontier: Frontier, operators: int = OPERATORS
-) -> dict[int, int]:
-    """Return the estimated peaks of some points in bytes, by number; at least the fastest one's.
+class FrontierPeaks:
+    """The peaks along a frontier, of which some are estimated.
 
     An estimate follows the script's operators (`tensoropt.cost.peak.estimated_peak`) and takes a
-    tenth of a dry run's time. A step that differentiates gradients cannot be estimated: it has no
-    estimated points.
+    tenth of a dry run's time. A step that differentiates gradients cannot be estimated. Then three
+    points have dry runs, unless dry runs would take long or fail, or the request saves dry runs and
+    all points are far below the limit.
 
     Args:
         request: the step.
         problem: the searched problem.
         frontier: its frontier.
-        operators: approximate number of operators in all estimates.
+        shared: estimates in bytes by number of the point, of which others make use.
+
+    Attributes:
+        estimates: the estimates of this frontier in bytes, by number of the point.
     """
-    if not can_be_estimated(request):
-        return {}
-    most = operators // max(len(request.graph), 1)
-    last = len(frontier) - 1
-    even = evenly(len(frontier), max(2, most // _EVEN)) if most > 1 else [last]
-    estimates = _Estimates(request, problem, frontier, even)
-    while len(estimates.bytes) < min(most, len(frontier)):
-        estimates.add(estimates.least_certain)
-    return estimates.bytes
 
+    def __init__(
+        self,
+        request: Request,
+        problem: GraphProblem,
+        frontier: Frontier,
+        shared: dict[int, int] | None = None,
+    ) -> None:
+        self._request, self._problem, self._frontier = request, problem, frontier
+        cost = request.cost_model(problem.mesh.size, problem.mesh)
+        self._steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
+        self._shared = {} if shared is None else shared
+        self.estimates: dict[int, int] = {}
 
-def frontier_peaks(
-    request: Request,
-    problem: GraphProblem,
-    frontier: Frontier,
-    estimates: Mapping[int, int],
-    known: Mapping[int, PredictedPeak] = MappingProxyType({}),
-) -> list[PointPeak | None]:
-    """Return the peak of each point; None for each if none is known.
+    @cached_property
+    def _dry_runs(self) -> dict[int, int]:
+        """The peaks of a step that cannot be estimated, by number of the point."""
+        request, problem, frontier = self._request, self._problem, self._frontier
+        limit = request.limit_bytes(problem.mesh.size)
+        if request.saves_dry_runs and SUM * int(frontier.memory[-1]) <= limit:
+            return {}
+        emitted = len(request.graph) * request.microbatches
+        most = min(_DRY_RUNS, _DRY_RUN_OPERATORS // max(emitted, 1))
+        peaks = {}
+        for number in evenly(len(frontier), most) if most > 1 else ():
+            peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
+            if not peak.from_dry_run:
+                break
+            peaks[number] = peak.bytes
+        return peaks
 
-    If the step cannot be estimated, three points have dry runs, unless dry runs would take long or
-    fail, or the request saves dry runs and all points are far below the limit.
+    def estimate(self, operators: int) -> None:
+        """Estimate points, at least the fastest one, until estimates have this many operators."""
+        if not can_be_estimated(self._request):
+            return
+        last = len(self._frontier) - 1
+        most = max(1, operators // max(len(self._request.graph), 1))
+        for number in (last, 0)[:most]:
+            self._add(number)
+        while len(self.estimates) < min(most, last + 1):
+            self._add(self._least_certain)
 
-    Args:
-        request: the step.
-        problem: the searched problem.
-        frontier: its frontier.
-        estimates: the result of `estimated_points`.
-        known: known peaks, by number of the point.
-    """
-    dry_runs = {number: peak.bytes for number, peak in known.items() if peak.from_dry_run}
-    if not estimates:
-        dry_runs = _dry_runs(request, problem, frontier) | dry_runs
-    elif missing := sorted(dry_runs.keys() - estimates):
-        estimates = {**estimates, **_Estimates(request, problem, frontier, missing).bytes}
-    return all_peaks(frontier.memory, estimates, dry_runs)
+    def of_all_points(
+        self, known: Mapping[int, PredictedPeak] = MappingProxyType({})
+    ) -> list[PointPeak | None]:
+        """Return the peak of each point; None for each if none is known.
+
+        Args:
+            known: known peaks, by number of the point.
+        """
+        dry_runs = {number: peak.bytes for number, peak in known.items() if peak.from_dry_run}
+        if self.estimates:
+            for number in dry_runs:
+                self._add(number)
+        else:
+            dry_runs = self._dry_runs | dry_runs
+        return all_peaks(self._frontier.memory, self.estimates, dry_runs)
+
+    def _add(self, number: int) -> None:
+        """Estimate a point, unless it is estimated."""
+        if number not in self._shared:
+            strategy = self._frontier.strategies[number].tolist()
+            planned = self._request.strategy(self._problem, strategy)
+            self._shared[number] = estimated_bytes(self._request, planned, self._steps)
+        self.estimates[number] = self._shared[number]
+
+    @property
+    def _least_certain(self) -> int:
+        """The point in the middle of the neighbours with the largest change of the ratio between
+        them, times the number of points between them. Not all points are estimated."""
+        sums = self._frontier.memory
+        ratio = {n: peak / max(int(sums[n]), 1) for n, peak in self.estimates.items()}
+
+        def uncertainty(ends: tuple[int, int]) -> float:
+            a, b = ends
+            return (abs(ratio[b] - ratio[a]) + _HIDDEN) * (b - a)
+
+        wide = [(a, b) for a, b in pairwise(sorted(ratio)) if b - a > 1]
+        a, b = max(wide, key=uncertainty)
+        return (a + b) // 2
 
 
 def all_peaks(
@@ -130,56 +175,3 @@ def _between(sums: Float64Array, values: Mapping[int, float]) -> Float64Array:
     given = np.array([values[number] for number in numbers])
     between: Float64Array = np.interp(sums, sums[numbers], given)
     return between
-
-
-class _Estimates:
-    """Estimated peaks of some points.
-
-    Attributes:
-        bytes: the peaks, by number of the point.
-    """
-
-    def __init__(
-        self, request: Request, problem: GraphProblem, frontier: Frontier, numbers: list[int]
-    ) -> None:
-        self._request, self._problem, self._frontier = request, problem, frontier
-        cost = request.cost_model(problem.mesh.size, problem.mesh)
-        self._steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
-        self.bytes: dict[int, int] = {}
-        for number in numbers:
-            self.add(number)
-
-    def add(self, number: int) -> None:
-        """Estimate a point."""
-        strategy = self._frontier.strategies[number].tolist()
-        planned = self._request.strategy(self._problem, strategy)
-        self.bytes[number] = estimated_bytes(self._request, planned, self._steps)
-
-    @property
-    def least_certain(self) -> int:
-        """The point in the middle of the neighbours with the largest change of the ratio between
-        them, times the number of points between them. Not all points are estimated."""
-        sums = self._frontier.memory
-        ratio = {number: peak / max(int(sums[number]), 1) for number, peak in self.bytes.items()}
-        wide = [(a, b) for a, b in pairwise(sorted(ratio)) if b - a > 1]
-        a, b = max(
-            wide,
-            key=lambda ends: (abs(ratio[ends[1]] - ratio[ends[0]]) + _HIDDEN) * (ends[1] - ends[0]),
-        )
-        return (a + b) // 2
-
-
-def _dry_runs(request: Request, problem: GraphProblem, frontier: Frontier) -> dict[int, int]:
-    """Return peaks of a step that cannot be estimated, by number; see `frontier_peaks`."""
-    limit = request.limit_bytes(problem.mesh.size)
-    if request.saves_dry_runs and SUM * int(frontier.memory[-1]) <= limit:
-        return {}
-    emitted = len(request.graph) * request.microbatches
-    most = min(_DRY_RUNS, _DRY_RUN_OPERATORS // max(emitted, 1))
-    peaks = {}
-    for number in evenly(len(frontier), most) if most > 1 else ():
-        peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
-        if not peak.from_dry_run:
-            break
-        peaks[number] = peak.bytes
-    return peaks
