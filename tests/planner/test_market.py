@@ -14,7 +14,7 @@ from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.graph.operator import Graph
 from tensoropt.plan.plan import Plan
-from tensoropt.plan.point_peak import PointPeak
+from tensoropt.plan.point_peak import PointPeak, memory_and_time
 from tensoropt.planner import choose as choosing
 from tensoropt.planner.choose import choose, profiling
 from tensoropt.planner.market import Market
@@ -242,12 +242,10 @@ def test_less_memory_brings_more_kinds_of_offers_and_a_frontier_that_has_them(
     assert points == sorted(points)
     assert [time for _, time in points] == sorted((time for _, time in points), reverse=True)
     every = [
-        (peak.bytes, time)
+        point
         for offer, peaks in zip(market.offers, market.peaks, strict=True)
-        for (_, time), peak in zip(offer.points, peaks, strict=True)
-        if peak is not None
+        for point in memory_and_time(offer.points, peaks)
     ]
-    assert len(every) == sum(len(offer.points) for offer in market.offers)
     assert all(any(m <= a and t <= b for m, t in points) for a, b in every)
     plan = choose(market.request, "mini_time")
     assert plan.memory_bytes * CLUSTER.safety_factor <= limit
