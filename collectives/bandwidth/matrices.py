@@ -69,7 +69,7 @@ def collective_maker(kind: str) -> MakeCollective:
 
 
 def measured_bytes(bytes_: int, size: int, runs: str = "") -> int:
-    """Return the bytes that a group of ``size`` measures if ``bytes_`` are asked for."""
+    """Return the bytes of the matrix that a group of ``size`` moves in place of ``bytes_``."""
     rows, columns = matrix_shape(bytes_, size, runs)
     return 4 * rows * columns
 
@@ -82,7 +82,7 @@ def measured_dims(kind: str, runs: str) -> tuple[int, int]:
 def matrix_shape(bytes_: int, size: int, runs: str = "") -> tuple[int, int]:
     """Return the shape of a float32 matrix of about ``bytes_`` bytes.
 
-    Both dimensions divide by ``size``.
+    Both dimensions are multiples of ``size``.
     """
     elements = max(1, -(-bytes_ // 4))
     rows = size

@@ -34,7 +34,7 @@ def sent(costs: AtomCosts, block: Int64Array) -> Int64Array:
         - 0: amounts that the stage itself sends; 1: amounts that earlier and later stages send
           each other past it: values past its end, gradients past its beginning;
         - the first, and the last block of the stage;
-        - bytes of the whole batch; those bytes that do not grow with the batch; number of tensors.
+        - bytes of the whole batch; bytes that do not grow with the batch; number of tensors.
     """
     blocks = int(block.max()) + 1
     makers, readers, back = _users(costs, block)
@@ -58,7 +58,7 @@ def sent_columns(bytes_: Int64Array, tensors: Int64Array) -> list[Int64Array]:
 
     Args:
         bytes_: int64[2, 2, blocks, blocks], bytes by the first four axes of `sent`.
-        tensors: the same of the numbers of tensors.
+        tensors: the numbers of tensors, by the same axes.
     """
     return [
         amounts[way, kind] for kind in range(2) for amounts in (bytes_, tensors) for way in range(2)
@@ -96,7 +96,8 @@ def _users(
 ) -> tuple[dict[TensorName, int], list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Return, for each tensor between components, its maker, its readers and its differentiators.
 
-    All are blocks. The readers are ascending. The last are the readers that send a gradient back.
+    All of them are blocks, in ascending order. Differentiators are readers that send a gradient
+    back.
     """
     graph, atoms = costs.atoms.graph, costs.atoms.atoms
     makers: dict[TensorName, int] = {}

@@ -1,5 +1,4 @@
-"""The order of elimination: the cheapest node next, with costs that change around eliminated
-ones."""
+"""The order of elimination: the cheapest node is next, and eliminations change costs."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ Item = TypeVar("Item")
 
 
 class EliminationQueue(Generic[Item]):
-    """Items by cost, then by their own order; a cost may be set again."""
+    """A priority queue of items by cost, then by their own order. A cost may be set again."""
 
     def __init__(self) -> None:
         self._costs: dict[Item, float] = {}
-        self._heap: list[tuple[float, Item]] = []  # among them items with a cost of before
+        self._heap: list[tuple[float, Item]] = []  # some entries have a former cost
 
     def set(self, item: Item, cost: float) -> None:
         """Add an item, or change its cost."""

@@ -82,11 +82,12 @@ class Backups:
         self._data: CountedBatches | None = None
         self._epoch = self._batch = 0
         self._generators = generator_states()
-        # The last backup's, until the first epoch of this `fit` has ended.
+        # The position of the last backup, until the first epoch of this `fit` has ended.
         self._last: _Position | None = None
 
     def read_last(self) -> None:
-        """Read the last backup's position. TensorFlow's seed, which orders data, is set as then."""
+        """Read the position of the last backup, and take over its TensorFlow seed, by which data
+        are ordered."""
         files = [Path(each._weights_path) for each in self._of("_save_model")]
         found = _read(files[0]) if files and current().group.rank == 0 else None
         if not files:
@@ -131,7 +132,10 @@ class Backups:
             yield
 
     def counted(self, dataset: Any) -> Any:
-        """The training data, which come first, with counts; other data as they are."""
+        """Return the first data set, which is the training data, as one that counts its batches.
+
+        Other data sets are returned as they are.
+        """
         if self._data is not None or not (self._of("_save_model") or self._of("_backup")):
             return dataset
         self._data = CountedBatches(dataset)

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar, get_args, overload
 
 from tensoropt.errors import OptionError, StateError
 from tensoropt.frontend.inputs.batches.shared_draws import share_draws
-from tensoropt.frontend.job.job import current, init, is_initialized
+from tensoropt.frontend.job.job import started
 from tensoropt.frontend.keras_models.keras_package import package_of, variables_of
 from tensoropt.frontend.keras_models.training_functions import (
     install_training_functions,
@@ -103,13 +103,12 @@ def parallelize(step: Any, predict_on: _PredictOn = "all", **options: Any) -> An
         check_options(options)
         _check_model(step, package.backend.backend())
         result, name = step, step.name
-    if not is_initialized():
-        init()
+    job = started()
     share_draws(f"parallelize({name})")
     if package is not None:
         # Do not warn of small batches: the last one may be as small as a rank's share, and data
         # that differ between ranks are an error anyway.
-        current().warned_of_share = True
+        job.warned_of_share = True
         install_training_functions(step, options, predict_on == "all")
         loop_on_all_ranks(step)
         _write_on_first_rank(step)

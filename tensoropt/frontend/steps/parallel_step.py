@@ -13,7 +13,7 @@ from tensoropt.errors import OptionError, PlanError, StateError
 from tensoropt.execution.lowering.draws import Draws
 from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.step_arguments import Arguments
-from tensoropt.frontend.job.job import Job, Running, current, init, is_initialized
+from tensoropt.frontend.job.job import Job, Running, current, is_initialized, started
 from tensoropt.frontend.job.plan_executor import close
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
@@ -182,9 +182,7 @@ class ParallelStep:
     def prepared(self, given: Arguments) -> tuple[TracedStep, dict[str, Any]]:
         """Trace and plan the step for a call; return the trace and the values that the call
         feeds."""
-        if not is_initialized():
-            init()
-        self._begin_in(current())
+        self._begin_in(started())
         traced = self._traces.serving(given)
         values = traced.values(given.fed)
         self._plan(given, traced, values)

@@ -14,7 +14,7 @@ from tensoropt.execution.world.shares import RowsTable
 from tensoropt.frontend.inputs.batches.shared_draws import share_draws
 from tensoropt.frontend.inputs.batches.sources import SharedBatches
 from tensoropt.frontend.inputs.batches.waiting import InputWait, Lines
-from tensoropt.frontend.job.job import current, init, is_initialized
+from tensoropt.frontend.job.job import started
 
 __all__ = ["in_shares"]
 
@@ -42,7 +42,8 @@ def in_shares(dataset: tf.data.Dataset, step: Any) -> Any:
         global batch, or whole arrays. In a job of one process it is the data set itself.
 
     Raises:
-        OptionError: if the step is no parallel step, or the data set is none of ``tf.data``.
+        OptionError: if the step is not one of `parallelize`, or the data set not a
+            ``tf.data.Dataset``.
     """
     if not hasattr(step, "rows_of_batch") or not isinstance(dataset, tf.data.Dataset):
         raise OptionError(
@@ -50,9 +51,7 @@ def in_shares(dataset: tf.data.Dataset, step: Any) -> Any:
             f"{type(dataset).__name__} and {type(step).__name__}; Keras models read shares in "
             "fit, evaluate and predict by themselves."
         )
-    if not is_initialized():
-        init()
-    return dataset if current().group.size == 1 else _StepInput(dataset, step)
+    return dataset if started().group.size == 1 else _StepInput(dataset, step)
 
 
 class _StepInput:
