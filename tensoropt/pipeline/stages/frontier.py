@@ -49,6 +49,7 @@ def pipeline_frontier(
     epsilon: float = 0.0,
     known: Sequence[Pipeline] = (),
     counts: Counts | None = None,
+    is_needed: bool = False,
 ) -> tuple[Pipeline, ...]:
     """Return the pipelines that no other beats in both time and memory, by ascending memory.
 
@@ -66,8 +67,8 @@ def pipeline_frontier(
     bound. The bound adds the least passes of the blocks before the point, and assumes that their
     devices share these passes evenly.
 
-    Where a pipeline is known, or the problem has a time to undercut, the search ends when the time
-    of the current `Watch` is over. Then pipelines of many stages may be missing.
+    Where a pipeline is known, or none is needed and the problem has a time to undercut, the search
+    ends when the time of the current `Watch` is over. Then pipelines of many stages may be missing.
 
     If devices differ, there is one such program for each order in which stages take them
     (`UnlikeDevices.placements`). A stage is as fast as its slowest device.
@@ -81,6 +82,7 @@ def pipeline_frontier(
             has one of at most 1 + ``epsilon`` times its memory and 1 + ``epsilon`` times its time.
         known: pipelines of this problem that are known before the search.
         counts: the numbers of stages, microbatches and copies; by default all are searched.
+        is_needed: whether time alone does not end the search before a pipeline is known.
 
     Raises:
         InfeasibleError: if no pipeline is within the limits, or time is over before one is found.
@@ -99,7 +101,8 @@ def pipeline_frontier(
             table = StageTable.of(problem, fitting, microbatch, copies, recompute, placements)
             for schedule, placement in product(schedules, placements or (None,)):
                 search = _Search(problem, table, placement, devices, copies, microbatches, schedule)
-                known = _reduced([*known, *search.pipelines(known, epsilon, counts)])
+                may_end = bool(known) or not (is_needed or problem.time_limit is None)
+                known = _reduced([*known, *search.pipelines(known, epsilon, counts, may_end)])
     if not known:
         limit = problem.time_limit
         raise InfeasibleError(
@@ -167,12 +170,12 @@ class _Search:
         self._copies, self._microbatches, self._schedule = copies, microbatches, schedule
 
     def pipelines(
-        self, known: Sequence[Pipeline], epsilon: float, counts: Counts
+        self, known: Sequence[Pipeline], epsilon: float, counts: Counts, may_end: bool
     ) -> list[Pipeline]:
         """Return the pipelines that no known one beats.
 
         Half of epsilon is for dropping points that a known pipeline almost beats, the other half
-        for rounding times and memory.
+        for rounding times and memory. If the search ``may_end``, it ends when time is over.
         """
         table, most = self._table, min(self._problem.blocks, self._devices)
         fewest, most = (
@@ -181,7 +184,6 @@ class _Search:
         if not len(table.values) or fewest > most:
             return []
         tables = self._tables(known, epsilon, most)
-        may_end = bool(known) or self._problem.time_limit is not None
         points, ends = pipeline_suffixes(
             tables,
             self._limits(tables.rest, epsilon, fewest, most),

@@ -51,9 +51,8 @@ _BOUNDED = replace(DEFAULT_LIMITS, bounded_cells=0)  # a search of any size uses
 _BOUND_GAP = 0.02  # of the lower bound of a pipeline's time
 _REPLICATED = 1.25  # the speed-up of a split stage over a replicated one that may be hoped for
 _ESTIMATED = 1.25
-"""The most by which the estimate of a pipeline's step is expected to exceed its simulation, as a
-factor. Of 6,000 random pipelines of 2 to 8 stages and 2 to 16 microbatches, 0.3 % exceeded it, by
-1.41 at most; the median was 1.02."""
+"""The most by which the estimate of a pipeline's step may exceed its simulation, as a factor. Of
+6,000 random pipelines of 2 to 8 stages and 2 to 16 microbatches, 0.3 % exceeded it."""
 _MOST_PROMISING = 3  # numbers of microbatches that are searched within limits if one of them fits
 _ANY_TIME = 1 << 60  # nanoseconds; with a time limit, a search may end without result
 _NO_LIMIT = 2**62
@@ -68,11 +67,13 @@ class _Promising:
         microbatches: their numbers of microbatches.
         sizes: the numbers of devices of their stages, the most promising first.
         bound: a lower bound of their time, in nanoseconds.
+        guess: the time of the fastest with replicated stages; infinite if none is within limits.
     """
 
     microbatches: tuple[int, ...]
     sizes: tuple[int, ...]
     bound: float
+    guess: float = inf
 
 
 class PipelineSearch:
@@ -131,7 +132,8 @@ class PipelineSearch:
         """
         epsilon = max(_GAP, self._request.epsilon)
         frontier: tuple[Pipeline, ...] = ()
-        for number, promising in enumerate(self._in_order()):
+        ordered = self._in_order()
+        for number, promising in enumerate(ordered):
             if frontier and (number >= _MOST_PROMISING or promising.bound >= frontier[-1].time):
                 continue
             if number and not seconds_left():
@@ -140,14 +142,18 @@ class PipelineSearch:
             priced = self._priced_in_time(promising)
             if not priced.sizes:
                 break
+            is_needed = (problem := self._problem()).time_limit is None
+            if is_needed and ordered[0].guess < inf:
+                problem = replace(problem, time_limit=round(_ESTIMATED * ordered[0].guess))
             try:
                 frontier = pipeline_frontier(
-                    self._problem(),
+                    problem,
                     self._schedules,
                     sizes=sorted(priced.sizes),
                     epsilon=epsilon,
                     known=frontier,
                     counts=Counts(self._stages, priced.microbatches),
+                    is_needed=is_needed,
                 )
             except InfeasibleError:
                 if self._within is None:
@@ -161,9 +167,8 @@ class PipelineSearch:
         if self._within is None:
             return [_Promising(self._microbatches, tuple(self.sizes), 0)]
         plain = self._plain or self
-        has_bounds = plain._within == self._within  # of stages that keep all tensors
-        promising = (plain if has_bounds else self)._promising
-        return promising if self._within[1] is None else promising[:_MOST_PROMISING]
+        ordered = (plain if plain._within == self._within else self)._promising
+        return ordered if self._within[1] is None else ordered[:_MOST_PROMISING]
 
     def _priced_in_time(self, promising: _Promising) -> _Promising:
         """Return the pipelines whose stages are priced before the time is over.
@@ -233,40 +238,35 @@ class PipelineSearch:
     def _promising(self) -> list[_Promising]:
         """The pipelines to search within limits, in the order of the search.
 
-        For each number of microbatches there is a lower bound: the fastest pipeline if devices
-        share the work of a stage evenly, without sums or resharding. If the bound is too slow, the
-        number is left out. The number with the fastest replicated stages comes first; others
-        follow in the order of their bounds. Stages get the numbers of devices that they have in
-        the pipelines of the bound and of the replicated stages, and all smaller numbers: the bound
-        favours many devices, because it leaves out sums and resharding. After a number with which
-        both times rise, no larger ones are bounded, since their bounds take longest.
+        A number of microbatches has a bound: the fastest pipeline if devices share the work of a
+        stage evenly, without sums or resharding. If it is too slow, the number is left out. The
+        number with the fastest replicated stages comes first; others follow by their bounds. Stages
+        get the numbers of devices that they have in these two pipelines, and all smaller numbers:
+        the bound favours many devices. After a number with which both times rise, no larger ones
+        are bounded, since their bounds take longest.
         """
-        timed: list[tuple[float, _Promising]] = []
-        for number, count in enumerate(self._microbatches):
-            if number and not seconds_left():
-                self.ended_by = "time"
-                break
-            least, fastest_replicated = self._fastest(evenly, count), None
+        timed: list[_Promising] = []
+        for count in self._microbatches:
+            least, replicated = self._fastest(evenly, count), None
             if least is not None:
-                fastest_replicated = self._fastest(lambda each: each.replicated, count, _REPLICATED)
+                replicated = self._fastest(lambda each: each.replicated, count, _REPLICATED)
             if not seconds_left():  # the bound may lack pipelines of many stages
                 self.ended_by = "time"
                 break
             if least is None:
                 continue
-            pipelines = [least] if fastest_replicated is None else [least, fastest_replicated]
-            stages = (stage for pipeline in pipelines[::-1] for stage in pipeline.stages)
+            pipelines = [least] if replicated is None else [replicated, least]
+            stages = (stage for pipeline in pipelines for stage in pipeline.stages)
             sizes = dict.fromkeys([self.sizes[0], *(stage.devices for stage in stages)])
             sizes.update(dict.fromkeys(n for n in self.sizes if n < max(sizes)))
             bound = least.time / (1 + _BOUND_GAP)
-            time = inf if fastest_replicated is None else fastest_replicated.time
-            is_slower = bool(timed) and time > timed[-1][0] and bound > timed[-1][1].bound
-            timed.append((time, _Promising((count,), tuple(sizes), bound)))
+            guess = inf if replicated is None else replicated.time
+            is_slower = bool(timed) and guess > timed[-1].guess and bound > timed[-1].bound
+            timed.append(_Promising((count,), tuple(sizes), bound, guess))
             if is_slower:
                 break
-        timed.sort(key=lambda each: (each[0], each[1].bound))
-        promising = [each for _, each in timed]
-        return [*promising[:1], *sorted(promising[1:], key=lambda each: each.bound)]
+        timed.sort(key=lambda each: (each.guess, each.bound))
+        return [*timed[:1], *sorted(timed[1:], key=lambda each: each.bound)]
 
     def _fastest(
         self, of: Callable[[SplitProfile], Profile], count: int, margin: float = 1.0
