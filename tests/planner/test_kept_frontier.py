@@ -126,6 +126,24 @@ def test_a_point_that_is_not_there_or_does_not_fit_is_refused() -> None:
         kept.plan_of(replace(request, dry_run_peak=lambda *_: much), "mini_time", 0)
 
 
+def test_an_amount_of_memory_takes_the_fastest_point_that_is_shown_within_it() -> None:
+    request = request_of(layers, 256)
+    market, plan = chosen(request, "mini_time")
+    kept = KeptFrontier.from_json(market.kept(plan).to_json())
+    assert plan.points == sorted(plan.points)
+    assert [memory for memory, _ in plan.points] == [
+        peak.bytes for peak in plan.frontier_peaks if peak is not None
+    ]
+    for number in sorted({0, len(kept) // 2, len(kept) - 1}):
+        memory, time = plan.points[number]
+        taken = kept.plan_of(request, "mini_time", str(memory))
+        assert taken.time_nanoseconds == time
+        assert taken.points == plan.points
+    least = plan.points[0][0]
+    with pytest.raises(InfeasibleError, match="the least memory of a point"):
+        kept.plan_of(request, "mini_time", str(least - 1))
+
+
 def test_plans_of_several_points_are_those_of_each() -> None:
     request = request_of(layers, 256)
     market, plan = chosen(request, "mini_time")

@@ -64,6 +64,7 @@ function frontierChart() {
   const xs = shown.map(memoryOf);
   const ys = shown.map((point) => point.nanoseconds);
   const byPeaks = frontier.points.some((point) => point.peak_bytes !== null);
+  const allPeaks = frontier.points.every((point) => point.peak_bytes !== null);
   const limit = byPeaks ? view.summary.device_limit_bytes : view.summary.memory_limit_bytes;
   const isNear = limit !== null && limit <= 1.6 * Math.max(...xs);
   const fits = (item) => item.raw?.point?.fits;
@@ -107,7 +108,7 @@ function frontierChart() {
       },
       interaction: { mode: "nearest", intersect: true },
       scales: {
-        x: amounts(SIZES, ...ends(xs, isNear ? limit : 0), byPeaks ? "peak of memory of a device" : "memory of a device, the search's sum"),
+        x: amounts(SIZES, ...ends(xs, isNear ? limit : 0), byPeaks ? `peak of memory of a device${allPeaks ? "" : ", or the search's sum where it is unknown"}` : "memory of a device, the search's sum"),
         y: amounts(TIMES, ...ends(ys, 0), "the search's sum of times"),
       },
       plugins: {

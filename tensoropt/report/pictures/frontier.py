@@ -17,6 +17,8 @@ __all__ = ["draw_frontier"]
 _MEBI, _MILLI = 2**20, 1e6
 _FAR = 2
 """A limit above this multiple of the largest memory in the picture does not widen the picture."""
+_SUMS = "memory of a device (MiB, the search's sum)"
+"""The name of the axis where no peak is known."""
 _OTHERS = ("D", "^", "v", "P", "X")
 """The markers of strategies that are not on the frontier."""
 
@@ -63,11 +65,9 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
     log_if_wide(axes, taken, [point.nanoseconds / _MILLI for point in shown])
     if limit is not None:
         _draw_limit(axes, limit, word, is_far)
-    axes.set_xlabel(
-        "peak of memory of a device (MiB)"
-        if word == "peak"
-        else "memory of a device (MiB, the search's sum)"
-    )
+    known = [point.peak_bytes is not None for point in view.frontier]
+    without = "" if all(known) else ", or the search's sum where it is unknown"
+    axes.set_xlabel(f"peak of memory of a device (MiB{without})" if any(known) else _SUMS)
     axes.set_ylabel("time of a step (ms, the search's sum)")
     count = plural(len(on_frontier), "strategy", "strategies")
     axes.set_title(f"{count}, none beaten in both memory and time")
