@@ -46,10 +46,9 @@ class OperatorPlan:
         time_nanoseconds: predicted time of the operator, forward and backward, without
             resharding.
         memory_bytes: predicted memory per device.
+        dimensions: the indices of its iteration space.
         kept: the copies of its outputs that are kept for the backward pass, one of
             `tensoropt.parallel.configuration.KEPT`.
-        dimensions: the indices of its iteration space. This field and those below are empty in
-            plans older than schema 14.
         reads: names of the operators that it reads; for a gradient, of the tensor by which it is.
         shape: whole shape of its first output.
         variable: its use, if it is a variable.
@@ -64,8 +63,8 @@ class OperatorPlan:
     output: str
     time_nanoseconds: Natural
     memory_bytes: Natural
+    dimensions: tuple[Dimension, ...]
     kept: Annotated[str, one_of(KEPT)] = "both"
-    dimensions: tuple[Dimension, ...] = ()
     reads: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     variable: Variable = ""

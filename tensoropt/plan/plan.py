@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,12 +34,12 @@ from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.details import Details
 from tensoropt.plan.details.report_module import explaining_module, report_module
 from tensoropt.plan.dry_run_bounds import ESTIMATE, SUM
-from tensoropt.plan.older_schemas import SCHEMA, in_current_schema
 from tensoropt.plan.operator_plan import OperatorPlan, StagePlan
 from tensoropt.plan.point_peak import PointPeak, memory_and_time
 from tensoropt.plan.recorded_resharding import ReshardingInFile
 from tensoropt.plan.validation_result import Validation
 from tensoropt.plan.ways import way
+from tensoropt.signed_files import content_of
 from tensoropt.transformations.rewritten.application import Rewrite
 from tensoropt.transformations.staged.devices import devices_of_stage
 from tensoropt.transformations.staged.order_of_passes import Schedule
@@ -55,8 +55,8 @@ _FILE_REMEDY = (
     "again if it was damaged."
 )
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
-_MAY_LACK = MAY_LACK | {"device_order", "fixed", "kept", "recompute", "shares", "units"}
-_MAY_LACK |= {"dimensions", "reads", "shape", "variable", "unsplittable"}
+_SCHEMA = 15
+_LEFT_OUT_IF_EMPTY = frozenset({"device_order", "fixed", "shares", "units"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,49 +85,43 @@ class Plan:
         peak_bytes: predicted peak per device: the most memory allocated at once, temporary buffers
             included, when the step is followed operator by operator; None if it is unknown. For
             stages without a dry run it is the largest stage's sum.
-        peak_is_estimated: whether ``peak_bytes`` is an estimate instead of a dry run's; False in
-            plans older than schema 12.
+        peak_is_estimated: whether ``peak_bytes`` is an estimate instead of a dry run's.
         algorithm: the solver that found it, "ft" for frontier tracking.
         validation: the candidates that were measured before it was adopted; None if none was.
         executed_nanoseconds: predicted time of one step as it is executed. A resharded tensor that
-            several readers share is made once; the search counts it for each. None in older plans.
-        network_nanoseconds: the part of it inside collectives; None in older plans.
+            several readers share is made once; the search counts it for each.
+        network_nanoseconds: the part of it inside collectives, counted from the arrival of all
+            ranks.
         epsilon: the gap that the user allowed, 0 for an exact frontier.
         within: the proven gap of the searches: for every strategy, they found some point of at most
             1 + ``within`` times its sums of memory and time; 0 if the frontier is exact, None if
             nothing is proven.
         reshardings: the collectives that its edges need. A resharding that is not listed is planned
-            when it runs, as all are for plans older than schema 3.
-        batch_norm: the statistics of batch normalisation, see `tensoropt.graph.batch_norm`;
-            "global" in plans older than schema 4.
-        compression: "bf16" if gradients of float32 are rounded on their way between machines; None
-            in plans older than schema 13.
+            when it runs.
+        batch_norm: the statistics of batch normalisation, see `tensoropt.graph.batch_norm`.
+        compression: "bf16" if gradients of float32 are rounded on their way between machines; else None.
         microbatches: number of parts of the batch whose gradients are computed one after another
-            and added up; 1 in plans older than schema 6.
+            and added up.
         stages: the stages of a pipeline, on devices in order; empty if each device has its part of
-            all operators, as in plans older than schema 7. Configurations of a stage's operators
-            are on the stage's mesh.
+            all operators. Configurations of a stage's operators are on the stage's mesh.
         copies: number of copies of a pipeline, each on machines of its own with its part of each
-            microbatch. Copies are the outermost part of each stage's mesh. 1 in plans older than
-            schema 9.
+            microbatch. Copies are the outermost part of each stage's mesh.
         schedule: the order of a pipeline's passes, "1f1b" or "gpipe"; "side_by_side" if stages are
             branches that run at once; None without stages.
-        rewrites: substitutions that a run makes in the script's graph, in their order; none in
-            plans older than schema 10.
+        rewrites: substitutions that a run makes in the script's graph, in their order.
         frontier_ways: for each point of the frontier the way to run the step, in a few words, such
-            as "whole batch" or "2 stages, 8 microbatches"; empty in plans older than schema 12
-            that have no rewritten graphs.
+            as "whole batch" or "2 stages, 8 microbatches"; empty for a strategy that is planned
+            alone, such as data parallelism.
         looked_at: the ways to run the step that were searched, those that were not, and the
-            reasons, in one line; empty in plans older than schema 12.
+            reasons, in one line; empty for a strategy that is planned alone.
         frontier_peaks: the predicted peak of each point of the frontier, None where it is unknown;
-            empty if none is known, and in plans older than schema 15.
+            empty if none is known.
         fewer_devices: (devices, nanoseconds) for 1, 2, 4, ... devices: the predicted time of one
             step by data parallelism as it is executed, None if it does not fit the memory. Empty
-            in plans older than schema 11, and on one device.
-        details: facts for people: moves of tensors, what holds memory; None in plans older than
-            schema 14.
+            on one device.
+        details: facts for people: moves of tensors, what holds memory.
         shares: the speeds of devices to which pieces are in proportion; None if they are even.
-        units: the units of extents, see `tensoropt.parallel.mesh.Mesh`; none in older plans.
+        units: the units of extents, see `tensoropt.parallel.mesh.Mesh`.
         fixed: the dimensions that the script, or the command line, divided by hand.
         device_order: the devices that stages take, one copy of the pipeline after the other; empty
             if stages take them in the order of their numbers.
@@ -147,12 +141,12 @@ class Plan:
     memory_limit_bytes: Natural | None
     frontier: tuple[tuple[Natural, Natural], ...]
     exact: bool
+    executed_nanoseconds: Natural
+    network_nanoseconds: Natural
     notes: tuple[str, ...] = ()
     peak_bytes: Natural | None = None
     algorithm: Text = "ft"
     validation: Validation | None = None
-    executed_nanoseconds: Natural | None = None
-    network_nanoseconds: Natural | None = None
     epsilon: Annotated[Number, Ge(0)] = 0.0
     within: Annotated[Number, Ge(0)] | None = None
     reshardings: tuple[ReshardingInFile, ...] = ()
@@ -168,7 +162,7 @@ class Plan:
     frontier_peaks: tuple[PointPeak | None, ...] = ()
     fewer_devices: tuple[tuple[Natural, Natural | None], ...] = ()
     peak_is_estimated: bool = False
-    details: Details | None = None
+    details: Details = field(default_factory=Details)
     shares: Shares | None = None
     units: Units = ()
     fixed: tuple[FixedDimension, ...] = ()
@@ -181,9 +175,8 @@ class Plan:
 
     @property
     def predicted_nanoseconds(self) -> int:
-        """Predicted time of a step as it is executed; the search's sum in plans of schema 1."""
-        executed = self.executed_nanoseconds
-        return self.time_nanoseconds if executed is None else executed
+        """Predicted time of a step as it is executed."""
+        return self.executed_nanoseconds
 
     @property
     def predicted_step_seconds(self) -> float:
@@ -204,15 +197,8 @@ class Plan:
 
     @property
     def predicted_network_seconds(self) -> float:
-        """Predicted time of one step inside collectives, counted from the arrival of all ranks.
-
-        For an older plan it is the time of all resharding, without collectives inside operators.
-        """
-        if self.network_nanoseconds is not None:
-            return self.network_nanoseconds / 1e9
-        computing = sum(operator.time_nanoseconds for operator in self.operators)
-        overhead = round(self.cluster.step_overhead_seconds * 1e9)
-        return max(0, self.time_nanoseconds - computing - overhead) / 1e9
+        """`network_nanoseconds`, in seconds."""
+        return self.network_nanoseconds / 1e9
 
     @property
     def configurations(self) -> dict[str, Configuration]:
@@ -337,10 +323,10 @@ class Plan:
         """The plan as JSON values, with their digest."""
         values = to_values(self)
         del values["cluster"]
-        for name in ("shares", "units", "fixed", "device_order"):
+        for name in _LEFT_OUT_IF_EMPTY:
             if not getattr(self, name):
                 del values[name]
-        values = {"schema": SCHEMA, **values, "cluster": self.cluster.to_json()}
+        values = {"schema": _SCHEMA, **values, "cluster": self.cluster.to_json()}
         return {**values, "digest": digest_of(values)}
 
     @classmethod
@@ -348,25 +334,24 @@ class Plan:
         """The inverse of `to_json`.
 
         Raises:
-            PlanError: naming the field that breaks the schema or contradicts another field; or if
-                the digest does not match. Plans older than schema 5 have no digest.
+            PlanError: if the schema is another one; naming the field that breaks the schema or
+                contradicts another field; or if the digest does not match.
         """
         given = values if isinstance(values, dict) else {}
-        fields = in_current_schema(given)
-        version, digest = fields.get("schema", "none"), fields.get("digest", "none")
-        if version != SCHEMA:
+        version = given.get("schema", "none")
+        if version != _SCHEMA:
             raise PlanError(
-                f"this TensorOpt reads plans up to schema {SCHEMA}. Got {origin} of schema "
-                f"{version}. Find the strategy again with this version."
+                f"this TensorOpt reads plans of schema {_SCHEMA}. Got {origin} of schema "
+                f"{version}. Plan again with this version: `tensoropt plan SCRIPT --output FILE`, "
+                "or find_strategy."
             )
-        fields = {name: fields[name] for name in fields if name not in ("schema", "digest")}
         rule = f"a plan follows its schema. Got in {origin}"
-        plan = from_values(cls, fields, rule, _REMEDY, _MAY_LACK)
+        plan = from_values(cls, content_of(given), rule, _REMEDY, MAY_LACK | _LEFT_OUT_IF_EMPTY)
         if contradiction := plan._contradiction():
             raise PlanError(
                 f"the fields of a plan agree. Got in {origin} {contradiction}. {_REMEDY}"
             )
-        if digest != (digest_of(given) if "digest" in given else None):
+        if given.get("digest") != digest_of(given):
             raise PlanError(
                 f"a plan is as it was found. Got {origin}, which was changed afterwards. {_REMEDY}"
             )
@@ -389,11 +374,7 @@ class Plan:
         if self.validation is not None:
             trials = self.validation.trials
             adopted = trials[self.validation.adopted : self.validation.adopted + 1]
-            # Trials of plans older than schema 11 have the search's sum.
-            if [trial.time_nanoseconds for trial in adopted] not in (
-                [self.predicted_nanoseconds],
-                [self.time_nanoseconds],
-            ):
+            if [trial.time_nanoseconds for trial in adopted] != [self.predicted_nanoseconds]:
                 return "the validation of another plan"
         counts = [count or 0 for count, _ in self.fewer_devices]
         if counts != sorted({*counts} & {*range(1, self.devices)}):
@@ -409,6 +390,8 @@ class Plan:
         for operator in self.operators:
             most = axes[stage_of[operator.name]] if axes else len(self.mesh_axes)
             splits = f"splits {operator.splits} of {operator.name!r}"
+            if len(operator.dimensions) != len(operator.splits):
+                return f"{splits} in {len(operator.dimensions)} dimensions"
             try:
                 Configuration(operator.splits)
             except LayoutError as error:

@@ -19,8 +19,7 @@ class Trial:
 
     Attributes:
         name: name of the strategy, such as "data parallelism".
-        time_nanoseconds: predicted time of a step as it is executed; in plans older than schema 11
-            the search's sum.
+        time_nanoseconds: predicted time of a step as it is executed.
         memory_bytes: predicted memory per device, see `Plan.memory_bytes`.
         steps: number of timed steps.
         measured_seconds: median time of a step; None if it was dropped before that.

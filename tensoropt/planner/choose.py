@@ -10,7 +10,6 @@ from math import inf, prod
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import SAME_TIME
-from tensoropt.plan.details import Details
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.infeasible import infeasible
@@ -340,7 +339,7 @@ def _with_market(plan: Plan, market: Market) -> Plan:
     problem = whole.problem if isinstance(whole, Strategies) and not request.pins.words else None
     if problem is not None:
         others = other_strategies(whole.request, problem)
-        plan = replace(plan, details=replace(plan.details or Details(), others=others))
+        plan = replace(plan, details=replace(plan.details, others=others))
     if not plan.fewer_devices:
         failures: list[str] = []
         times = fewer_devices(request, problem, failures)

@@ -32,7 +32,7 @@ __all__ = ["view_of"]
 
 
 def view_of(plan: Plan) -> PlanView:
-    """The view of a plan of any schema. Facts that an older plan lacks are empty."""
+    """The view of a plan."""
     rows = rows_of(plan)
     communication = communication_of(plan, rows)
     return PlanView(
@@ -82,8 +82,8 @@ def _time(plan: Plan) -> tuple[TimePart, ...]:
         waiting = round(plan.bubble * plan.predicted_nanoseconds)
         working = TimePart("stages at work", plan.predicted_nanoseconds - waiting)
         return working, TimePart("waiting for other stages", waiting)
-    parts = plan.details.time if plan.details else ()
-    return tuple(TimePart(*part) for part in sorted(parts, key=lambda part: -part.nanoseconds))
+    parts = sorted(plan.details.time, key=lambda part: -part.nanoseconds)
+    return tuple(TimePart(*part) for part in parts)
 
 
 def _stages(plan: Plan, rows: list[Row]) -> tuple[StageView, ...]:
@@ -168,7 +168,7 @@ def _points(plan: Plan) -> tuple[PointView, ...]:
     ]
     its_peak = _own_peak(plan) if own is None else peaks[own]
     points.append(point_of("plan", plan.way, own, chosen, its_peak))
-    for name, memory, time, other in plan.details.others if plan.details else ():
+    for name, memory, time, other in plan.details.others:
         kind: PointKind = "data parallelism" if name == _DATA_PARALLELISM else "other algorithm"
         peak = PointPeak(other, "estimate") if other and plan.frontier_peaks else None
         points.append(point_of(kind, name, None, (memory, time), peak))
@@ -183,8 +183,8 @@ def _own_peak(plan: Plan) -> _Peak:
 
 
 def memory_of(plan: Plan, rows: Sequence[Row]) -> MemoryView:
-    """The holders of a plan's memory. Without details only variables are told apart."""
-    held = plan.details.memory if plan.details else None
+    """The holders of a plan's memory. Without a followed step only variables are told apart."""
+    held = plan.details.memory
     if held is None:
         return _by_operators(plan)
     row_of = row_names(rows)

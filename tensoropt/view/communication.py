@@ -32,8 +32,6 @@ _Key = tuple[str, tuple[str, ...], str, tuple[str, ...], tuple[int, ...], int | 
 
 def communication_of(plan: Plan, rows: Sequence[Row]) -> tuple[Communication, ...]:
     """The communication of a plan, the slowest first."""
-    if plan.details is None:
-        return ()
     row_of, devices_of = row_names(rows), devices_by_stage(plan)
     names = {
         operator.name: operator.name.removeprefix(f"{layer}/")

@@ -145,8 +145,7 @@ def _along(operator: OperatorPlan, axis: int) -> str:
     """The name of the dimension that an operator divides along an axis; empty if none."""
     for number, axes in enumerate(operator.splits):
         if axis in axes:
-            named = number < len(operator.dimensions)
-            return operator.dimensions[number].name if named else f"dimension {number + 1}"
+            return operator.dimensions[number].name
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -110,13 +111,14 @@ def test_a_file_that_has_no_such_plan_is_replaced(
     start()
     (path,) = plans_in(tmp_path)
     whole = path.read_text()
-    for content in (whole[:-100], "[]", whole.replace("mini_time", "mini_tame"), foreign):
+    older = json.dumps({**json.loads(whole), "schema": 14})
+    for content in (whole[:-100], "[]", whole.replace("mini_time", "mini_tame"), foreign, older):
         path.write_text(content)
         capsys.readouterr()
         start()
         assert "a kept plan is not used" in capsys.readouterr().err
         assert path.read_text() == whole
-    assert len(searches) == 6
+    assert len(searches) == 7
 
 
 def plans_in(folder: Path) -> list[Path]:
@@ -191,18 +193,20 @@ def test_every_point_is_taken_without_a_search(
         start(point=len(found.frontier))
     (path,) = tmp_path.glob("*.frontier.json")
     whole = path.read_text()
-    path.write_text(whole.replace('"exact": true', '"exact": false'))
-    capsys.readouterr()
-    start(point=0)
-    assert "a kept frontier is not used" in capsys.readouterr().err
-    assert path.read_text() == whole
-    assert len(searches) == 2
+    changed = whole.replace('"exact": true', '"exact": false')
+    for content in (changed, json.dumps({**json.loads(whole), "schema": 3})):
+        path.write_text(content)
+        capsys.readouterr()
+        start(point=0)
+        assert "a kept frontier is not used" in capsys.readouterr().err
+        assert path.read_text() == whole
+    assert len(searches) == 3
     fewest, _ = start(option="mini_parallelism")
     taken, _ = start(option="mini_parallelism", point=0)
     assert (
         (taken.devices, taken.option) == (1, "mini_parallelism") == (fewest.devices, fewest.option)
     )
-    assert len(searches) == 3
+    assert len(searches) == 4
 
 
 def test_a_point_is_searched_where_nothing_is_kept(

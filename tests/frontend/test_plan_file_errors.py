@@ -32,8 +32,8 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
             values["devices"] = "two"
         case "devices":
             values["devices"] = 4
-        case "memory":
-            values["memory_bytes"] = 0
+        case "time":
+            values["time_nanoseconds"] = 0
         case "an axis that is not there":
             product_["splits"][0] = [7]
         case "an axis twice":
@@ -48,8 +48,8 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("place", "got", "remedy"),
     [
-        ("no schema", "of schema none", "Find the strategy again with this version"),
-        ("another schema", "of schema 99", "Find the strategy again with this version"),
+        ("no schema", "of schema none", "Plan again with this version"),
+        ("another schema", "of schema 99", "Plan again with this version"),
         ("a missing field", "at roots: nothing (the name is required)", "Find the strategy again"),
         (
             "a word for a number",
@@ -57,7 +57,7 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
             "Find the strategy again",
         ),
         ("devices", "mesh axes [2] for 4 devices", "Find the strategy again"),
-        ("memory", "a memory and time that are below its frontier", "Find the strategy again"),
+        ("time", "a memory and time that are below its frontier", "Find the strategy again"),
         ("an axis that is not there", "((7,), ", "Find the strategy again"),
         ("an axis twice", "((0,), (0,)", "Find the strategy again"),
         ("another split", "which was changed afterwards", "Find the strategy again"),

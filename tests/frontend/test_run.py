@@ -365,10 +365,10 @@ def test_building_emits_the_step_and_takes_the_steps_that_the_plan_records(
     monkeypatch.undo()
     tf.run([step, loss], feed)
     assert len(emitted) == initialised == 2
-    older = dataclasses.replace(plan, reshardings=())
+    without = dataclasses.replace(plan, reshardings=())
     monkeypatch.setattr("tensoropt.planner.prices.reshard_steps.plan_reshard", refused)
     with pytest.raises(AssertionError, match="planned anew"):
-        tf.build_execution_graph(plan=older)
+        tf.build_execution_graph(plan=without)
 
 
 def test_steps_are_the_runs_that_train(regression: Regression) -> None:

@@ -6,12 +6,14 @@ import dataclasses
 
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import Plan
-from tensoropt.plan.operator_plan import OperatorPlan, StagePlan
+from tensoropt.plan.operator_plan import Dimension, OperatorPlan, StagePlan
+
+_DIMENSIONS = (Dimension("batch", 8), Dimension("columns", 4))
 
 
 def a_plan() -> Plan:
     operators = [
-        OperatorPlan(name, "MatMul", splits, "[2]", ("[0,-1]",), "[0,-1]", 10, 20)
+        OperatorPlan(name, "MatMul", splits, "[2]", ("[0,-1]",), "[0,-1]", 10, 20, _DIMENSIONS)
         for name, splits in (("one", ((0,), ())), ("two", ((), ())))
     ]
     return Plan(
@@ -31,15 +33,20 @@ def a_plan() -> Plan:
         memory_limit_bytes=None,
         frontier=((2 * 2**20, 5_000_000), (3 * 2**20, 2_500_000)),
         exact=True,
+        executed_nanoseconds=2_500_000,
+        network_nanoseconds=2_499_980,
     )
 
 
 def staged_plan() -> Plan:
     stages = [StagePlan((), (name,), 100_000, 200_000, 50_000, 2**20) for name in ("one", "two")]
-    plain = OperatorPlan("one", "MatMul", ((), ()), "[]", ("[-1,-1]",), "[-1,-1]", 10, 20)
+    whole = [
+        dataclasses.replace(each, splits=((), ()), mesh="[]", inputs=("[-1,-1]",), output="[-1,-1]")
+        for each in a_plan().operators
+    ]
     return dataclasses.replace(
         a_plan(),
-        operators=(plain, dataclasses.replace(plain, name="two")),
+        operators=tuple(whole),
         stages=tuple(stages),
         schedule="1f1b",
         microbatches=4,

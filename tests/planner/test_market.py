@@ -61,16 +61,15 @@ class Made(Offer):
     def plan(self, option: str) -> Plan:
         if isinstance(self._planned, Exception):
             raise self._planned
-        return replace(
-            Plan(
-                *(option, 2, (2,), CLUSTER, "0" * 64, (), {}, (), ()),
-                time_nanoseconds=self._time,
-                memory_bytes=100,
-                memory_limit_bytes=None,
-                frontier=((100, self._time),),
-                exact=False,
-            ),
+        return Plan(
+            *(option, 2, (2,), CLUSTER, "0" * 64, (), {}, (), ()),
+            time_nanoseconds=self._time,
+            memory_bytes=100,
+            memory_limit_bytes=None,
+            frontier=((100, self._time),),
+            exact=False,
             executed_nanoseconds=self._planned,
+            network_nanoseconds=0,
             notes=(self.kind,),
         )
 

@@ -36,6 +36,8 @@ def plan(*memories: int) -> Plan:
         memory_limit_bytes=None,
         frontier=((most, 1),),
         exact=False,
+        executed_nanoseconds=1,
+        network_nanoseconds=0,
     )
     stages = tuple(StagePlan((), (), 1, 1, 1, memory) for memory in memories)
     return replace(plain, stages=stages, schedule="1f1b")

@@ -17,6 +17,7 @@ from tensoropt.cli.main import main
 from tensoropt.cli.view import page_server
 from tensoropt.errors import OptionError
 from tensoropt.plan import Plan
+from tensoropt.plan.details import Details
 from tensoropt.report.page import chart_library
 from tensoropt.report.page.page import page_of
 from tensoropt.view import view_of
@@ -99,7 +100,7 @@ def test_a_page_of_3000_operators_is_below_3_megabytes() -> None:
         for copy in range(copies)
         for operator in plan.operators
     )
-    large = replace(plan, operators=operators, details=None)
+    large = replace(plan, operators=operators, details=Details())
     page = page_of(large, dict.fromkeys(range(16), large))
     assert len(page.encode()) < MOST_BYTES
 

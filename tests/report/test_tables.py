@@ -10,7 +10,7 @@ import pytest
 
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import ParallelismProfile, Plan
-from tensoropt.plan.operator_plan import OperatorPlan
+from tensoropt.plan.operator_plan import Dimension, OperatorPlan
 from tensoropt.plan.parallelism_profile import ProfilePoint
 from tensoropt.plan.point_peak import PointPeak
 from tensoropt.report.parallelism_profile_table import profile_table
@@ -20,20 +20,24 @@ from tensoropt.report.text_table import Report, table, write
 
 def plan(points: int = 2, chosen: int = 1, limit: int | None = None) -> Plan:
     frontier = tuple((n * 2**20, (points - n + 1) * 1_000_000) for n in range(1, points + 1))
+    sizes = (Dimension("batch", 8), Dimension("columns", 4))
     return Plan(
         *("mini_time", 2, (2,), load_cluster("2x8-v100"), "0" * 64, ("step",), {}, ()),
         operators=(
-            OperatorPlan("x", "Placeholder", ((0,), ()), "[2]", (), "[0,-1]", 0, 512),
+            OperatorPlan("x", "Placeholder", ((0,), ()), "[2]", (), "[0,-1]", 0, 512, sizes),
             OperatorPlan(
-                "y", "MatMul", ((0,), ()), "[2]", ("[0,-1]", "[-1,-1]"), "[0,-1]", 4500, 1024
+                *("y", "MatMul", ((0,), ()), "[2]", ("[0,-1]", "[-1,-1]"), "[0,-1]", 4500, 1024),
+                dimensions=sizes,
             ),
-            OperatorPlan("step", "NoOp", (), "[2]", (), "", 0, 0),
+            OperatorPlan("step", "NoOp", (), "[2]", (), "", 0, 0, ()),
         ),
         time_nanoseconds=frontier[chosen][1],
         memory_bytes=frontier[chosen][0],
         memory_limit_bytes=limit,
         frontier=frontier,
         exact=True,
+        executed_nanoseconds=frontier[chosen][1],
+        network_nanoseconds=0,
     )
 
 

@@ -61,7 +61,7 @@ def test_tables_have_a_line_for_each_layer_move_and_holder() -> None:
     )
     held = str(memory_table(view))
     assert all(memory(share.bytes) in held for share in view.memory.peak)
-    assert "does not record its communication" in str(communication_table(view_of(a_plan())))
+    assert "does not list its communication" in str(communication_table(view_of(a_plan())))
     assert str(layer_table(view_of(staged_plan()))).startswith("stage  layer")
 
 

@@ -125,7 +125,7 @@ def test_the_plan_and_data_parallelism_are_points_beside_the_frontier(plan: Plan
     assert sorted((p.memory_bytes, p.nanoseconds) for p in on_frontier) == sorted(plan.frontier)
 
 
-def test_a_plan_of_an_older_schema_has_a_view_without_communication() -> None:
+def test_a_plan_without_details_has_a_view_without_communication() -> None:
     view = view_of(a_plan())
     assert not view.communication
     assert not view.memory.step

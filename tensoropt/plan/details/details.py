@@ -31,14 +31,13 @@ class OtherStrategy(NamedTuple):
         name: its name, such as "data parallelism".
         memory_bytes: the search's sum of memory per device.
         time_nanoseconds: the search's sum of times.
-        peak_bytes: its estimated peak; None if it cannot be estimated, and in plans older than
-            schema 15.
+        peak_bytes: its estimated peak; None if it cannot be estimated.
     """
 
     name: Text
     memory_bytes: Natural
     time_nanoseconds: Natural
-    peak_bytes: Natural | None = None
+    peak_bytes: Natural | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _HEADROOM = 1.75
 def draw_memory(axes: Axes, view: PlanView) -> None:
     """Draw what holds the memory at the events of a step, in MiB, and mark the peak.
 
-    Without a followed step (older plans, pipelines) there is one bar: the holders at the peak.
+    Without a followed step (as of pipelines) there is one bar: the holders at the peak.
     """
     held = view.memory
     if held.step:

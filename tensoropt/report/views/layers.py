@@ -22,7 +22,7 @@ _MOST_TENSORS = 15
 """The most rows of the table of tensors."""
 _MOST_LAYERS = 2
 """The most layers that an entry names."""
-_UNKNOWN = "this plan's file does not record its communication: find the strategy again"
+_UNKNOWN = "this plan does not list its communication: its notes say why"
 
 
 def layer_table(view: PlanView, layers: Sequence[LayerView] | None = None) -> Report:

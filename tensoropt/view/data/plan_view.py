@@ -190,8 +190,8 @@ class PlanView:
     Attributes:
         summary: the plan in some numbers.
         layers: rows of like layers, in the model's order.
-        communication: all communication, the slowest first. Empty in plans older than schema 14.
-            Stages of a pipeline communicate at the same time.
+        communication: all communication, the slowest first. Stages of a pipeline communicate at the
+            same time.
         memory: what holds the memory.
         frontier: points of memory and time, the least memory as shown first; the plan is one of
             them.

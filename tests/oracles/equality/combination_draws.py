@@ -206,6 +206,8 @@ def _plan(
         memory_limit_bytes=None,
         frontier=((1, 1),),
         exact=False,
+        executed_nanoseconds=1,
+        network_nanoseconds=0,
         microbatches=microbatches,
         rewrites=step.rewrites,
     )
