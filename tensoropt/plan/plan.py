@@ -99,7 +99,8 @@ class Plan:
         reshardings: the collectives that its edges need. A resharding that is not listed is planned
             when it runs.
         batch_norm: the statistics of batch normalisation, see `tensoropt.graph.batch_norm`.
-        compression: "bf16" if gradients of float32 are rounded on their way between machines; else None.
+        compression: "bf16" if gradients of float32 are rounded on their way between machines; None
+            if not.
         microbatches: number of parts of the batch whose gradients are computed one after another
             and added up.
         stages: the stages of a pipeline, on devices in order; empty if each device has its part of
