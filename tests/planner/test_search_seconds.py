@@ -25,7 +25,7 @@ from tensoropt.planner.prices.dry_runs import NO_TIME, LatePlans, dry_runs_in_ti
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
-from tensoropt.planner.spaces import branches, microbatches, stages
+from tensoropt.planner.spaces import branches, keeping_less, microbatches, stages
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.search.watch import Watch, seconds_left
 
@@ -148,6 +148,30 @@ def test_stages_get_half_of_the_time_before_microbatches_if_nothing_fits(
     Market(replace(request_, accumulate=True, memory_limit_bytes=limit, search_seconds=8))
     first_two = [(microbatches.NAME, 8), (stages.NAME, 8 if fits else 4)]
     assert asked[:2] == (first_two if fits else first_two[::-1])
+
+
+@pytest.mark.parametrize(("accumulate", "seconds"), [(True, 4), (False, 8)])
+def test_keeping_less_gets_all_of_the_time_if_nothing_else_may_fit(
+    request_: Request,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    accumulate: bool,
+    seconds: float,
+) -> None:
+    given: list[float] = []
+
+    class Searched(Exception):
+        pass
+
+    def search(_: Request) -> Offer:
+        given.append(seconds_left())
+        raise Searched
+
+    monkeypatch.setattr(microbatches.Strategies, "of", search)
+    frugal = replace(request_, accumulate=accumulate, keep_less=True)
+    with Watch(seconds=8), pytest.raises(Searched):
+        list(keeping_less.offers(frugal, Findings()))
+    assert given == [seconds]
 
 
 def test_estimates_replace_dry_runs_after_the_time(request_: Request, clock: Clock) -> None:

@@ -13,7 +13,7 @@ from itertools import chain
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.request import Request
 from tensoropt.planner.spaces.findings import Findings
-from tensoropt.planner.spaces.microbatches import accumulated, searched_in_order
+from tensoropt.planner.spaces.microbatches import accumulated, can_be_cut, searched_in_order
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 
 __all__ = ["NAME", "offers"]
@@ -33,4 +33,6 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
         return
     frugal = replace(request, space=FRUGAL)
     wanted = filter(findings.could_be_faster, chain([frugal], accumulated(frugal, findings)))
-    yield from searched_in_order(wanted, findings, NAME)
+    # If nothing fits, and the step cannot be cut, this search alone may find a step that does.
+    share = 0.5 if findings.fits or can_be_cut(request) else 1.0
+    yield from searched_in_order(wanted, findings, NAME, share)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tensoropt.errors import GraphError
 from tensoropt.plan.compared_numbers import SAME_TIME
@@ -14,7 +14,7 @@ from tensoropt.planner.searches.microbatch_counts import microbatch_counts
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.search.watch import Watch, seconds_left
 
-__all__ = ["NAME", "accumulated", "may_fit", "offers", "searched_in_order"]
+__all__ = ["NAME", "accumulated", "can_be_cut", "may_fit", "offers", "searched_in_order"]
 
 NAME = "microbatches"
 
@@ -26,16 +26,28 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
         yield offer
 
 
+def can_be_cut(request: Request) -> bool:
+    """Whether the step can be cut into microbatches, and the script allows it."""
+    return bool(_counts(request))
+
+
 def may_fit(request: Request) -> bool:
     """Whether the step in the most microbatches can be made, and may fit by a lower bound."""
-    if not request.accumulate or request.microbatches > 1:
-        return False
-    try:
-        counts = microbatch_counts(request, None, request.devices)
-    except GraphError:
+    counts = _counts(request)
+    if not counts:
         return False
     most = request.in_microbatches(counts[-1])
     return least_bytes(most, request.devices) <= request.usable_bytes(request.devices)
+
+
+def _counts(request: Request) -> Sequence[int]:
+    """Return the numbers of microbatches, ascending; none if the step is not cut."""
+    if not request.accumulate or request.microbatches > 1:
+        return ()
+    try:
+        return microbatch_counts(request, None, request.devices)
+    except GraphError:
+        return ()
 
 
 def accumulated(request: Request, findings: Findings) -> Iterator[Request]:
@@ -58,7 +70,7 @@ def accumulated(request: Request, findings: Findings) -> Iterator[Request]:
 
 
 def searched_in_order(
-    requests: Iterator[Request], findings: Findings, name: str
+    requests: Iterator[Request], findings: Findings, name: str, share: float = 0.5
 ) -> Iterator[Offer]:
     """Search steps in order, until none can be clearly faster than the fastest step that fits.
 
@@ -71,6 +83,7 @@ def searched_in_order(
             and needs less memory.
         findings: the findings so far.
         name: the name of the space.
+        share: the part of the time left that a search may take. Others get the rest.
     """
     fastest, before = findings.time, 0
     for request in requests:
@@ -79,8 +92,7 @@ def searched_in_order(
             return
         if least_bytes(request, request.devices) > usable:
             continue
-        # Spaces that follow get the rest of the time.
-        with Watch(seconds=seconds_left() / 2):
+        with Watch(seconds=share * seconds_left()):
             offer = Strategies.of(request)
         yield offer
         if offer.fitting and not offer.is_quick_to_emit:
