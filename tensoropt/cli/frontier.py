@@ -21,7 +21,7 @@ from tensoropt.cli.plan import plan_reached
 from tensoropt.errors import OptionError
 from tensoropt.plan import Plan
 from tensoropt.plan.amounts import bytes_of
-from tensoropt.plan.point_peak import PeakSource
+from tensoropt.plan.point_peak import PeakSource, shown_bytes
 from tensoropt.planner.offers.points import turning_number
 from tensoropt.planner.options.planning_options import flag_of
 from tensoropt.planner.options.relations import not_for
@@ -61,7 +61,7 @@ class FrontierPoint:
     @property
     def shown_bytes(self) -> int:
         """The peak, or the sum where it is unknown."""
-        return self.memory_bytes if self.peak_bytes is None else self.peak_bytes
+        return shown_bytes(self.memory_bytes, self.peak_bytes)
 
 
 @dataclass(frozen=True, slots=True)

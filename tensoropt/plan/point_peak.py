@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from tensoropt.converters import Natural
 
-__all__ = ["PeakSource", "PointPeak", "memory_and_time"]
+__all__ = ["PeakSource", "PointPeak", "memory_and_time", "shown_bytes"]
 
 PeakSource = Literal["dry run", "estimate", "interpolation"]
 """How a peak is known: from a dry run; estimated from the script's operators; or interpolated
@@ -29,6 +29,11 @@ class PointPeak(NamedTuple):
     source: PeakSource
 
 
+def shown_bytes(memory_bytes: int, peak_bytes: int | None) -> int:
+    """Return the memory of a point as it is shown: its peak, or its sum where that is unknown."""
+    return memory_bytes if peak_bytes is None else peak_bytes
+
+
 def memory_and_time(
     points: Sequence[tuple[int, int]], peaks: Sequence[PointPeak | None]
 ) -> list[tuple[int, int]]:
@@ -41,6 +46,6 @@ def memory_and_time(
     """
     peaks = peaks or (None,) * len(points)
     return [
-        (memory if peak is None else peak.bytes, time)
+        (shown_bytes(memory, None if peak is None else peak.bytes), time)
         for (memory, time), peak in zip(points, peaks, strict=True)
     ]

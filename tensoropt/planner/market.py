@@ -192,7 +192,7 @@ class Market:
         """
         findings, notes = self.findings, self.findings.notes
         are_undecided = findings.price is None and step.pipeline is not None
-        may_fit = partial(microbatches.may_fit, step)
+        may_fit = partial(microbatches.may_fit, step, findings)
         stages_first = are_undecided and attempt(microbatches.NAME, may_fit, False, notes)
         for name in sorted(SPACES, key=lambda name: stages_first and name != stages.NAME):
             if name in _UNDERCUTTING:

@@ -40,7 +40,7 @@ from tensoropt.transformations.staged.assignment import assign, assign_forward
 from tensoropt.transformations.staged.order_of_passes import SCHEDULES, Schedule
 from tensoropt.transformations.staged.staged import staged
 
-__all__ = ["PipelineSearch"]
+__all__ = ["ANY_TIME", "PipelineSearch"]
 
 _GAP = 0.01  # of a frontier of pipelines, for given costs of stages
 _STAGE_GAP = 0.05  # of the frontier of a stage's strategies
@@ -54,7 +54,9 @@ _ESTIMATED = 1.25
 """The most by which the estimate of a pipeline's step may exceed its simulation, as a factor. Of
 6,000 random pipelines of 2 to 8 stages and 2 to 16 microbatches, 0.3 % exceeded it."""
 _MOST_PROMISING = 3  # numbers of microbatches that are searched within limits if one of them fits
-_ANY_TIME = 1 << 60  # nanoseconds; with a time limit, a search may end without result
+ANY_TIME = 1 << 60
+"""Nanoseconds that every step undercuts. With a time to undercut, a search may end without result,
+as it should where something else fits and its price is not known yet."""
 _NO_LIMIT = 2**62
 """Bytes. Pipelines that do not fit the memory are points of a frontier, too."""
 
@@ -277,7 +279,7 @@ class PipelineSearch:
         """
         counts = Counts(self._stages, (count,))
         problem = self._problem(of, margin)
-        problem = replace(problem, time_limit=problem.time_limit or _ANY_TIME)
+        problem = replace(problem, time_limit=problem.time_limit or ANY_TIME)
         with suppress(InfeasibleError):
             return pipeline_frontier(
                 problem, self._schedules[:1], sizes=self.sizes, epsilon=_BOUND_GAP, counts=counts

@@ -34,5 +34,5 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
     frugal = replace(request, space=FRUGAL)
     wanted = filter(findings.could_be_faster, chain([frugal], accumulated(frugal, findings)))
     # If nothing fits, and the step cannot be cut, this search alone may find a step that does.
-    share = 0.5 if findings.fits or can_be_cut(request) else 1.0
+    share = 0.5 if findings.fits or can_be_cut(request, findings) else 1.0
     yield from searched_in_order(wanted, findings, NAME, share)

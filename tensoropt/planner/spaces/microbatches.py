@@ -26,28 +26,36 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
         yield offer
 
 
-def can_be_cut(request: Request) -> bool:
+def can_be_cut(request: Request, findings: Findings) -> bool:
     """Whether the step can be cut into microbatches, and the script allows it."""
-    return bool(_counts(request))
+    return bool(_counts(request, findings))
 
 
-def may_fit(request: Request) -> bool:
+def may_fit(request: Request, findings: Findings) -> bool:
     """Whether the step in the most microbatches can be made, and may fit by a lower bound."""
-    counts = _counts(request)
+    counts = _counts(request, findings)
     if not counts:
         return False
     most = request.in_microbatches(counts[-1])
     return least_bytes(most, request.devices) <= request.usable_bytes(request.devices)
 
 
-def _counts(request: Request) -> Sequence[int]:
-    """Return the numbers of microbatches, ascending; none if the step is not cut."""
-    if not request.accumulate or request.microbatches > 1:
+def _counts(request: Request, findings: Findings) -> Sequence[int]:
+    """Return the numbers of microbatches, ascending; none if the script does not allow them.
+
+    If the step cannot be cut, there are none, and the reason is stored.
+    """
+    if not _are_allowed(request):
         return ()
     try:
         return microbatch_counts(request, None, request.devices)
-    except GraphError:
+    except GraphError as error:
+        findings.skipped[NAME] = str(error)
         return ()
+
+
+def _are_allowed(request: Request) -> bool:
+    return request.accumulate and request.microbatches == 1
 
 
 def accumulated(request: Request, findings: Findings) -> Iterator[Request]:
@@ -55,17 +63,10 @@ def accumulated(request: Request, findings: Findings) -> Iterator[Request]:
 
     If the step cannot be cut into microbatches, the reason is stored.
     """
-    if not request.accumulate or request.microbatches > 1:
-        return
-    if not findings.could_be_faster(request):
+    if _are_allowed(request) and not findings.could_be_faster(request):
         findings.skipped[NAME] = findings.ENOUGH_MEMORY
         return
-    try:
-        counts = microbatch_counts(request, None, request.devices)
-    except GraphError as error:
-        findings.skipped[NAME] = str(error)
-        return
-    for count in counts:
+    for count in _counts(request, findings):
         yield request.in_microbatches(count)
 
 

@@ -13,7 +13,7 @@ from tensoropt.planner.offers.pipelines import Pipelines
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.microbatch_counts import microbatch_counts
 from tensoropt.planner.searches.pipeline_bound import PipelineBound
-from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.planner.searches.pipeline_search import ANY_TIME, PipelineSearch
 from tensoropt.planner.searches.step_parts import LEAST_DIVIDING
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
@@ -39,9 +39,6 @@ _SHORTEST_STEP = 500_000
 """The shortest step, in predicted nanoseconds, for which stages are searched unasked. A session's
 own time is not predicted, and exceeds what stages gain: steps of 8 layers of 128 units that were
 predicted at 0.45 ms took 1.2 ms."""
-_ANY_TIME = 1 << 60
-"""Nanoseconds that every step undercuts. With a time to undercut, a search may end without result,
-as it should where something else fits and its price is not known yet."""
 _LOOK_SECONDS = 0.003
 """The seconds of one core, for each operator of a step, to search stages. Measured: 1.4 s for 511
 operators, with a margin."""
@@ -140,7 +137,7 @@ def _divided(request: Request, findings: Findings, counts: Sequence[int]) -> Ite
     assert wanted is not None, "the script allows stages"
     if not wanted.is_asked:
         start = request.cost_model(devices).step_nanoseconds()
-        any_time = _ANY_TIME if findings.fits else None
+        any_time = ANY_TIME if findings.fits else None
         time = any_time if findings.limit is None else findings.limit - start
         within = request.usable_bytes(devices), time
     plain = keeping_all(request)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tensoropt.converters import Natural, Number, Positive, from_values, to_values
 from tensoropt.cost.peak.held_memory import Holder
-from tensoropt.plan.point_peak import PeakSource
+from tensoropt.plan.point_peak import PeakSource, shown_bytes
 from tensoropt.view.data.layers import Communication, LayerView
 from tensoropt.view.data.summary import Measured, Summary
 
@@ -177,7 +177,7 @@ class PointView:
     @property
     def shown_bytes(self) -> int:
         """The memory of the point as it is shown: its peak, or its sum where that is unknown."""
-        return self.memory_bytes if self.peak_bytes is None else self.peak_bytes
+        return shown_bytes(self.memory_bytes, self.peak_bytes)
 
 
 SCHEMA = 2
