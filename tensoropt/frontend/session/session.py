@@ -63,7 +63,7 @@ def run(
         FetchError: if a fetch is not in the script's graph.
         FeedError: if a value does not fit its placeholder, or a value is missing.
         RankMismatchError: if the ranks do not all make this call, or hold different values of a
-            variable, which they compare at intervals (`init`, ``check_every``).
+            variable, which they compare every ``TENSOROPT_CHECK_REPLICAS_EVERY`` steps.
     """
     job = current()
     if job.executor is None or job.plan is None:
