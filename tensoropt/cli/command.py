@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -88,13 +89,22 @@ def check_folder(what: str, file: Path, flag: str = "") -> None:
         flag: the option that names it; empty for an argument.
 
     Raises:
-        OptionError: its folder does not exist.
+        OptionError: its folder does not exist, or cannot be written; it is a folder itself.
     """
-    if not file.absolute().parent.is_dir():
-        got = f"{flag} {str(file)!r}".lstrip()
+    got, folder = f"{flag} {str(file)!r}".lstrip(), file.absolute().parent
+    if not folder.is_dir():
         raise OptionError(
             f"{what} is written into an existing folder. Got {got}; make its folder, or give "
             "another path."
+        )
+    if file.is_dir():
+        raise OptionError(
+            f"{what} is written into a file. Got {got}, which is a folder; give the path of a file."
+        )
+    if not os.access(folder, os.W_OK) and not (file.exists() and os.access(file, os.W_OK)):
+        raise OptionError(
+            f"{what} is written into a folder that this user can write. Got {got}; give another "
+            "path."
         )
 
 

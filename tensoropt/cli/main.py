@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 import tensoropt
+from collectives.errors import CollectiveError
 from tensoropt.cli.command import Answer, Group
 from tensoropt.errors import TensorOptError
 
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         sys.stderr.write("tensoropt: interrupted\n")
         return _INTERRUPTED
-    except TensorOptError as error:
+    except (TensorOptError, CollectiveError) as error:
         sys.stdout.flush()
         sys.stderr.write(f"tensoropt: {type(error).__name__}: {error}\n")
         return 1

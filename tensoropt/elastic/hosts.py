@@ -76,7 +76,7 @@ def hosts_of_job(
         environment: the variables of a batch system.
 
     Raises:
-        OptionError: if the file cannot be read, or see `parse_hosts`.
+        OptionError: if the file cannot be read, see `parse_hosts`, or Slurm names no nodes.
     """
     if file is not None:
         try:
@@ -89,7 +89,13 @@ def hosts_of_job(
     if nodes is None:
         return (Host("", devices),)
     command = ["scontrol", "show", "hostnames", nodes]
-    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    try:
+        names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise OptionError(
+            f"in a job of Slurm, scontrol names the nodes. Got {_NODES}={nodes!r}, and {error}; "
+            "give a file of hosts by --hosts."
+        ) from error
     slots = _slots(environment.get(_TASKS, ""), len(names))
     return tuple(Host(name, count) for name, count in zip(names, slots, strict=True))
 

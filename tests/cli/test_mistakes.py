@@ -52,6 +52,14 @@ MISTAKES = [
         *("into an existing folder", "Got 'none/c.json'", "make its folder"),
     ),
     (
+        ["clusters", "dump", "8-v100", "--output", "none/c.json"],
+        *("into an existing folder", "Got --output 'none/c.json'", "make its folder"),
+    ),
+    (
+        ["clusters", "dump", "8-v100", "--output", "."],
+        *("a cluster is written into a file", "Got --output '.'", "the path of a file"),
+    ),
+    (
         ["clusters", "make", "c.json", "--machines", "2"],
         *("a question is asked on a terminal", "no --devices", "add --devices 8"),
     ),
@@ -76,6 +84,26 @@ def test_a_mistake_has_its_remedy(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The superuser may write any folder, so the system's answer is another one here."""
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert main(["clusters", "dump", "8-v100", "--output", str(tmp_path / "c.json")]) == 1
+    error = capsys.readouterr().err
+    assert "a cluster is written into a folder that this user can write. Got --output" in error
+    assert "give another path" in error
+
+
+def test_an_error_of_starting_mpi_has_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("collectives.group._world", None)
+    monkeypatch.setenv("COLLECTIVES_TRANSPORT", "mpy")
+    assert main(["profile"]) == 1
+    assert "TransportError: COLLECTIVES_TRANSPORT is mpi or single" in capsys.readouterr().err
+
+
 def step(**options: Any) -> Any:
     """Plan a step of one matrix product for two devices."""
     tf.init(devices=2)
@@ -88,6 +116,8 @@ def step(**options: Any) -> Any:
 SCRIPT_MISTAKES: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: tf.init(devces=2), "an argument of init is one of", "'devces'", "'devices'?"),
     (lambda: tf.init(devices=0), "at least one device", "Got devices=0", "leave it out"),
+    (lambda: tf.init(devices="2"), "a whole number", "Got devices='2'", "leave it out"),
+    (lambda: tf.init(devices=2.5), "a whole number", "Got devices=2.5", "leave it out"),
     (lambda: tf.init(transport="mpy"), "a transport is one of", "'mpy'", "leave it out"),
     (lambda: tf.init(cluster="moon"), "a cluster is one of", "'moon'", "Use a file"),
     (lambda: tf.find_strategy(), "is started before", "before init", "call tensoropt.init()"),

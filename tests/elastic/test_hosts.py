@@ -38,6 +38,19 @@ def test_nodes_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert hosts_of_job(None, 10, nodes) == (Host("n1", 4), Host("n2", 4), Host("n3", 2))
 
 
+@pytest.mark.parametrize("program", ["", "#!/bin/sh\nexit 1\n"])
+def test_slurm_that_does_not_name_its_nodes(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container of a job, which has Slurm's variables and not its programs."""
+    if program:
+        (tmp_path / "scontrol").write_text(program)
+        (tmp_path / "scontrol").chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(OptionError, match="scontrol names the nodes"):
+        hosts_of_job(None, 2, {"SLURM_JOB_NODELIST": "n1"})
+
+
 def test_ranks_fill_hosts_in_order() -> None:
     hosts = (Host("a", 2), Host("b", 3), Host("c", 1))
     assert placement(hosts, (), 4) == (Host("a", 2), Host("b", 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +62,15 @@ def test_an_unknown_transport(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSOROPT_TRANSPORT", "gloo")
     with pytest.raises(errors.OptionError, match="Got TENSOROPT_TRANSPORT='gloo'; leave it out"):
         tf.init()
+    assert not tf.is_initialized()
+
+
+def test_a_folder_of_traces_that_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    (tmp_path / "traces").write_text("")
+    monkeypatch.setenv("TENSOROPT_TRACE", str(tmp_path / "traces"))
+    fails(errors.OptionError, "into a folder", "traces'", "another one in TENSOROPT_TRACE", tf.init)
     assert not tf.is_initialized()
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import click
 
 from tensoropt.cli.clusters.make import make
-from tensoropt.cli.command import Answer, Command, Group, complete_cluster, write_answer
+from tensoropt.cli.command import (
+    Answer,
+    Command,
+    Group,
+    check_folder,
+    complete_cluster,
+    write_answer,
+)
 from tensoropt.cost.cluster import Cluster, cluster_names, load_cluster
 from tensoropt.json_files import write_json
 from tensoropt.plan.amounts import bytes_of, quantity_of
@@ -100,6 +107,7 @@ def _dump(name: str, file: Path | None) -> Answer:
     cluster = load_cluster(name)
     if file is None:
         return Answer(cluster, (), as_json=True)
+    check_folder("a cluster", file, "--output")
     write_json(file, cluster.to_json(), indent=2)
     return Answer(cluster, (f"written to {file}; change it, and give it by --cluster {file}",))
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tensoropt.errors import OptionError
+
 __all__ = ["Overlap", "StepTrace", "overlap"]
 
 v1 = tf.compat.v1
@@ -72,10 +74,19 @@ class StepTrace:
     Args:
         folder: the folder for ``rankN.json``. It is created if needed.
         rank: the rank of this process.
+
+    Raises:
+        OptionError: the folder cannot be made.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionError(
+                f"traces are written into a folder, a file for each rank. Got {str(folder)!r}: "
+                f"{error.strerror}; name another one in TENSOROPT_TRACE."
+            ) from error
         self._path = folder / f"rank{rank}.json"
         self._rank = rank
         self._programs = 0

@@ -261,7 +261,8 @@ def init(
 
     Raises:
         OptionError: for an unknown argument or transport, if ``devices`` contradicts the number of
-            ranks, or if the job has started with other devices or another transport.
+            ranks, if the job has started with other devices or another transport, or if
+            ``TENSOROPT_TRACE`` names no folder that can be made.
         PlanError: if the cluster file is malformed.
         TransportError: if Horovod is requested and cannot be used.
         StateError: under MPI, if TensorFlow has already started its GPUs.
@@ -304,7 +305,10 @@ def init(
     hardware = hardware_of(group)
     if group.rank == 0 and (idle := idle_cores(hardware, available_cores(), detect())):
         sys.stderr.write(f"tensoropt: {idle}\n")
+    folder = trace_folder()
+    trace = None if folder is None else StepTrace(folder, group.rank)
     _job = Job(group, is_mpi, count, hardware, named, seed, _everyone, carrier)
+    _job.trace = trace
     _job.check_every = check_every if count > 1 else 0
     _job.check_feeds_every = check_feeds_every
     _job.save_beside = is_beside
@@ -312,8 +316,6 @@ def init(
     for install, _, is_for_one in _hooks:
         if is_mpi or is_for_one:
             install()
-    if (folder := trace_folder()) is not None:
-        _job.trace = StepTrace(folder, group.rank)
 
 
 def _adjust(

@@ -15,6 +15,7 @@ from tensoropt.errors import OptionError
 from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
 from tensoropt.execution.runtime.replicas import CHECK_VARIABLE
 from tensoropt.execution.world.mpi_world import Transport
+from tensoropt.planner.options.values import is_count
 
 __all__ = [
     "CHECK_FEEDS_VARIABLE",
@@ -70,9 +71,10 @@ def device_count(group: Group, devices: int | None) -> int:
     wanted = devices
     if wanted is None:
         wanted = _number_from_environment(DEVICES_VARIABLE, "a number of devices")
-    if wanted is not None and wanted < 1:
+    if wanted is not None and not is_count(wanted):
         raise OptionError(
-            f"a job has at least one device. Got devices={wanted}; leave it out for one device."
+            "a job has at least one device, and a whole number of devices. Got "
+            f"devices={wanted!r}; leave it out for one device."
         )
     if group.size > 1 and wanted not in (None, group.size):
         raise OptionError(
