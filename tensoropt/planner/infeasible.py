@@ -45,7 +45,8 @@ def infeasible(
         text = str(errors[0])
     else:
         text = _too_little_memory(request, offers, keeps_less)
-    reports = [*findings.notes, *_skipped(request, findings)]
+    notes = [f"{note[:1].upper()}{note[1:]}." for note in findings.notes]
+    reports = [*notes, *_skipped(request, findings)]
     return InfeasibleError(" ".join(dict.fromkeys([text, *reports])))
 
 

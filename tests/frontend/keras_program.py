@@ -437,6 +437,7 @@ def mistakes() -> dict[str, str]:
         "python": python,
         "twice": lambda: tensoropt.parallelize(tensoropt.parallelize(small())),
         "shapes": lambda: tensoropt.parallelize(small(), shapes={}),
+        "plan": lambda: tensoropt.parallelize(small(), plan="none.json"),
     }.items():
         try:
             call()

@@ -13,7 +13,7 @@ import pytest
 import tensoropt as tf
 from reproduction.baselines.brute_force import brute_force
 from tensoropt.errors import InfeasibleError, OptionError, PlanError
-from tensoropt.frontend.inputs.shapes import fed_shapes
+from tensoropt.frontend.inputs.shapes import fed_shapes, note_examples
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning import find_strategy
 from tensoropt.frontend.planning.training_step import imported_step
@@ -282,6 +282,22 @@ def test_a_batch_size_that_nothing_is_fed_by_is_refused(fails: Any) -> None:
         OptionError,
         "is the first dimension of what the script feeds",
         "128, where the script has 'fed' of [64, 512]",
+        "leave the batch size out",
+        lambda: tf.find_strategy(batch_size=128),
+    )
+
+
+def test_the_batch_size_is_that_of_inputs_that_count_examples(fails: Any) -> None:
+    """In a step of `parallelize`, which feeds variables, too."""
+    tf.init(devices=2)
+    weights = tf.placeholder(tf.float32, [128], name="weights")
+    loss = _regression(64)[1] + tf.reduce_sum(weights)
+    tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    note_examples(tf.get_default_graph(), ["fed"])
+    fails(
+        OptionError,
+        "is the first dimension of what the script feeds",
+        "128, where the script has 'fed' of [64, 512];",
         "leave the batch size out",
         lambda: tf.find_strategy(batch_size=128),
     )

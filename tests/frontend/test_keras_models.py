@@ -57,6 +57,7 @@ def test_mistakes_with_models_are_errors(program: Callable[[str], str]) -> None:
         "python": "GraphError: a step consists of operators of TensorFlow. Got one that calls",
         "twice": "StateError: a model is made parallel once.",
         "shapes": "OptionError: shapes follows from the call",
+        "plan": "PlanError: a plan is a whole, readable JSON file. Got 'none.json'",
     }
     assert found.keys() == begins.keys()
     for name, begin in begins.items():

@@ -118,7 +118,7 @@ def fed_shapes(
         )
         if shape and counts_examples:
             batched.add(name)
-    _check_batch_size(asked, fed)
+    _check_batch_size(asked, {n: fed[n] for n in fed if n in noted or not is_noted})
     return fed, frozenset(batched)
 
 

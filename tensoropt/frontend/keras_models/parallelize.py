@@ -15,7 +15,7 @@ from tensoropt.frontend.keras_models.training_functions import (
 )
 from tensoropt.frontend.keras_models.training_loops import loop_on_all_ranks
 from tensoropt.frontend.saving.tensorflow_files import on_first_rank
-from tensoropt.frontend.steps.parallel_step import ParallelStep, check_options
+from tensoropt.frontend.steps.parallel_step import ParallelStep, checked_options
 from tensoropt.frontend.steps.parallel_step import parallelize as parallel_step
 
 __all__ = ["parallelize"]
@@ -85,9 +85,11 @@ def parallelize(step: Any, predict_on: _PredictOn = "all", **options: Any) -> An
         OptionError: for an object that is neither a function nor a model of Keras on TensorFlow;
             for an option that does not exist, follows from the call, stands beside a plan, or has a
             wrong value.
-            The first call, or batch, raises the errors of `find_strategy`, PlanError for a plan of
-            another step, and GraphError for a step that computes gradients inside a loop, runs
-            Python code in its graph, captures an iterator, or creates variables in every trace.
+        PlanError: for a file that is no plan.
+
+    The first call, or batch, raises the errors of `find_strategy`, PlanError for a plan of another
+    step, and GraphError for a step that computes gradients inside a loop, runs Python code in its
+    graph, captures an iterator, or creates variables in every trace.
     """
     package = package_of(step)
     if predict_on not in get_args(_PredictOn):
@@ -100,7 +102,7 @@ def parallelize(step: Any, predict_on: _PredictOn = "all", **options: Any) -> An
             )
         result, name = parallel_step(step, **options), getattr(step, "__name__", "a step")
     else:
-        check_options(options)
+        options = checked_options(options)
         _check_model(step, package.backend.backend())
         result, name = step, step.name
     job = started()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import tensorflow as tf
@@ -25,6 +26,9 @@ from tensoropt.transformations.microbatches.parts import graph_of_one
 from tensoropt.transformations.rewritten.application import apply, substitutions_by_name
 
 __all__ = ["check_plan", "demanded_plan", "plan_lines"]
+
+_NAMED = 3
+"""The most operators that an error names."""
 
 
 def demanded_plan(job: Job, path: str, graph_digest: str) -> Plan | None:
@@ -104,10 +108,17 @@ def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
         raise PlanError(
             "a plan runs the graph it was made for. Got a plan whose graph differs from the "
             "script's"
-            + (f" (it has no {sorted(set(plan.roots) - set(roots))})" if graph is None else "")
+            + (f" ({_missing(plan.roots, roots)})" if graph is None else "")
             + "; call find_strategy again after changing the model."
         )
     return graph
+
+
+def _missing(wanted: Iterable[str], found: Collection[str]) -> str:
+    """The operators of a plan's step that a script lacks; the names of the first of them."""
+    names = sorted(set(wanted) - set(found))
+    more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
+    return f"it has no {', '.join(map(repr, names[:_NAMED]))}{more}"
 
 
 def _rewritten(graph: Graph, plan: Plan) -> Graph:

@@ -35,7 +35,7 @@ from tensoropt.frontend.steps.variable_values import VariableValues
 from tensoropt.plan import Plan
 from tensoropt.planner.options.planning_options import PlanningOptions
 
-__all__ = ["ParallelStep", "check_options", "parallelize"]
+__all__ = ["ParallelStep", "checked_options", "parallelize"]
 
 _FROM_THE_CALL = frozenset({"feed_dict", "fetches", "shapes"})
 
@@ -51,17 +51,17 @@ def parallelize(step: Callable[..., Any], **options: Any) -> ParallelStep:
             "a step is a function that computes gradients by a tf.GradientTape and applies them. "
             f"Got {type(step).__name__}; pass a function, or a model of keras or tf_keras."
         )
-    check_options(options)
-    return ParallelStep(step, options)
+    return ParallelStep(step, checked_options(options))
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Check the options before there is a step.
+def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the options before there is a step; return them with the plan of a file in its place.
 
     Raises:
         StateError: in graph mode.
         OptionError: for an unknown option, an option that follows from the call, an option beside a
             plan, or an invalid value.
+        PlanError: for a file that is no plan.
     """
     if not tf.executing_eagerly():
         raise StateError(
@@ -86,6 +86,8 @@ def check_options(options: Mapping[str, Any]) -> None:
             "profiling, or choose mini_time, mini_parallelism or mini_cost."
         )
     PlanningOptions(**{name: value for name, value in options.items() if name != "plan"})
+    plan = options.get("plan")
+    return {**options, "plan": plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)}
 
 
 class ParallelStep:
@@ -93,7 +95,7 @@ class ParallelStep:
 
     Args:
         step: the function.
-        options: options of `find_strategy`, or a plan.
+        options: `checked_options`.
         count: returns the number of steps of the job; None if it is not known.
 
     Attributes:
@@ -109,8 +111,7 @@ class ParallelStep:
         self._traces = Traces(step)
         self._options = dict(options)
         self._count = count
-        given = self._options.pop("plan", None)
-        self._given = given if given is None or isinstance(given, Plan) else Plan.load(given)
+        self._given: Plan | None = self._options.pop("plan", None)
         self._draws: dict[TracedStep, Draws] = {}
         self._planned: set[TracedStep] = set()
         self._values = VariableValues(run_named)
