@@ -135,3 +135,32 @@ tf.debugging.assert_equal(target, weights[0])
 """
     finished = python("-c", program)
     assert finished.returncode == 0, finished.stderr
+
+
+def test_the_plan_of_a_step_is_measured_with_the_values_of_its_variables(
+    python: Callable[..., Any],
+) -> None:
+    """Candidates read variables, and change none of the script's."""
+    program = """
+import tensorflow as tf, tensoropt
+tensoropt.init(devices=2)
+weights = [tf.Variable(tf.eye(64) * (n + 1.0)) for n in range(2)]
+def step(x, weights=weights):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(x @ weights[0] @ weights[1])
+    for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+        weight.assign_sub(gradient)
+    return loss
+copies = [tf.Variable(weight) for weight in weights]
+parallel = tensoropt.parallelize(step, validate=2)
+for rows in (32, 16):
+    x = tf.random.stateless_uniform([rows, 64], [1, 2])
+    tf.debugging.assert_near(parallel(x), step(x, copies))
+    trials = parallel.plan.validation.trials
+    assert len(trials) > 1, trials
+    assert all(trial.measured_seconds for trial in trials), trials
+for pair in zip(weights, copies):
+    tf.debugging.assert_near(*pair)
+"""
+    finished = python("-c", program)
+    assert finished.returncode == 0, finished.stderr

@@ -299,8 +299,12 @@ class ParallelStep:
         switch_to(job, traced.graph)
         shapes = self._traces.planned_shapes(given, traced, values)
         with traced.graph.as_default():
-            if not self._fits_given(shapes):
-                options = {"option": "mini_time", "steps": self._count(), **self._options}
+            fits = self._fits_given(shapes)
+        if not fits:
+            options = {"option": "mini_time", "steps": self._count(), **self._options}
+            if options.get("validate"):  # Candidates start from the values in the step's graph.
+                self._values.pass_on(traced)
+            with traced.graph.as_default():
                 plan = find_strategy(**options, shapes=shapes, fetches=roots)
                 assert isinstance(plan, Plan)
                 say(job, plan)
