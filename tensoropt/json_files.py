@@ -137,5 +137,9 @@ def write_json(path: str | os.PathLike[str], values: object, indent: int | None 
             file.flush()
             os.fsync(file.fileno())
         partial.replace(target)
+    except OSError as error:
+        if error.errno is not None:
+            error.filename = os.fspath(path)  # not the partial file
+        raise
     finally:
         partial.unlink(missing_ok=True)

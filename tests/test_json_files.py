@@ -114,6 +114,12 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads(path.read_text()) == {"a": [2]}
 
 
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as raised:
+        write_json(tmp_path / "none" / "values.json", [1])
+    assert str(raised.value).endswith(f"'{tmp_path}/none/values.json'")
+
+
 def test_a_link_still_leads_to_what_is_written(tmp_path: Path) -> None:
     (tmp_path / "real.json").write_text("[]")
     (tmp_path / "link.json").symlink_to("real.json")

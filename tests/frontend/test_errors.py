@@ -227,6 +227,17 @@ def test_unknown_engine(regression: Regression, fails: Fails) -> None:
     )
 
 
+def test_a_graph_without_operators(fails: Fails) -> None:
+    tf.init(devices=2)
+    fails(
+        errors.GraphError,
+        "TensorFlow's default graph",
+        "a graph without operators",
+        "graph.as_default()",
+        lambda: tf.find_strategy(batch_size=8),
+    )
+
+
 def test_no_plan(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     profile = tf.find_strategy("profiling", batch_size=8)

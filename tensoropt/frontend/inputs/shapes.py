@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.errors import FetchError, OptionError
+from tensoropt.errors import FetchError, GraphError, OptionError
 from tensoropt.graph.from_tensorflow import ELEMENT_TYPES, FED_OUTPUT, fed_operator
 from tensoropt.graph.operator import Graph
 
@@ -29,6 +29,7 @@ def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
 
     Raises:
         FetchError: if a named fetch is not in the graph.
+        GraphError: if the graph has nothing to run.
     """
     if fetches is not None:
         return list(dict.fromkeys(operator_name(graph, fetch) for fetch in fetches))
@@ -36,7 +37,7 @@ def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
     if trained:
         return list(dict.fromkeys(operator_name(graph, fetch) for fetch in trained))
     initializers = {v.initializer.name for v in graph.get_collection("variables")}
-    return [
+    roots = [
         operation.name
         for operation in graph.get_operations()
         if operation.name not in initializers
@@ -44,6 +45,12 @@ def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
         and not any(tensor.consumers() for tensor in operation.outputs)
         and operation.outputs
     ]
+    if not roots:
+        raise GraphError(
+            "a training step is in TensorFlow's default graph. Got a graph without operators; make "
+            "the model before, or call within `with graph.as_default():` for another graph."
+        )
+    return roots
 
 
 def operator_name(graph: tf.Graph, fetch: Any) -> str:
