@@ -76,7 +76,8 @@ def hosts_of_job(
         environment: the variables of a batch system.
 
     Raises:
-        OptionError: if the file cannot be read, see `parse_hosts`, or Slurm names no nodes.
+        OptionError: if the file cannot be read, or Slurm does not name its nodes; see
+            `parse_hosts`, too.
     """
     if file is not None:
         try:
@@ -88,16 +89,22 @@ def hosts_of_job(
     nodes = environment.get(_NODES)
     if nodes is None:
         return (Host("", devices),)
-    command = ["scontrol", "show", "hostnames", nodes]
-    try:
-        names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise OptionError(
-            f"in a job of Slurm, scontrol names the nodes. Got {_NODES}={nodes!r}, and {error}; "
-            "give a file of hosts by --hosts."
-        ) from error
+    names = _names_of_nodes(nodes)
     slots = _slots(environment.get(_TASKS, ""), len(names))
     return tuple(Host(name, count) for name, count in zip(names, slots, strict=True))
+
+
+def _names_of_nodes(nodes: str) -> list[str]:
+    """The names of nodes that Slurm writes as ``n[1-3]``."""
+    command = ["scontrol", "show", "hostnames", nodes]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = getattr(error, "stderr", "") or error
+        raise OptionError(
+            f"the machines of a job of Slurm are the nodes that `scontrol` names for {_NODES}. Got "
+            f"{nodes!r}, and from scontrol: {str(reason).strip()}. Give the machines by --hosts."
+        ) from error
 
 
 def _slots(tasks: str, nodes: int) -> list[int]:

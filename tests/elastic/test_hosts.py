@@ -38,17 +38,22 @@ def test_nodes_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert hosts_of_job(None, 10, nodes) == (Host("n1", 4), Host("n2", 4), Host("n3", 2))
 
 
-@pytest.mark.parametrize("program", ["", "#!/bin/sh\nexit 1\n"])
-def test_slurm_that_does_not_name_its_nodes(
-    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("scontrol", "reason"),
+    [
+        ("", "No such file"),
+        ("#!/bin/sh\necho 'Invalid hostlist' >&2; exit 1\n", "Invalid hostlist"),
+    ],
+)
+def test_slurm_that_names_no_nodes(
+    scontrol: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container of a job, which has Slurm's variables and not its programs."""
-    if program:
-        (tmp_path / "scontrol").write_text(program)
+    if scontrol:
+        (tmp_path / "scontrol").write_text(scontrol)
         (tmp_path / "scontrol").chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(OptionError, match="scontrol names the nodes"):
-        hosts_of_job(None, 2, {"SLURM_JOB_NODELIST": "n1"})
+    with pytest.raises(OptionError, match=rf"Got 'n\[1-3', .*{reason}.* Give .* by --hosts"):
+        hosts_of_job(None, 2, {"SLURM_JOB_NODELIST": "n[1-3"})
 
 
 def test_ranks_fill_hosts_in_order() -> None:
