@@ -86,13 +86,13 @@ class Folding:
 
 def _foldable_alone(operation: tf.Operation) -> bool | None:
     """Whether an operation can be folded. None if that depends on its inputs."""
+    if operation.type == "Const":  # The bytes of an array of text are addresses, not its value.
+        return operation.outputs[0].dtype not in (tf.string, tf.resource, tf.variant)
     # Values of shapes need not wait (see `Folding.waits`).
     has_controls = operation.control_inputs and operation.type not in _SHAPE_TYPES
     if len(operation.outputs) != 1 or has_controls:
-        return bool(operation.type == "Const")
+        return False
     tensor = operation.outputs[0]
-    if operation.type == "Const":
-        return tensor.dtype not in (tf.string, tf.resource, tf.variant)
     elements = tensor.shape.num_elements()
     if elements is None or elements > _FOLDED_ELEMENTS or not _is_numeric(tensor.dtype):
         return False
