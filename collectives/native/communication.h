@@ -48,7 +48,8 @@ class CommunicationIn {
   }
 
   // Sets whether each operator notes its times, and a function that is called before each, or null. No
-  // operator notes its times while `kMostNotes` wait. If `before` does not return 0, the operator fails with the text that it has written to `reason`.
+  // operator notes its times while `kMostNotes` wait. If `before` does not return 0, the operator fails
+  // with the text that `before` has written to `reason`.
   void Observe(bool notes, Before before) {
     std::lock_guard<std::mutex> lock(running_);
     notes_ = notes;

@@ -108,8 +108,8 @@ class ReceiveOp : public MessageOp {
   tensorflow::TensorShape shape_;
 };
 
-// `member` is the number of the other rank in the mail or, unless that is -1, in the post. `call` and `overlaps` have the same meaning as
-// in `CollectivesMove`.
+// `member` is the number of the other rank in the post if `post` is not -1, otherwise in the mail. `call`
+// and `overlaps` have the same meaning as in `CollectivesMove`.
 REGISTER_OP("CollectivesSend")
     .Input("value: T")
     .Output("sent: int32")

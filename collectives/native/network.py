@@ -75,20 +75,21 @@ def open_network(
         says: whether the first member prints the reason if there are no connections.
     """
     sockets: dict[int, socket.socket] = {}
-    problem = ""
-    listener = _Listener(group)
+    listener, addresses, problem = None, list[str](), ""
     try:
         addresses = _addresses(addresses_of)
-    except NativeError as error:
-        addresses, problem = [], str(error)
-    offers = group.allgather_object((addresses, listener.port, listener.token))
-    tokens = [token for _, _, token in offers]
-    if all(addresses for addresses, _, _ in offers):
+        listener = _Listener(group)
+    except (NativeError, OSError) as error:
+        problem = str(error)
+    own = None if listener is None else (addresses, listener.port, listener.token)
+    offers = group.allgather_object(own)  # All members come here, also one that cannot listen.
+    if listener is not None:
         try:
-            sockets = listener.connected(offers, tokens)
+            if None not in offers:
+                sockets = listener.connected(offers)
         except OSError as error:
             problem = str(error)
-    listener.close()
+        listener.close()
     problem = next((each for each in group.allgather_object(problem) if each), "")
     if problem:
         for each in sockets.values():
@@ -137,19 +138,17 @@ class _Listener:
         """Stop listening."""
         self._socket.close()
 
-    def connected(
-        self, offers: Sequence[tuple[list[str], int, str]], tokens: Sequence[str]
-    ) -> dict[int, socket.socket]:
+    def connected(self, offers: Sequence[tuple[list[str], int, str]]) -> dict[int, socket.socket]:
         """Return the sockets by member.
 
         Args:
             offers: addresses, port and token of each member.
-            tokens: the tokens alone.
 
         Raises:
             OSError: if a member cannot be reached, or does not connect in time.
         """
         deadline = time.monotonic() + _ALL_SECONDS
+        tokens = [token for _, _, token in offers]
         accepting = threading.Thread(target=self._accept, args=(tokens, deadline), daemon=True)
         accepting.start()
         made: dict[int, socket.socket] = {}
@@ -212,7 +211,7 @@ class _Listener:
 
 
 def _proof(tokens: Sequence[str], sender: int, receiver: int) -> bytes:
-    """What only a member knows that has both tokens; it says who sends it to whom."""
+    """Return the digest by which a member shows another one that it has the tokens of both."""
     words = (tokens[sender], tokens[receiver], str(sender), str(receiver))
     return hashlib.sha256(" ".join(words).encode()).digest()
 

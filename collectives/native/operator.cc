@@ -174,12 +174,12 @@ class WaitOp : public tensorflow::AsyncOpKernel {
   int64_t call_ = 0;
 };
 
-// `members` are numbers of ranks in the window or, with `network`, in the network; `place` is the position of this rank among them. The
-// input of an exchange has `rows` rows along split_dim. It sends rows [sent[2i], sent[2i + 1]) to
-// member i. Its result has `extent` rows, of which rows [received[2i], received[2i + 1]) come from
-// member i. No member sends more than most_rows rows to another one. `fill` has the bytes of one
-// element for rows beyond the ends. `call` is a number for the observer. `overlaps` says whether the
-// process computes meanwhile.
+// `members` are numbers of ranks in the window or, with `network`, in the network; `place` is the
+// position of this rank among them. The input of an exchange has `rows` rows along split_dim. It sends
+// rows [sent[2i], sent[2i + 1]) to member i. Its result has `extent` rows, of which rows [received[2i],
+// received[2i + 1]) come from member i. No member sends more than most_rows rows to another one. `fill`
+// has the bytes of one element for rows beyond the ends. `call` is a number for the observer.
+// `overlaps` says whether the process computes meanwhile.
 REGISTER_OP("CollectivesMove")
     .Input("value: T")
     .Output("result: T")

@@ -342,6 +342,7 @@ struct Rows {
 // Sums blocks of rows, which may overlap, in their order. Rows that are in no block become zero.
 inline void AddUp(const std::vector<Rows>& blocks, const Runs& out, int64_t row_bytes,
                   int64_t itemsize, Reduce reduce) {
+  if (row_bytes == 0) return;
   const int64_t extent = out.bytes / row_bytes;
   std::set<int64_t> cuts = {0, extent};
   for (const Rows& block : blocks) cuts.insert({block.first, block.last});
