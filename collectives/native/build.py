@@ -73,10 +73,10 @@ def library(name: str, sources: Sequence[Path]) -> Path:
     libraries = tf.sysconfig.get_link_flags()
     made_with = [*compiler, _version(compiler), tf.__version__, *options, _processor()]
     path = cache_folder() / f"{name}-{_digest(made_with, sources)}.so"
-    if _is_own(path.parent) and _is_own(path):
-        return path
     since = time.time()
     try:
+        if _is_own(path.parent) and _is_own(path):
+            return path
         _make_own(path.parent)
         with path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or this process ends

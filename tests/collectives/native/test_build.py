@@ -138,6 +138,15 @@ def test_a_cache_that_cannot_be_written_is_an_error(compiler: Compiler) -> None:
     assert not compiler.compiled
 
 
+def test_a_cache_that_cannot_be_looked_into_is_an_error(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", f"/{'long' * 100}")
+    with pytest.raises(NativeError, match=r"cannot be written.* File name too long"):
+        library()
+    assert not compiler.compiled
+
+
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_a_library_that_another_user_can_have_written_is_compiled_anew(
     kind: str, compiler: Compiler
