@@ -63,6 +63,17 @@ MISTAKES = [
         ["clusters", "make", "c.json", "--machines", "2"],
         *("a question is asked on a terminal", "no --devices", "add --devices 8"),
     ),
+    (
+        ["clusters", "make", "c.json", "--machines", "1", "--devices", "2", "--device", ""],
+        *("--device is a name of", "Got ''", "correct it"),
+    ),
+    (
+        [
+            *("clusters", "make", "c.json", "--machines", "1", "--devices", "2", "--device", "A"),
+            *("--memory", "8GiB", "--tflops", "6e13"),
+        ],
+        *("--tflops is a number from 1e-9 to 1e9", "Got 60000000000000.0", "correct it"),
+    ),
 ]
 
 

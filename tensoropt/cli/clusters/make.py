@@ -16,13 +16,17 @@ from tensoropt.cli.command import Answer, Command, check_folder
 from tensoropt.cost.cluster import Cluster, Device, Level, load_cluster
 from tensoropt.errors import OptionError
 from tensoropt.json_files import write_json
-from tensoropt.planner.options.values import count, memory, positive, value_of
+from tensoropt.planner.options.values import count, is_number, memory, rule, value_of
 from tensoropt.report.cluster_links import links_line
 
 __all__ = ["make"]
 
 _MACHINE_LATENCY_SECONDS, _DEVICE_LATENCY_SECONDS = 1e-5, 4e-6
 _EFFICIENCY = (("contraction", 0.7), ("default", 0.5), ("elementwise", 0.5))
+_name = rule("is a name of at least one character", bool)
+_rate = rule(
+    "is a number from 1e-9 to 1e9", lambda value: is_number(value) and 1e-9 <= value <= 1e9
+)
 _ASSUMED = (
     "latencies, overheads and efficiencies: assumed, as in 2x8-v100; change them in the file where "
     "you know better, or measure with `tensoropt profile`"
@@ -37,7 +41,7 @@ class _Question:
         name: name of the answer.
         flag, metavar: the option.
         text: the question.
-        default: the answer to nothing.
+        default: the answer if the user types nothing.
         parse, check: see `tensoropt.planner.options.values`.
     """
 
@@ -50,10 +54,10 @@ class _Question:
     check: Callable[[str, Any], Any]
 
     def answer(self, given: str | None) -> Any:
-        """The value of the option; without one, of what the user types.
+        """Return the option's value, or the answer that the user types if there is no option.
 
         Raises:
-            OptionError: a value that is none, or no terminal to ask on.
+            OptionError: if the option's value breaks a rule, or there is no terminal to ask on.
         """
         if given is not None:
             return self.check(self.flag, value_of(given, self.parse))
@@ -73,20 +77,20 @@ class _Question:
 _QUESTIONS = (
     _Question("machines", "--machines", "N", "Number of machines", "1", int, count),
     _Question("devices", "--devices", "N", "Devices in a machine", "8", int, count),
-    _Question("device", "--device", "NAME", "Name of a device", "GPU", str, lambda _, text: text),
+    _Question("device", "--device", "NAME", "Name of a device", "GPU", str, _name),
     _Question("memory", "--memory", "AMOUNT", "Memory of a device", "80GiB", memory, count),
-    _Question("tflops", "--tflops", "N", "Peak float32 TFLOP/s of a device", "60", float, positive),
+    _Question("tflops", "--tflops", "N", "Peak float32 TFLOP/s of a device", "60", float, _rate),
     _Question(
         *("memory_speed", "--memory-speed", "GB/S", "GB/s between a device and its memory", "3000"),
-        *(float, positive),
+        *(float, _rate),
     ),
     _Question(
         *("link", "--link", "GB/S", "GB/s between two devices of a machine", "450"),
-        *(float, positive),
+        *(float, _rate),
     ),
     _Question(
         *("network", "--network", "GB/S", "GB/s between two machines", "50"),
-        *(float, positive),
+        *(float, _rate),
     ),
 )
 
