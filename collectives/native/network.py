@@ -151,36 +151,36 @@ class _Listener:
         tokens = [token for _, _, token in offers]
         accepting = threading.Thread(target=self._accept, args=(tokens, deadline), daemon=True)
         accepting.start()
-        made: dict[int, socket.socket] = {}
+        connected: dict[int, socket.socket] = {}
         try:
             for member in range(self._me + 1, self._group.size):
                 addresses, port, _ = offers[member]
-                made[member] = self._connect(member, addresses, port, tokens)
+                connected[member] = self._connect(member, addresses, port, tokens)
         finally:
             accepting.join()
         missing = [member for member in range(self._me) if member not in self._accepted]
         if missing:
             raise OSError(f"no connection from {self._name(missing[0])} in {_ALL_SECONDS:.0f} s")
-        return {**made, **self._accepted}
+        return {**connected, **self._accepted}
 
     def _accept(self, tokens: Sequence[str], deadline: float) -> None:
         while len(self._accepted) < self._me and time.monotonic() < deadline:
             self._socket.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
-                found, _ = self._socket.accept()
+                connection, _ = self._socket.accept()
             except OSError:
                 return  # the deadline; `connected` names the members that are missing
             try:
-                found.settimeout(_CONNECT_SECONDS)
-                member = int.from_bytes(_received(found, _RANK_BYTES), "big")
-                proof = _received(found, _PROOF_BYTES)
+                connection.settimeout(_CONNECT_SECONDS)
+                member = int.from_bytes(_received(connection, _RANK_BYTES), "big")
+                proof = _received(connection, _PROOF_BYTES)
                 if member < self._me and proof == _proof(tokens, member, self._me):
-                    found.sendall(_proof(tokens, self._me, member))
-                    self._accepted[member] = found
+                    connection.sendall(_proof(tokens, self._me, member))
+                    self._accepted[member] = connection
                     continue
             except OSError:
                 pass  # a stranger, who may come and go; members connect anew or are missing
-            found.close()
+            connection.close()
 
     def _connect(
         self, member: int, addresses: Sequence[str], port: int, tokens: Sequence[str]
@@ -188,19 +188,19 @@ class _Listener:
         tried = []
         for address in addresses:
             try:
-                found = socket.create_connection((address, port), _CONNECT_SECONDS)
+                connection = socket.create_connection((address, port), _CONNECT_SECONDS)
             except OSError as error:
                 tried.append(f"{address}: {error}")
                 continue
             try:
-                found.sendall(self._me.to_bytes(_RANK_BYTES, "big"))
-                found.sendall(_proof(tokens, self._me, member))
-                if _received(found, _PROOF_BYTES) == _proof(tokens, member, self._me):
-                    return found
+                connection.sendall(self._me.to_bytes(_RANK_BYTES, "big"))
+                connection.sendall(_proof(tokens, self._me, member))
+                if _received(connection, _PROOF_BYTES) == _proof(tokens, member, self._me):
+                    return connection
                 tried.append(f"{address}: another process answers")
             except OSError as error:
                 tried.append(f"{address}: {error}")
-            found.close()
+            connection.close()
         raise OSError(
             f"no connection from {self._name(self._me)} to {self._name(member)} "
             f"({'; '.join(tried)}). {INTERFACE_VARIABLE} names the network interface to use."
@@ -222,10 +222,10 @@ def _received(source: socket.socket, size: int) -> bytes:
     Raises:
         OSError: if there are fewer, or they do not come in time.
     """
-    found = b""
-    while len(found) < size:
-        part = source.recv(size - len(found))
+    data = b""
+    while len(data) < size:
+        part = source.recv(size - len(data))
         if not part:
             raise OSError("the other process closes the connection")
-        found += part
-    return found
+        data += part
+    return data

@@ -37,41 +37,41 @@ def loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     Raises:
         NativeError: if it cannot be loaded.
     """
-    made = operators(path)
+    python_functions = operators(path)
     tf.no_gradient("CollectivesMove")
     tf.no_gradient("CollectivesAllreduce")
     tf.no_gradient("CollectivesWait")
-    found = ctypes.CDLL(str(path))
-    found.collectives_open.argtypes = [
+    functions = ctypes.CDLL(str(path))
+    functions.collectives_open.argtypes = [
         *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_double),
         *(ctypes.c_bool, ctypes.POINTER(ctypes.c_int), ctypes.c_int64, ctypes.c_double),
     ]
-    found.collectives_reads.argtypes = [
+    functions.collectives_reads.argtypes = [
         *(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
     ]
-    found.collectives_reads.restype = ctypes.c_bool
-    found.collectives_window_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
-    found.collectives_window_bytes.restype = ctypes.c_int64
-    found.collectives_board_bytes.argtypes = [ctypes.c_int]
-    found.collectives_board_bytes.restype = ctypes.c_int64
-    found.collectives_board_open.argtypes = [
+    functions.collectives_reads.restype = ctypes.c_bool
+    functions.collectives_window_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
+    functions.collectives_window_bytes.restype = ctypes.c_int64
+    functions.collectives_board_bytes.argtypes = [ctypes.c_int]
+    functions.collectives_board_bytes.restype = ctypes.c_int64
+    functions.collectives_board_open.argtypes = [
         *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_double)
     ]
-    found.collectives_board_open.restype = ctypes.c_void_p
-    found.collectives_board_gather.argtypes = [
+    functions.collectives_board_open.restype = ctypes.c_void_p
+    functions.collectives_board_gather.argtypes = [
         *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
     ]
-    found.collectives_board_gather.restype = ctypes.c_bool
-    found.collectives_seconds.restype = ctypes.c_double
-    found.collectives_running.restype = ctypes.c_int64
-    found.collectives_network_running.restype = ctypes.c_int64
-    found.collectives_addresses.argtypes = [ctypes.c_char_p, ctypes.c_int64]
-    found.collectives_addresses.restype = None
-    found.collectives_observe.argtypes = [ctypes.c_bool, BEFORE]
-    found.collectives_take_notes.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    found.collectives_take_notes.restype = ctypes.c_int64
-    found.collectives_run.restype = ctypes.c_double
-    found.collectives_run.argtypes = [
+    functions.collectives_board_gather.restype = ctypes.c_bool
+    functions.collectives_seconds.restype = ctypes.c_double
+    functions.collectives_running.restype = ctypes.c_int64
+    functions.collectives_network_running.restype = ctypes.c_int64
+    functions.collectives_addresses.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    functions.collectives_addresses.restype = None
+    functions.collectives_observe.argtypes = [ctypes.c_bool, BEFORE]
+    functions.collectives_take_notes.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    functions.collectives_take_notes.restype = ctypes.c_int64
+    functions.collectives_run.restype = ctypes.c_double
+    functions.collectives_run.argtypes = [
         *(ctypes.c_int, ctypes.c_int, ctypes.c_char_p),
         ctypes.POINTER(ctypes.c_int),
         *[ctypes.c_int] * 2,
@@ -82,4 +82,4 @@ def loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
         *[ctypes.c_void_p] * 2,
         *(ctypes.c_char_p, ctypes.c_int),
     ]
-    return made, found
+    return python_functions, functions

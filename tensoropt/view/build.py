@@ -77,7 +77,7 @@ def _summary(plan: Plan) -> Summary:
 
 
 def _time(plan: Plan) -> tuple[TimePart, ...]:
-    """The parts of the step, the largest first; of a pipeline the average over its devices."""
+    """The parts of the step, the largest first; for a pipeline, on average over its devices."""
     if plan.stages:
         waiting = round(plan.bubble * plan.predicted_nanoseconds)
         working = TimePart("stages at work", plan.predicted_nanoseconds - waiting)
@@ -147,8 +147,8 @@ _Peak = PointPeak | None
 
 
 def _points(plan: Plan) -> tuple[PointView, ...]:
-    """The points, the least memory as shown first. The plan is one, even if it is not on the
-    frontier."""
+    """The points in the order of the memory that is shown for them, the least first. One of them is
+    the plan, even if it is not on the frontier."""
     count = len(plan.frontier)
     ways, peaks = plan.frontier_ways or ("",) * count, plan.frontier_peaks or (None,) * count
 
@@ -202,9 +202,9 @@ def memory_of(plan: Plan, rows: Sequence[Row]) -> MemoryView:
 
 
 def _by_operators(plan: Plan) -> MemoryView:
-    """The memory as the search counts it; of a pipeline the stage with the most.
+    """The memory as the search counts it; for a pipeline, that of the stage with the most.
 
-    What variables and their gradients do not take counts as activations.
+    The memory that neither variables nor their gradients take counts as activations.
     """
     members = {operator.name for operator in plan.operators}
     total = plan.memory_bytes

@@ -52,7 +52,7 @@ def _image_operators() -> list[tf.Tensor]:
     outputs = []
     for batch, height, width, channels in _IMAGES:
         shape = (batch, height, width, channels)
-        vectors = [_input(channels) for _ in range(4)]
+        vectors = [_input(channels) for _ in range(3)]
         outputs.append(tf.nn.bias_add(_input(*shape), vectors[0]))
         outputs.append(tf.nn.max_pool2d(_input(*shape), 2, 2, "SAME"))
         outputs.append(tf.nn.avg_pool2d(_input(*shape), 2, 2, "SAME"))

@@ -164,13 +164,12 @@ class StageEmitter:
         source = self._strategy.output_slot(tensor)
         spec = self.graph.spec(tensor)
         shards = self._emitted.shards(tensor)
-        if reads_variable(self.graph[tensor.operator]):
-            variable = self.graph[tensor.operator]
-            with self._target.control_dependencies(after):
-                if variable.type == "ReadVariableOp":
-                    shards = read_shards(self._emitted.shards(variable.inputs[0]), shards[0].dtype)
-                shards = [tf.identity(shard) for shard in shards]
-        shards = [tf.identity(shard) for shard in shards]
+        operator = self.graph[tensor.operator]
+        is_variable = reads_variable(operator)
+        with self._target.control_dependencies(after if is_variable else ()):
+            if is_variable and operator.type == "ReadVariableOp":
+                shards = read_shards(self._emitted.shards(operator.inputs[0]), shards[0].dtype)
+            shards = [tf.identity(shard) for shard in shards]
         target = Layout.replicated(len(source.forward.dims))
         steps = self._plan_steps(spec.shape, shards[0].dtype.name, source.forward, target)
         label = f"{tensor.operator}/fetch"

@@ -28,7 +28,7 @@ from tensoropt.frontend.steps.variable_values import (
 
 __all__ = ["ask_all", "is_sliced", "on_first_rank_alone", "saved_tensor"]
 
-_GROUP_BYTES = 16 << 20  # the most of the variables that are brought together
+_GROUP_BYTES = 16 << 20  # the most bytes of a group of variables, unless one alone has more
 
 
 _reads: _Reads | None = None  # on the first rank, while the other ranks wait for its reads
@@ -79,10 +79,11 @@ def ask_all(question: Callable[[Sequence[Any]], Any]) -> Any:
     """Let all ranks answer a question; the function of `on_first_rank_alone` asks.
 
     Args:
-        question: returns the question, a JSON value, for a list of variables, which answers get.
+        question: returns the question, a JSON object, for the list of variables that the answer
+            gets, too. With None, nothing is asked.
 
     Returns:
-        The first rank's answer; None if there is no question, or if none is expected.
+        The first rank's answer; None if nothing is asked, or if no rank waits for questions.
     """
     if _reads is None:
         return None

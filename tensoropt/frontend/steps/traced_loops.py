@@ -176,9 +176,9 @@ def _called(
         compute: a function of tensors like the inputs; other tensors of the graph that it reads
             become inputs, too.
         inputs: tensors of the graph.
-        masks: None if the function mixes rows. Otherwise it computes each example by itself: a row
-            of each input, and of other tensors with a row for each example. The operators with
-            these names make such tensors.
+        masks: None if the function mixes examples. Otherwise it computes each example by itself,
+            from one row of each input and of each tensor that it reads with a row for each
+            example. The operators with these names make tensors with a row for each example.
 
     Returns:
         The results, flat, and their structure.

@@ -40,7 +40,7 @@ all of them; each takes some milliseconds."""
 
 
 class FrontierPeaks:
-    """The peaks along a frontier, of which some are estimated.
+    """The peaks along a frontier. Some points are estimated, the others interpolated.
 
     An estimate follows the script's operators (`tensoropt.cost.peak.estimated_peak`) and takes a
     tenth of a dry run's time. A step that differentiates gradients cannot be estimated. Then three
@@ -51,7 +51,8 @@ class FrontierPeaks:
         request: the step.
         problem: the searched problem.
         frontier: its frontier.
-        shared: estimates in bytes by number of the point, of which others make use.
+        shared: a table of estimates in bytes, by number of the point, which several instances of
+            one frontier read and fill; a table of its own by default.
 
     Attributes:
         estimates: the estimates of this frontier in bytes, by number of the point.

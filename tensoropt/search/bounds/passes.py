@@ -1,9 +1,9 @@
 """Compiled sweeps of message passing over the edges of a problem, for many weights at once.
 
 Reading every cell of every edge's table for every weight takes nearly all the time. So a table is
-read once for all weights, four rows at a time. Its numbers have 32 bits and count units that are
-small enough to make no difference, about 2**30 to its largest number. The same table serves both
-directions.
+read once for all weights, four rows at a time. Its numbers are integers of 32 bits. They count
+units of about the 2**30th part of the table's largest cost, so that rounding makes no difference.
+The same table serves both directions.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = [
 # Columns in a pass: four rows of them and the output fit the first cache.
 _COLUMNS = 512
 ENDLESS = 1e300
-"""The message at a slot that no configuration has: no strategy uses it."""
+"""The message at a slot that no configuration has, so that no strategy uses the slot."""
 MOST_UNITS = 2**30
-"""More units than any table has, so that the sum of two numbers has 32 bits."""
+"""Every number of a table is below this number of units, so that the sum of two fits 32 bits."""
 
 
 class Tables(NamedTuple):

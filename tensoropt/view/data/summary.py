@@ -28,7 +28,7 @@ class TimePart:
 
     Attributes:
         name: its name in words.
-        nanoseconds: its time; that of "beside computation" is taken off.
+        nanoseconds: its time; negative for the part of collectives that hides behind computation.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Measured:
     """Measured costs beside the predicted ones.
 
     Attributes:
-        name: "step time", "network time", "peak memory"; of traces "operators of no layer", too.
+        name: "step time", "network time" or "peak memory"; for traces also "operators of no layer".
         unit: "ms" or "MiB".
         predicted: the prediction; None if there is none.
         measured: the median, or the largest peak; None if it was not measured.
