@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tensoropt
+from collectives import world
 from tensoropt.cli.main import main
 from tensoropt.cost.machine_profile import Profile
 from tensoropt.errors import PlanError
@@ -24,6 +25,7 @@ from tensoropt.frontend.job.profile_files import (
     profile_path,
     setting_of,
 )
+from tensoropt.frontend.measuring import links
 from tensoropt.json_files import digest_of
 from tensoropt.report.machine_profile_tables import collective_table, overhead_line
 from tensoropt.report.progress_bar import progress_bar
@@ -170,6 +172,16 @@ def test_profiles_are_kept_in_the_user_s_cache(
     assert profile_for(setting) is None
     monkeypatch.setenv("TENSOROPT_PROFILES", str(tmp_path / "here"))
     assert profile_path(setting).parent == tmp_path / "here"
+
+
+def test_a_folder_that_may_not_be_looked_into_has_no_measurements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(PROFILE_VARIABLE)
+    monkeypatch.setenv("TENSOROPT_PROFILES", f"/{'long' * 100}")
+    setting = setting_of(Hardware((2,), 2, 2**30), 2)
+    assert profile_for(setting) is None
+    assert links._kept(world(), profile_path(setting)) is None
 
 
 def test_a_profile_that_is_not_complete_is_not_planned_with(

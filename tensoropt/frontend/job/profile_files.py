@@ -80,7 +80,7 @@ def profile_for(setting: Setting) -> Profile | None:
     if named == _NONE:
         return None
     path = Path(named) if named else profile_path(setting)
-    if not named and not path.exists():
+    if not named and not os.path.exists(path):  # False, too, where the user may not look
         return None
     profile = Profile.load(path, setting, force=os.environ.get(FORCE_VARIABLE) == "1")
     if not profile.complete:

@@ -6,6 +6,7 @@ cluster, does without them.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -108,7 +109,7 @@ def _level(
 def _kept(group: Group, path: Path) -> MeasuredLinks | None:
     """The links in the first rank's file, on every rank; None without a file that can be read."""
     values: Any = None
-    if group.rank == 0 and path.exists():
+    if group.rank == 0 and os.path.exists(path):  # False, too, where the user may not look
         try:
             values = MeasuredLinks.load(path).to_json()
         except PlanError as error:
