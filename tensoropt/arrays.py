@@ -8,6 +8,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.kernel_folder import find_kernel_folder
+
 __all__ = [
     "BoolArray",
     "Float64Array",
@@ -16,6 +18,8 @@ __all__ = [
     "Int64Array",
     "offsets_of",
 ]
+
+find_kernel_folder()  # here, because every module with kernels imports this one
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Int8Array: TypeAlias = npt.NDArray[np.int8]
