@@ -6,6 +6,7 @@ Each error has the rule, what came, and the remedy.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ MISTAKES = [
     (
         ["clusters", "dump", "8-v100", "--output", "."],
         *("a cluster is written into a file", "Got --output '.'", "the path of a file"),
+    ),
+    (
+        ["clusters", "make", ".", "--this-machine"],
+        *("is written into a file", "Got '.'", "the path of a file"),
     ),
     (
         ["clusters", "make", "c.json", "--machines", "2"],

@@ -119,7 +119,8 @@ def make(file: Path, this_machine: bool, **given: str | None) -> Answer:
     check_folder("a cluster", file)
     cluster = _this_machine(file, given) if this_machine else _described(file, given)
     write_json(file, cluster.to_json(), indent=2)
-    said = f"{cluster.devices} devices: {links_line(cluster) or 'no links'}"
+    devices = f"{cluster.devices} device{'' if cluster.devices == 1 else 's'}"
+    said = f"{devices}: {links_line(cluster) or 'no links'}"
     return Answer(cluster, (said, f"written to {file}; give it by --cluster {file}"))
 
 
