@@ -47,9 +47,10 @@ def picture(view: PlanView, name: str = OVERVIEW) -> Figure:
     if name not in PICTURES:
         raise OptionError.one_of("a picture of a plan", name, [*PICTURES, OVERVIEW])
     if name == "schedule" and not view.schedule:
+        others = ", ".join(each for each in PICTURES if each != name)
         raise OptionError(
             "a schedule has the passes of a pipeline's stages. Got a plan without stages that "
-            f"follow each other; draw one of {', '.join(PICTURES)}."
+            f"follow each other; draw one of {others}."
         )
     height = _by_layer(view) if name in ("layers", "divisions") else _HEIGHT
     figure = new_figure(_WIDTH + 2 * (name == "memory"), height)
