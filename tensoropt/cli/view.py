@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tensoropt.cli.command import Command, check_folder
-from tensoropt.errors import OptionError
+from tensoropt.errors import OptionError, TensorOptError
 from tensoropt.plan import Plan
 
 if TYPE_CHECKING:
@@ -109,11 +109,15 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*arguments)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        """Send the page."""
+        """Send the page; the error of a file that is no plan any more."""
         if self.path.split("?")[0] != "/":
             self.send_error(404)
             return
-        page = _page_of(Plan.load(self.file)).encode()
+        try:
+            page = _page_of(Plan.load(self.file)).encode()
+        except TensorOptError as error:
+            self.send_error(500, explain=str(error))
+            return
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(page)))

@@ -149,6 +149,11 @@ def test_a_server_serves_the_page_alone(tmp_path: Path) -> None:
             refused.value.close()
             with pytest.raises(OptionError, match=f"--port {server.server_port}"):
                 page_server(plan, server.server_port)
+            plan.write_text("{")
+            with pytest.raises(HTTPError, match="500") as damaged:
+                urlopen(f"{address}/")
+            assert "a plan is a whole, readable JSON file" in damaged.value.read().decode()
+            damaged.value.close()
         finally:
             server.shutdown()
             thread.join()
