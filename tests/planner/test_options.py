@@ -30,6 +30,15 @@ def test_amounts_of_memory(text: str, size: int) -> None:
     assert memory(text) == size
 
 
+@pytest.mark.parametrize("name", ["memory_limit_bytes", "steps"])
+def test_an_amount_is_a_finite_number_that_becomes_whole(name: str) -> None:
+    options: dict[str, Any] = {name: 8e9}
+    assert repr(getattr(PlanningOptions(**options), name)) == "8000000000"
+    for value in (math.inf, math.nan, 0.5):
+        with pytest.raises(OptionError, match="takes whole numbers from 1"):
+            PlanningOptions(**{name: value})
+
+
 @pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "0", "0.1", "8gib", "8 G i B", "1e9", "nan"])
 def test_texts_that_are_no_amount_of_memory(text: str) -> None:
     with pytest.raises(OptionError, match=r"Got .*; give an amount such as 8GiB"):

@@ -79,14 +79,18 @@ def rule(
 count = rule("takes whole numbers from 1", is_count)
 """The check of a whole number from 1."""
 
-amount = rule("takes whole numbers from 1", lambda value: is_number(value) and value >= 1)
-"""The check of bytes or steps, which a script may have computed as a float."""
 
-memory_amount = rule(
-    "takes whole numbers from 1",
-    lambda value: is_number(value) and value >= 1,
-    "give bytes, such as 8 * 2**30 for 8 GiB, or leave it out",
-)
+def _amount(remedy: str = "correct it, or leave it out") -> Check:
+    """The check of a whole number from 1 that a script may have computed as a float."""
+    whole = "takes whole numbers from 1"
+    check = rule(whole, lambda value: is_number(value) and 1 <= value < inf, remedy)
+    return lambda name, value: int(check(name, value))
+
+
+amount = _amount()
+"""The check of a number of steps."""
+
+memory_amount = _amount("give bytes, such as 8 * 2**30 for 8 GiB, or leave it out")
 """The check of a limit of memory, in bytes."""
 
 positive = rule("is a number above 0", lambda value: is_number(value) and 0 < value < inf)
