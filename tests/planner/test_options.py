@@ -113,6 +113,9 @@ def test_values_are_checked_and_kept_in_one_form() -> None:
     }.items():
         with pytest.raises(OptionError, match=f"^{name} .*Got .*; "):
             PlanningOptions(**{name: value})  # type: ignore[arg-type]
+    for fetches in ([], object(), np.zeros(2)):  # an operator is no sequence, a tensor neither
+        with pytest.raises(OptionError, match=r"^fetches is a list .*Got .*; give a list"):
+            PlanningOptions(fetches=fetches)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal
 
@@ -58,9 +58,9 @@ _shapes = rule(
     "give shapes={placeholder: [32, 64]}, or NAME=32,64 on the command line",
 )
 _fetches = rule(
-    "is a list of operators or tensors",
-    lambda value: not isinstance(value, str),
-    "put it into a list",
+    "is a list of one or more operators or tensors",
+    lambda value: isinstance(value, Sequence | Set) and not isinstance(value, str) and len(value),
+    "give a list such as [train, loss], or leave it out",
 )
 _yes_no = rule(
     "is True or False, yes or no on the command line", lambda value: value in (True, False)
