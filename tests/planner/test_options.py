@@ -113,6 +113,9 @@ def test_values_are_checked_and_kept_in_one_form() -> None:
     }.items():
         with pytest.raises(OptionError, match=f"^{name} .*Got .*; "):
             PlanningOptions(**{name: value})  # type: ignore[arg-type]
+    for shape in (32, [32, None], [-1, 4], "32", [[2]]):
+        with pytest.raises(OptionError, match=r"^shapes has a shape .*Got .*; give shapes="):
+            PlanningOptions(shapes={"x": shape})  # type: ignore[dict-item]
     for fetches in ([], object(), np.zeros(2)):  # an operator is no sequence, a tensor neither
         with pytest.raises(OptionError, match=r"^fetches is a list .*Got .*; give a list"):
             PlanningOptions(fetches=fetches)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from tensoropt.planner.options.values import (
     count,
     is_count,
     is_number,
+    is_shape,
     memory,
     memory_amount,
     name_of,
@@ -53,8 +54,8 @@ _batch_norm = name_of("a batch_norm", BATCH_NORMS)
 _compression = name_of("a compression", COMPRESSIONS)
 _schedule = name_of("a schedule", SCHEDULES)
 _shapes = rule(
-    "has a shape for each placeholder",
-    lambda value: isinstance(value, Mapping),
+    "has a shape for each placeholder, a number for each dimension",
+    lambda value: isinstance(value, Mapping) and all(map(is_shape, value.values())),
     "give shapes={placeholder: [32, 64]}, or NAME=32,64 on the command line",
 )
 _fetches = rule(

@@ -19,6 +19,7 @@ __all__ = [
     "count",
     "is_count",
     "is_number",
+    "is_shape",
     "memory",
     "memory_amount",
     "name_of",
@@ -55,6 +56,14 @@ def is_number(value: object) -> bool:
 def is_count(value: object, least: float = 1) -> bool:
     """Whether a value is a whole number, not below the least."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def is_shape(value: Any) -> bool:
+    """Whether a value has the extent of each dimension of a tensor."""
+    try:
+        return not isinstance(value, str) and all(int(extent) >= 0 for extent in value)
+    except (TypeError, ValueError):  # no sequence, or an extent that is no number
+        return False
 
 
 def rule(
