@@ -218,6 +218,20 @@ class OtherModel:
         return x
 
 
+class Counting(layers.Layer):  # type: ignore[misc]
+    """A recurrent cell, one of whose states is a number for each example."""
+
+    state_size, output_size = (4, ()), 4
+
+    def get_initial_state(self, batch_size: Any = None) -> list[Any]:
+        return [tf.zeros([batch_size, 4]), tf.zeros([batch_size])]
+
+    def call(self, inputs: Any, states: Any) -> tuple[Any, list[Any]]:
+        output, count = states
+        output = tf.tanh(inputs + output * count[:, tf.newaxis])
+        return output, [output, count + 1]
+
+
 def loops_and_tables() -> float:
     """How far a step with loops over tensors, and tables, is from itself without TensorOpt."""
     table = tf.lookup.StaticHashTable(
@@ -226,6 +240,7 @@ def loops_and_tables() -> float:
 
     def step_and_weights() -> tuple[Any, Any]:
         weights = tf.Variable(tf.reshape(tf.range(16.0) / 20, [4, 4]))
+        counting = layers.RNN(Counting())
 
         @tf.function
         def step(x: Any, words: Any) -> Any:
@@ -240,6 +255,10 @@ def loops_and_tables() -> float:
                 for number in tf.range(4):
                     sums = sums.write(number, tf.reduce_sum(tf.sin(x[:, number])))
                 running = tf.scan(lambda one, other: 0.5 * one + other, sums.stack())
+                turned, turn = tf.complex(x, 0.5 * x), tf.complex(weights[0], weights[1])
+                for _ in tf.range(2):
+                    turned = turned * turn
+                x += tf.math.real(turned) + counting(tf.stack([x, x @ weights], 1))
                 value = tf.reduce_mean(x * table.lookup(words)[:, tf.newaxis])
                 value += 0.01 * tf.reduce_sum(running * sums.gather([0, 2, 1, 3]))
             weights.assign_sub(0.1 * tape.gradient(value, weights))

@@ -154,10 +154,8 @@ def _by_examples(
     steps = tf.shape(sequences)[:2]
     shaped = []
     for output in outputs:
-        open_dims = sum(size is None for size in output.shape.as_list()[:2])
-        has_steps = open_dims == 2 or (
-            output.shape[1] == sequences.shape[1] and output.shape.rank > 2
-        )
+        dims = output.shape.as_list()
+        has_steps = dims[:2] == [None, None] or (len(dims) > 2 and dims[1] == sequences.shape[1])
         first = 2 if has_steps and has_all_outputs else 1
         shaped.append(with_shape(output, tf.concat([steps[:first], output.shape[first:]], 0)))
     return tf.nest.pack_sequence_as(structure, shaped)
@@ -216,12 +214,16 @@ def _called(
     def zeros(*_: Any) -> list[Any]:
         """Zeros in place of gradients: ranks differentiate their emitted function, not this one."""
         return [
-            tf.zeros_like(argument) if argument.dtype.is_floating else None
+            tf.zeros_like(argument) if _has_gradient(argument.dtype) else None
             for argument in arguments
         ]
 
     record.record_operation("PartitionedCall", results, arguments, zeros)
     return results, inner_graph.structured_outputs
+
+
+def _has_gradient(dtype: tf.DType) -> bool:
+    return bool(dtype.is_floating or dtype.is_complex)
 
 
 def _function(
