@@ -39,6 +39,13 @@ def test_an_amount_is_a_finite_number_that_becomes_whole(name: str) -> None:
             PlanningOptions(**{name: value})
 
 
+def test_numbers_of_numpy_become_python_s() -> None:
+    options: dict[str, Any] = {"batch_size": np.int64(8), "microbatches": np.int32(2)}
+    made = PlanningOptions(**options, epsilon=np.float32(0.5), pipeline=np.int64(1))
+    kept = [made.batch_size, made.microbatches, made.epsilon, made.pipeline]
+    assert [type(value) for value in kept] == [int, int, float, int]
+
+
 @pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "0", "0.1", "8gib", "8 G i B", "1e9", "nan"])
 def test_texts_that_are_no_amount_of_memory(text: str) -> None:
     with pytest.raises(OptionError, match=r"Got .*; give an amount such as 8GiB"):
@@ -113,6 +120,10 @@ def test_values_are_checked_and_kept_in_one_form() -> None:
     }.items():
         with pytest.raises(OptionError, match=f"^{name} .*Got .*; "):
             PlanningOptions(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"^parallelism takes several .*Got 7; give a list such"):
+        PlanningOptions(option="profiling", parallelism=7)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"^epsilon is at least 0\. Got inf; "):
+        PlanningOptions(epsilon=math.inf)
     for shape in (32, [32, None], [-1, 4], "32", [[2]]):
         with pytest.raises(OptionError, match=r"^shapes has a shape .*Got .*; give shapes="):
             PlanningOptions(shapes={"x": shape})  # type: ignore[dict-item]

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, fields
+from math import inf
 from typing import Any, Literal
 
 from tensoropt.graph.batch_norm import BATCH_NORMS, BatchNorm
@@ -23,6 +24,7 @@ from tensoropt.planner.options.values import (
     memory,
     memory_amount,
     name_of,
+    plain,
     point_of_frontier,
     positive,
     rule,
@@ -68,7 +70,7 @@ _yes_no = rule(
 )
 _epsilon = rule(
     "is at least 0",
-    lambda value: is_number(value) and value >= 0,
+    lambda value: is_number(value) and 0 <= value < inf,
     "give a share such as 0.01, or leave it out for the exact frontier",
 )
 _search_seconds = rule(
@@ -276,7 +278,7 @@ class PlanningOptions:
         for option in fields(self):
             check, value = option.metadata["check"], getattr(self, option.name)
             if check is not None and (value is not None or option.default is not None):
-                object.__setattr__(self, option.name, check(option.name, value))
+                object.__setattr__(self, option.name, plain(check(option.name, value)))
         check_relations(self)
 
     @property

@@ -23,6 +23,7 @@ __all__ = [
     "memory",
     "memory_amount",
     "name_of",
+    "plain",
     "point_of_frontier",
     "positive",
     "rule",
@@ -56,6 +57,13 @@ def is_number(value: object) -> bool:
 def is_count(value: object, least: float = 1) -> bool:
     """Whether a value is a whole number, not below the least."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def plain(value: Any) -> Any:
+    """Return NumPy's numbers as Python's, which files can hold, and other values as they are."""
+    if is_count(value, -inf):
+        return int(value)
+    return float(value) if is_number(value) else value
 
 
 def is_shape(value: Any) -> bool:
@@ -126,8 +134,13 @@ def ascending(name: str, values: Iterable[Any]) -> tuple[int, ...]:
     """Check several counts, and return the distinct ones in ascending order.
 
     Raises:
-        OptionError: no number, or a value that is not a whole number from 1.
+        OptionError: no list, no number, or a value that is not a whole number from 1.
     """
+    if not isinstance(values, Iterable):
+        raise OptionError(
+            f"{name} takes several numbers. Got {values!r}; give a list such as [{values!r}], or "
+            "leave it out."
+        )
     numbers = [int(count(name, value)) for value in values]
     if not numbers:
         raise OptionError(
