@@ -32,7 +32,8 @@ def find_kernel_folder() -> None:
 
     stack = ExitStack()
     atexit.register(stack.close)
-    os.environ[_VARIABLE] = numba.config.CACHE_DIR = str(stack.enter_context(temporary_folder()))
+    folder = str(stack.enter_context(temporary_folder()))
+    os.environ[_VARIABLE] = vars(numba.config)["CACHE_DIR"] = folder
 
 
 def _may_write(folder: Path) -> bool:

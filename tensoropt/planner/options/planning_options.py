@@ -62,7 +62,9 @@ _shapes = rule(
 )
 _fetches = rule(
     "is a list of one or more operators or tensors",
-    lambda value: isinstance(value, Sequence | Set) and not isinstance(value, str) and len(value),
+    lambda value: (
+        isinstance(value, Sequence | Set) and not isinstance(value, str) and len(value) > 0
+    ),
     "give a list such as [train, loss], or leave it out",
 )
 _yes_no = rule(
