@@ -123,7 +123,7 @@ def cells_of(
                 plans[option] = _planned(requested(own, option))
                 seconds[option] = results.clock() - begun
             times = {
-                option: None if plan is None else plan.predicted_nanoseconds
+                option: None if plan is None else plan.executed_nanoseconds
                 for option, plan in plans.items()
             }
             found, plan = times.pop(DEFAULT), plans[DEFAULT]

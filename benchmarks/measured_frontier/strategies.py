@@ -68,7 +68,7 @@ class Measured:
             point,
             tuple(baselines),
             plan.way,
-            plan.predicted_nanoseconds / 1e6,
+            plan.executed_nanoseconds / 1e6,
             plan.predicted_network_seconds * 1e3,
             peak,
         )

@@ -74,7 +74,7 @@ class Plan:
         batch_placeholders: placeholders of which each device loads its slice.
         operators: one entry for each operator that computes.
         time_nanoseconds: the search's sum of times of one step (equation 3), by which points of the
-            frontier are compared; see `predicted_nanoseconds`.
+            frontier are compared; see `executed_nanoseconds`.
         memory_bytes: predicted memory per device: the search's sum (equation 3).
         memory_limit_bytes: the memory limit, safety factor included; None for none.
         frontier: (memory_bytes, time_nanoseconds) of every point of the frontier that it was chosen
@@ -175,14 +175,9 @@ class Plan:
         return Mesh(self.mesh_axes, self.shares, self.units)
 
     @property
-    def predicted_nanoseconds(self) -> int:
-        """Predicted time of a step as it is executed."""
-        return self.executed_nanoseconds
-
-    @property
     def predicted_step_seconds(self) -> float:
-        """`predicted_nanoseconds`, in seconds."""
-        return self.predicted_nanoseconds / 1e9
+        """Predicted time of one step as it is executed, in seconds."""
+        return self.executed_nanoseconds / 1e9
 
     @property
     def peak_margin(self) -> float:
@@ -194,7 +189,7 @@ class Plan:
     @property
     def compared(self) -> str:
         """The comparison of the predicted step with fewer devices; empty if nothing is known."""
-        return compared_with(self.devices, self.predicted_nanoseconds, self.fewer_devices)
+        return compared_with(self.devices, self.executed_nanoseconds, self.fewer_devices)
 
     @property
     def predicted_network_seconds(self) -> float:
@@ -375,7 +370,7 @@ class Plan:
         if self.validation is not None:
             trials = self.validation.trials
             adopted = trials[self.validation.adopted : self.validation.adopted + 1]
-            if [trial.time_nanoseconds for trial in adopted] != [self.predicted_nanoseconds]:
+            if [trial.time_nanoseconds for trial in adopted] != [self.executed_nanoseconds]:
                 return "the validation of another plan"
         counts = [count or 0 for count, _ in self.fewer_devices]
         if counts != sorted({*counts} & {*range(1, self.devices)}):

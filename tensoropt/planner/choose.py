@@ -213,7 +213,7 @@ def _cheapest(request: Request) -> tuple[Market, Plan]:
 def _cost(market_and_plan: tuple[Market, Plan]) -> tuple[int, int]:
     """Return the device-nanoseconds of a step, and its nanoseconds."""
     _, plan = market_and_plan
-    return plan.devices * plan.predicted_nanoseconds, plan.predicted_nanoseconds
+    return plan.devices * plan.executed_nanoseconds, plan.executed_nanoseconds
 
 
 def _too_slow(points: Sequence[ProfilePoint], limit: float) -> InfeasibleError:
@@ -329,7 +329,7 @@ def _priced_again(market: Market, priced: _PricedOffer, option: str) -> _PricedO
     plan = priced.offer.plan(option)
     if failed_in_dry_run(market.request, plan) and len(market.offers) > 1:
         raise GraphError(plan.notes[-1])
-    return replace(priced, price=plan.predicted_nanoseconds, plan=plan)
+    return replace(priced, price=plan.executed_nanoseconds, plan=plan)
 
 
 def _with_market(plan: Plan, market: Market) -> Plan:

@@ -54,7 +54,7 @@ def plan_table(plan: Plan) -> Report:
     ]
     header = ["operator", "type", "mesh", "maps", "time (us)", "memory (KiB)"]
     right = [False, False, False, False, True, True]
-    step = [f"{plan.predicted_nanoseconds / 1e3:,.1f}", f"{plan.memory_bytes / 2**10:,.1f}"]
+    step = [f"{plan.executed_nanoseconds / 1e3:,.1f}", f"{plan.memory_bytes / 2**10:,.1f}"]
     total = f"{plan.time_nanoseconds / 1e3:,.1f}"
     if stage_of:
         rows.sort(key=lambda row: int(row[0]))

@@ -61,7 +61,7 @@ def _summary(plan: Plan) -> Summary:
         levels=devices_of_plan(plan).levels,
         operators=len(computing),
         split_operators=sum(operator.is_split for operator in computing),
-        step_nanoseconds=plan.predicted_nanoseconds,
+        step_nanoseconds=plan.executed_nanoseconds,
         network_nanoseconds=round(plan.predicted_network_seconds * 1e9),
         time=_time(plan),
         memory_bytes=plan.memory_bytes,
@@ -79,15 +79,15 @@ def _summary(plan: Plan) -> Summary:
 def _time(plan: Plan) -> tuple[TimePart, ...]:
     """The parts of the step, the largest first; for a pipeline, on average over its devices."""
     if plan.stages:
-        waiting = round(plan.bubble * plan.predicted_nanoseconds)
-        working = TimePart("stages at work", plan.predicted_nanoseconds - waiting)
+        waiting = round(plan.bubble * plan.executed_nanoseconds)
+        working = TimePart("stages at work", plan.executed_nanoseconds - waiting)
         return working, TimePart("waiting for other stages", waiting)
     parts = sorted(plan.details.time, key=lambda part: -part.nanoseconds)
     return tuple(TimePart(*part) for part in parts)
 
 
 def _stages(plan: Plan, rows: list[Row]) -> tuple[StageView, ...]:
-    step = max(plan.predicted_nanoseconds, 1)
+    step = max(plan.executed_nanoseconds, 1)
     return tuple(
         StageView(
             devices=plan.devices_of_stage(number),

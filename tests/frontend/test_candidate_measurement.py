@@ -72,7 +72,7 @@ def test_the_fastest_that_was_measured_is_adopted(capsys: pytest.CaptureFixture[
     assert all(times)
     assert times[found.adopted] == min(t for t in times if t is not None)
     assert all(trial.steps == 5 for trial in found.trials)
-    assert plan.predicted_nanoseconds == found.trials[found.adopted].time_nanoseconds
+    assert plan.executed_nanoseconds == found.trials[found.adopted].time_nanoseconds
     said = capsys.readouterr().err
     assert "tensoropt: frontier point 1 of " in said
     assert f"tensoropt: {found.verdict}" in said

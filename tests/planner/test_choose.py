@@ -130,7 +130,7 @@ def test_times_on_fewer_devices_are_those_that_plans_there_predict() -> None:
     assert list(fewer) == [1, 2]
     for devices, nanoseconds in fewer.items():
         there = replace(four, devices=devices, algorithm="data_parallel")
-        assert nanoseconds == choose(there, "mini_time").predicted_nanoseconds
+        assert nanoseconds == choose(there, "mini_time").executed_nanoseconds
     tight = replace(four, memory_limit_bytes=1)
     failures: list[str] = []
     assert fewer_devices(tight, None, failures) == ((1, None),)

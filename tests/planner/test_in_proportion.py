@@ -53,7 +53,7 @@ def test_shares_are_in_proportion_where_devices_differ() -> None:
     assert plan.time_nanoseconds < 1.45 * even.time_nanoseconds
     whole = market.offers[0]
     assert whole.price is not None
-    assert whole.price > 1.35 * plan.predicted_nanoseconds
+    assert whole.price > 1.35 * plan.executed_nanoseconds
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     kept = KeptFrontier.from_json(json.loads(json.dumps(market.kept(plan).to_json())))
     last = kept.plan_of(of(mixed(0.5)), "mini_time", len(plan.frontier) - 1)

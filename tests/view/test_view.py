@@ -67,7 +67,7 @@ def test_communication_adds_up_to_the_network_time_of_the_step(plan: Plan) -> No
     assert view.communication
     assert sum(each.nanoseconds for each in view.communication) == plan.network_nanoseconds
     assert sum(row.network_nanoseconds for row in view.layers) == plan.network_nanoseconds
-    assert sum(part.nanoseconds for part in view.summary.time) == plan.predicted_nanoseconds
+    assert sum(part.nanoseconds for part in view.summary.time) == plan.executed_nanoseconds
     for each in view.communication:
         assert each.group * each.groups == DEVICES
         assert view.layer(each.source)

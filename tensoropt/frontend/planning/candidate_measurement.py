@@ -170,7 +170,7 @@ class _Measurement:
     def _unmeasured(self, only: Plan) -> Validation:
         trial = Trial(
             f"the only point, which is {_DATA_PARALLELISM}",
-            only.predicted_nanoseconds,
+            only.executed_nanoseconds,
             only.memory_bytes,
         )
         remark = "there is one strategy to choose from: nothing was measured"
@@ -257,7 +257,7 @@ class _Measurement:
         everyone = self._setting.group.allgather_object(tried.times)
         trials = []
         for number, (name, run) in enumerate(zip(tried.names, tried.runs, strict=True)):
-            trial = Trial(name, run.plan.predicted_nanoseconds, run.plan.memory_bytes)
+            trial = Trial(name, run.plan.executed_nanoseconds, run.plan.memory_bytes)
             steps = list(zip(*(times[number] for times in everyone), strict=True))
             if steps and not run.dropped:
                 seconds, network = (

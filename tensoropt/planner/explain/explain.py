@@ -95,7 +95,7 @@ def explain(request: Request, plan: Plan, layer: str, seconds: float) -> Explana
     return Explanation(
         layer,
         "",
-        plan.predicted_nanoseconds,
+        plan.executed_nanoseconds,
         plan.memory_bytes,
         tuple(found),
         round(time.monotonic() - begun, 1),
@@ -164,7 +164,7 @@ def _searched(request: Request, estimate: Alternative, seconds: float) -> Altern
         found = choose(replace(request, search_seconds=limit), "mini_time")
     except TensorOptError as error:  # no plan has this division, which is an answer, too
         return replace(estimate, is_searched=True, reason=first_line(error))
-    time_and_memory = found.predicted_nanoseconds, found.memory_bytes
+    time_and_memory = found.executed_nanoseconds, found.memory_bytes
     return Alternative(estimate.fixed, True, *time_and_memory)
 
 
@@ -185,7 +185,7 @@ def _estimate(
     return Alternative(
         fixed,
         False,
-        plan.predicted_nanoseconds + changed.time - fastest.time,
+        plan.executed_nanoseconds + changed.time - fastest.time,
         plan.memory_bytes + changed.memory - fastest.memory,
     )
 

@@ -102,7 +102,7 @@ class Pipelines(Offer):
             return None  # No price is known. The error comes again if this offer is to be planned.
         fits = (plan.peak_bytes or 0) <= self.request.limit_bytes(self.request.devices)
         is_emitted = not failed_in_dry_run(self.request, plan)
-        return plan.predicted_nanoseconds if fits and is_emitted else None
+        return plan.executed_nanoseconds if fits and is_emitted else None
 
     def plan(self, option: str) -> Plan:
         """See `Offer`."""

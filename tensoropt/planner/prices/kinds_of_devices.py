@@ -62,7 +62,7 @@ def stage_kind_notes(request: Request, plan: Plan) -> tuple[str, ...]:
             for kind in map(kinds.__getitem__, devices)
         )
         busy = stage.busy_nanoseconds(plan.microbatches)
-        wait = max(0, plan.predicted_nanoseconds - busy)
+        wait = max(0, plan.executed_nanoseconds - busy)
         notes.append(
             f"{_named(devices)} ({' and '.join(names)}) run{'s' * (len(devices) == 1)} stage "
             f"{number} in {busy / 1e6:.2f} ms a step besides {wait / 1e6:.2f} ms of waiting for "
