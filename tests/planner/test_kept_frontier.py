@@ -144,6 +144,20 @@ def test_an_amount_of_memory_takes_the_fastest_point_that_is_shown_within_it() -
         kept.plan_of(request, "mini_time", str(least - 1))
 
 
+def test_an_amount_of_memory_takes_a_slower_point_if_the_shown_peak_was_too_low() -> None:
+    request = request_of(layers, 256)
+    market, plan = chosen(request, "mini_time")
+    kept, (within, fastest) = market.kept(plan), plan.points[-1]
+    peaks = iter([within + 1, within])
+    high_once = replace(request, dry_run_peak=lambda *_: Peak(next(peaks), 0, "of a dry run"))
+    taken = kept.plan_of(high_once, "mini_time", str(within))
+    assert taken.peak_bytes == within
+    assert taken.time_nanoseconds > fastest
+    high = replace(request, dry_run_peak=lambda *_: Peak(2 * within, 0, "of a dry run"))
+    with pytest.raises(InfeasibleError, match="the least peak of the tried plans is .*; give more"):
+        kept.plan_of(high, "mini_time", str(within))
+
+
 def test_plans_of_several_points_are_those_of_each() -> None:
     request = request_of(layers, 256)
     market, plan = chosen(request, "mini_time")

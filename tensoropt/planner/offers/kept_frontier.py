@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from tensoropt.plan.plan import Plan
 from tensoropt.plan.point_peak import PointPeak, memory_and_time
 from tensoropt.planner.offers.kept_offers import KeptOffer, kept_offer, offer_of
 from tensoropt.planner.offers.offer import Offer
-from tensoropt.planner.offers.points import number_of
+from tensoropt.planner.offers.points import bytes_within, number_of
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.union import UnionPoint
 from tensoropt.signed_files import FileKind
@@ -34,7 +35,8 @@ OF_THE_MARKET = (
     "looked_at",
 )
 """The fields of `Plan` that all plans of a market share."""
-
+_MOST_TRIED = 4
+"""The most points that are planned for one within an amount of memory."""
 
 _Pairs = tuple[tuple[Natural, Natural], ...]
 
@@ -102,9 +104,34 @@ class KeptFrontier:
         return len(self.points)
 
     def plan_of(self, request: Request, option: str, point: int | str) -> Plan:
-        """Return the plan of a point, given as for `number_of`; see `plans_of`."""
-        number = number_of(point, memory_and_time(self.frontier, self.frontier_peaks))
-        return self.plans_of(request, option, [number])[number]
+        """Return the plan of a point, given as for `number_of`; see `plans_of`.
+
+        Most peaks of the frontier are interpolated. If a point is given as an amount of memory, and
+        the peak of its plan is higher, slower points are tried, each by the error of the last.
+
+        Raises:
+            InfeasibleError: also if no tried point has a peak within the amount.
+        """
+        points = memory_and_time(self.frontier, self.frontier_peaks)
+        number, within = number_of(point, points), bytes_within(point)
+        if within is None:
+            return self.plans_of(request, option, [number])[number]
+        usable = min(within, request.limit_bytes(self.devices))
+        planned = self._planner(request, option)
+        peaks: dict[int, int] = {}
+        while number not in peaks and len(peaks) < _MOST_TRIED:
+            plan = planned(number)
+            if plan.peak_bytes is None or plan.peak_bytes <= usable:
+                return plan
+            peaks[number] = plan.peak_bytes
+            error = plan.peak_bytes / points[number][0]
+            fitting = [n for n in range(number) if error * points[n][0] <= usable]
+            number = fitting[-1] if fitting else number // 2
+        raise InfeasibleError(
+            f"the plan of a point within an amount of memory has a peak within it. Got "
+            f"point={point!r}, and the least peak of the tried plans is "
+            f"{bytes_of(min(peaks.values()))}; give more, or a point's number."
+        )
 
     def plans_of(self, request: Request, option: str, numbers: Sequence[int]) -> dict[int, Plan]:
         """Return the plans of points, by number.
@@ -120,22 +147,27 @@ class KeptFrontier:
             PlanError: if the frontier is that of another step.
             GraphError: if the step cannot be executed by a point's stages.
         """
-        request = replace(request, devices=self.devices)
-        usable = request.usable_bytes(request.devices)
-        limit = request.limit_bytes(request.devices)
-        offers: dict[int, Offer] = {}
+        planned, limit = self._planner(request, option), request.limit_bytes(self.devices)
         plans = {}
         for number in numbers:
-            self._check(number, usable)
-            of_offer, in_offer = self.points[number]
-            if of_offer not in offers:
-                offers[of_offer] = self._offer(request, of_offer)
-            plan = offers[of_offer].plan_of(in_offer, option)
+            plan = plans[number] = planned(number)
             if plan.peak_bytes is not None and plan.peak_bytes > limit:
                 raise _does_not_fit(number, f"a peak of {bytes_of(plan.peak_bytes)}", limit)
-            shared = {name: getattr(self, name) for name in OF_THE_MARKET}
-            plans[number] = replace(plan, **shared)
         return plans
+
+    def _planner(self, request: Request, option: str) -> Callable[[int], Plan]:
+        """Return a function that plans a point, by its number; the sum of its memory has to fit."""
+        request = replace(request, devices=self.devices)
+        usable = request.usable_bytes(request.devices)
+        offer = cache(partial(self._offer, request))
+        shared = {name: getattr(self, name) for name in OF_THE_MARKET}
+
+        def planned(number: int) -> Plan:
+            self._check(number, usable)
+            of_offer, in_offer = self.points[number]
+            return replace(offer(of_offer).plan_of(in_offer, option), **shared)
+
+        return planned
 
     def _offer(self, request: Request, number: int) -> Offer:
         """Return the offer with a number, with the kept points alone."""

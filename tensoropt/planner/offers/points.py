@@ -12,7 +12,7 @@ from tensoropt.errors import InfeasibleError, OptionError
 from tensoropt.plan.amounts import bytes_of
 from tensoropt.planner.options.values import TURNING_POINT, memory
 
-__all__ = ["TurningPoint", "number_of", "turning_number", "turning_point"]
+__all__ = ["TurningPoint", "bytes_within", "number_of", "turning_number", "turning_point"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,11 @@ def turning_number(frontier: Sequence[tuple[int, int]]) -> int | None:
     return None if turning is None else turning.index
 
 
+def bytes_within(point: int | str) -> int | None:
+    """The amount of memory as which a point is given, see `number_of`; None if it is no amount."""
+    return memory(point) if isinstance(point, str) and point != TURNING_POINT else None
+
+
 def number_of(point: int | str, frontier: Sequence[tuple[int, int]]) -> int:
     """The number of a point of a frontier.
 
@@ -95,8 +100,8 @@ def number_of(point: int | str, frontier: Sequence[tuple[int, int]]) -> int:
                 "amount of memory."
             )
         return number
-    if isinstance(point, str):
-        limit = memory(point)
+    limit = bytes_within(point)
+    if limit is not None:
         within = [number for number, (size, _) in enumerate(frontier) if size <= limit]
         if not within:
             raise InfeasibleError(
@@ -104,9 +109,10 @@ def number_of(point: int | str, frontier: Sequence[tuple[int, int]]) -> int:
                 f"the least memory of a point is {bytes_of(frontier[0][0])}; give more."
             )
         return within[-1]
-    if not 0 <= point < len(frontier):
+    number = int(point)
+    if not 0 <= number < len(frontier):
         raise OptionError(
             f"point is the number of one of the {len(frontier)} points of the frontier, from 0 to "
             f"{len(frontier) - 1}. Got point={point}; `tensoropt frontier` lists them."
         )
-    return int(point)
+    return number
