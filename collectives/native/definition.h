@@ -31,7 +31,7 @@ inline int64_t Product(const Dims& dims, size_t begin, size_t end) {
 // A collective without the shape of its tensors. The fields are attributes of the operator.
 struct Definition {
   std::string kind, reducer, fill;
-  bool rounds = false;  // whether an all-reduce across machines sends float32 as bfloat16
+  bool as_bfloat16 = false;  // whether an all-reduce across machines sends float32 as bfloat16
   tensorflow::DataType dtype;
   std::vector<int> members;
   int place = 0;
@@ -179,7 +179,7 @@ void Definition::Allreduce(Carrier& carrier, const Arrays& arrays) const {
   if (arrays.bytes() == 0) return;
   const Reduce reduce = FindReduce(dtype, reducer);
   if constexpr (std::is_same_v<Carrier, Network>) {
-    NetworkCollective(carrier, members).Allreduce(arrays, itemsize(), reduce, rounds);
+    NetworkCollective(carrier, members).Allreduce(arrays, itemsize(), reduce, as_bfloat16);
   } else {
     Begin(carrier, members, arrays.bytes()).Allreduce(arrays, itemsize(), reduce);
   }

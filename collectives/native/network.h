@@ -138,12 +138,12 @@ class NetworkCollective {
     });
   }
 
-  // With `rounds`, arrays of float32 travel as bfloat16, unless they are small.
-  void Allreduce(const Arrays& arrays, int64_t itemsize, Reduce reduce, bool rounds = false) {
+  // With `as_bfloat16`, arrays of float32 travel as bfloat16, unless they are small.
+  void Allreduce(const Arrays& arrays, int64_t itemsize, Reduce reduce, bool as_bfloat16 = false) {
     const int64_t bytes = arrays.bytes();
     const bool is_small = n_ * bytes <= kSmall;
     const bool in_one_hop = is_small || n_ == 2;
-    if (rounds && !is_small) return AllreduceRounded(arrays, reduce);
+    if (as_bfloat16 && !is_small) return AllreduceRounded(arrays, reduce);
     auto segment = [&](int member) { return in_one_hop ? Range{0, bytes} : Segment(bytes, member); };
     const Range own = segment(place_);
     for (size_t k = 0; k < others_.size(); ++k) {

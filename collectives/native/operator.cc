@@ -33,7 +33,7 @@ class CollectiveOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
     OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
     OP_REQUIRES_OK(context, context->GetAttr("network", &network_));
-    OP_REQUIRES_OK(context, context->GetAttr("rounds", &definition_.rounds));
+    OP_REQUIRES_OK(context, context->GetAttr("as_bfloat16", &definition_.as_bfloat16));
   }
 
   // An operator that only hands its work to another thread is cheap, so TensorFlow runs it at once.
@@ -188,7 +188,7 @@ REGISTER_OP("CollectivesMove")
     .Attr("call: int")
     .Attr("overlaps: bool")
     .Attr("network: int = -1")
-    .Attr("rounds: bool = false")
+    .Attr("as_bfloat16: bool = false")
     .Attr("kind: {'allreduce', 'reduce_scatter', 'allgather', 'alltoall', 'exchange', 'exchange_sum'}")
     .Attr("reducer: string = ''")
     .Attr("members: list(int)")
@@ -219,7 +219,7 @@ REGISTER_OP("CollectivesAllreduce")
     .Attr("call: int")
     .Attr("overlaps: bool")
     .Attr("network: int = -1")
-    .Attr("rounds: bool = false")
+    .Attr("as_bfloat16: bool = false")
     .Attr("reducer: string")
     .Attr("members: list(int)")
     .Attr("place: int")

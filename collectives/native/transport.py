@@ -153,9 +153,9 @@ class NativeTransport:
         """All-reduces of several tensors of one dtype as one operator of the default graph."""
         assert isinstance(collective, Allreduce), "`carries_joined` says which there are"
         call = self._call(group, record, watch)
-        rounds = collective.rounds and tensors[0].dtype == tf.float32
+        as_bfloat16 = collective.as_bfloat16 and tensors[0].dtype == tf.float32
         moved = self._operators.collectives_allreduce(
-            values=list(tensors), reducer=collective.reducer, rounds=rounds, **call
+            values=list(tensors), reducer=collective.reducer, as_bfloat16=as_bfloat16, **call
         )
         return self._awaited(moved, call)
 
@@ -304,8 +304,8 @@ def _attributes(collective: Collective, group: Group, tensor: tf.Tensor) -> dict
     rank = tensor.shape.rank
     match collective:
         case Allreduce(reducer):
-            rounds = collective.rounds and tensor.dtype == tf.float32
-            return {"kind": "allreduce", "reducer": reducer, "rounds": rounds}
+            as_bfloat16 = collective.as_bfloat16 and tensor.dtype == tf.float32
+            return {"kind": "allreduce", "reducer": reducer, "as_bfloat16": as_bfloat16}
         case ReduceScatter(dim, reducer):
             split_dim = dimension(dim, rank)
             return {"kind": "reduce_scatter", "reducer": reducer, "split_dim": split_dim}

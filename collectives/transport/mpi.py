@@ -16,7 +16,7 @@ import numpy as np
 
 from collectives.buffers import Array, Bytes
 from collectives.errors import TransportError
-from collectives.transport.ending import end_later
+from collectives.transport.end_launcher import end_later
 from collectives.transport.launch import (
     Launch,
     available_cores,

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from tensoropt.elastic.endings import Ending, ending_of
+from tensoropt.elastic.end_reasons import Ending, ending_of
 from tensoropt.elastic.hosts import Host, next_starts, placement, write_starts
 from tensoropt.elastic.launcher import MPIRun, Process
 from tensoropt.elastic.rank_variables import PLAN_AHEAD_VARIABLE, RESTARTS_VARIABLE

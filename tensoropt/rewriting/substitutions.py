@@ -24,7 +24,7 @@ from tensoropt.rewriting.algebra.typing import WHOLE, Typing, infer
 from tensoropt.rewriting.operators import PARALLEL
 from tensoropt.rewriting.terms import Term, parse
 
-__all__ = ["FILE", "KINDS", "Input", "Substitution", "kind_of", "read", "verified", "write"]
+__all__ = ["FILE", "KINDS", "Input", "Substitution", "kind_of", "proven", "read", "write"]
 
 KINDS = ("algebraic", "parallel", "hybrid")
 FILE = Path(str(resources.files("tensoropt.rewriting") / "substitutions.json"))
@@ -184,7 +184,7 @@ def _erased(term: Term) -> Term:
 
 
 @cache
-def verified(kinds: tuple[str, ...] = KINDS) -> tuple[Substitution, ...]:
+def proven(kinds: tuple[str, ...] = KINDS) -> tuple[Substitution, ...]:
     """The proven substitutions of the package's file, in both directions if both are proven.
 
     Args:

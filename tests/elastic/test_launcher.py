@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tensoropt.elastic.endings import ending_of
+from tensoropt.elastic.end_reasons import ending_of
 from tensoropt.elastic.hosts import Host
 from tensoropt.elastic.launcher import Cores, MPIRun
 

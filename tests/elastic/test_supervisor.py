@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tensoropt.elastic.endings import Ending
+from tensoropt.elastic.end_reasons import Ending
 from tensoropt.elastic.hosts import Host
 from tensoropt.elastic.state import State, StateFile
 from tensoropt.elastic.supervisor import TOO_FEW_STATUS, Limits, Supervisor, after_loss

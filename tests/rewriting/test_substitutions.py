@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tensoropt.errors import PlanError
-from tensoropt.rewriting.substitutions import Substitution, read, verified, write
+from tensoropt.rewriting.substitutions import Substitution, proven, read, write
 
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
-    some = [each for each in verified() if each.reversed() is not None][:3]
+    some = [each for each in proven() if each.reversed() is not None][:3]
     write(tmp_path / "some.json", some)
     assert read(tmp_path / "some.json") == tuple(some)
     for each in some:
@@ -21,7 +21,7 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
 
 
 def _first() -> Substitution:
-    return verified()[0]
+    return proven()[0]
 
 
 @pytest.mark.parametrize(

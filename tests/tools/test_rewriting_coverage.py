@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensoropt.rewriting.algebra.typing import infer
-from tensoropt.rewriting.substitutions import Input, Substitution, kind_of, verified
+from tensoropt.rewriting.substitutions import Input, Substitution, kind_of, proven
 from tensoropt.rewriting.terms import parse
 from tools.rewriting.coverage import Covered, Uncovered, cover
 
@@ -13,7 +13,7 @@ from tools.rewriting.coverage import Covered, Uncovered, cover
 def test_every_one_is_covered_but_for_two_kinds() -> None:
     """What every device has, added to what each has of its own, is no tensor of which these are
     shares; and of a batch normalisation with shares of its scale, statistics would be none."""
-    parallel = [each for each in verified() if each.kind == "parallel"]
+    parallel = [each for each in proven() if each.kind == "parallel"]
     assert parallel
     found = [cover(each) for each in parallel]
     rest = [each for each in found if isinstance(each, Uncovered)]

@@ -1,14 +1,14 @@
-"""Megatron-LM's strategy as a sequence of verified substitutions (Unity, Figure 10)."""
+"""Megatron-LM's strategy as a sequence of proven substitutions (Unity, Figure 10)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tensoropt.rewriting.substitutions import verified
+from tensoropt.rewriting.substitutions import proven
 from tensoropt.rewriting.terms import INPUT, Term, parse
 from tools.rewriting.proofs import prove
 
-SUBSTITUTIONS = {each.name: each for each in verified()}
+SUBSTITUTIONS = {each.name: each for each in proven()}
 
 
 def _match(pattern: Term, term: Term, named: dict[str, Term]) -> bool:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tensoropt.rewriting.substitutions import verified
+from tensoropt.rewriting.substitutions import proven
 from tensoropt.rewriting.terms import parse
 from tools.rewriting.named import NAMED
 from tools.rewriting.proofs import prove, recheck
@@ -16,17 +16,17 @@ SAMPLE = 40
 
 
 def test_both_sides_have_equal_values() -> None:
-    for each in verified():
+    for each in proven():
         assert agree(each.source, each.target, each.typing, seed=1, trials=1), each.name
 
 
 def test_a_random_sample_is_proven_again() -> None:
-    for each in random.Random(20221107).sample(verified(), SAMPLE):
+    for each in random.Random(20221107).sample(proven(), SAMPLE):
         assert recheck(each.source, each.target, each.proof, each.typing), each.name
 
 
 def test_named_substitutions_are_there_and_say_what_they_are() -> None:
-    by_name = {each.name: each for each in verified()}
+    by_name = {each.name: each for each in proven()}
     for name, text in NAMED.items():
         assert str(by_name[name]) == text.partition(" at ")[0]
 

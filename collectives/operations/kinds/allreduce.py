@@ -22,12 +22,12 @@ class Allreduce:
 
     Attributes:
         reducer: sum, max, min or prod.
-        rounds: whether float32 travels between machines as bfloat16. Sums are float32, and all
+        as_bfloat16: whether float32 travels between machines as bfloat16. Sums are float32, and all
             members get the same bits. MPI and Horovod do not round.
     """
 
     reducer: str = "sum"
-    rounds: bool = False
+    as_bfloat16: bool = False
 
     def start(self, transport: Transport, array: Array) -> Finish:
         """See `Collective.start`.

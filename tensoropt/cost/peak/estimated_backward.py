@@ -33,7 +33,7 @@ class _Copy:
         readers: the reads whose gradient is not computed yet.
         buffers: the gradients that are computed.
         factors: buffers of the factors of matrix products that are joined into one when all are
-            computed (`tensoropt.execution.gradients.matrix_products`).
+            computed (`tensoropt.execution.gradient_functions.matrix_products`).
         factor_bytes: bytes of the factors, which are copied.
     """
 

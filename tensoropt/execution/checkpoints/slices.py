@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tensoropt.execution.checkpoints.groups import groups_within
+from tensoropt.execution.checkpoints.memory_groups import groups_within
 from tensoropt.execution.world.variable_access import read_shards
 from tensoropt.execution.world.variables import VariableStore
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from collectives.sequence import active_sequence
 from tensoropt.execution.edges.edge import PlanSteps
-from tensoropt.execution.gradients.custom_gradients import differentiated_as
+from tensoropt.execution.gradient_functions.custom_gradients import differentiated_as
 from tensoropt.execution.world.world import World
 from tensoropt.graph.from_tensorflow import OWN_GRADIENT, function_closure
 from tensoropt.graph.operator import Graph, Operator

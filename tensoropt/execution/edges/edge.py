@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.gradients.custom_gradients import differentiated_as
-from tensoropt.execution.gradients.matrix_products import summed_as_one
+from tensoropt.execution.gradient_functions.custom_gradients import differentiated_as
+from tensoropt.execution.gradient_functions.matrix_products import summed_as_one
 from tensoropt.execution.world.slices import Numbers, PlanSteps, SlicesEdge
 from tensoropt.execution.world.world import World
 from tensoropt.parallel.layout import Slot

@@ -17,7 +17,7 @@ from math import prod
 import tensorflow as tf
 
 from tensoropt.execution.edges.edge import dual_reshard
-from tensoropt.execution.gradients.custom_gradients import differentiated_as
+from tensoropt.execution.gradient_functions.custom_gradients import differentiated_as
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.buckets import Buckets, BucketSizes, Sums, elementwise_sums, vector_steps
@@ -58,16 +58,20 @@ class GradientReducer:
         sizes: the sizes of buckets.
         differentiated: whether the sums are differentiated again. If not, the memory of a gradient
             is free once the gradient is summed.
-        rounds: whether gradients of float32 that are not differentiated again are rounded between
-            machines.
+        as_bfloat16: whether gradients of float32 that are not differentiated again travel between
+            machines as bfloat16.
     """
 
     def __init__(
-        self, world: World, sizes: BucketSizes, differentiated: bool = True, rounds: bool = False
+        self,
+        world: World,
+        sizes: BucketSizes,
+        differentiated: bool = True,
+        as_bfloat16: bool = False,
     ) -> None:
         self._world = world
         self._differentiated = differentiated
-        self._rounds = rounds
+        self._as_bfloat16 = as_bfloat16
         self._begun: list[tuple[list[_Gradient], _End]] = []
         self._sizes = sizes
         self._collected: frozenset[TensorName] = frozenset()
@@ -119,7 +123,7 @@ class GradientReducer:
             gradient = _Gradient(variable, shards, lambda: partial(list, reduced()))
         else:
             label = f"{path[0].operator}/reshard/gradient"
-            begin = partial(self._world.begin_reshard, shards, steps, label, self._rounds)
+            begin = partial(self._world.begin_reshard, shards, steps, label, self._as_bfloat16)
             gradient = _Gradient(variable, shards, begin)
         sums, dtype = elementwise_sums(steps), shards[0].dtype.name
         size = self._bytes(shards[0], steps[0])
@@ -161,7 +165,7 @@ class GradientReducer:
         label = f"sums_of_{len(gradients)}_gradients"
         if self._differentiated:
             return partial(list, reduced_as_one(self._world, shards, sums, label))
-        return _begin_as_one(self._world, shards, sums, label, self._rounds)
+        return _begin_as_one(self._world, shards, sums, label, self._as_bfloat16)
 
     def _end(self) -> None:
         """Emit the rest of all buckets."""
@@ -201,14 +205,14 @@ def reduced_as_one(
 
 
 def _begin_as_one(
-    world: World, tensors: Sequence[list[tf.Tensor]], sums: Sums, label: str, rounds: bool
+    world: World, tensors: Sequence[list[tf.Tensor]], sums: Sums, label: str, as_bfloat16: bool
 ) -> _End:
     """Begin what `reduced_as_one` does, without gradients; see `World.begin_reshard`."""
     steps = vector_steps(sums)
     with tf.name_scope(label):
         if world.joins(steps, tensors[0][0].dtype):
-            return partial(list, _reduced_together(world, tensors, steps, label, rounds))
-        end = world.begin_reshard(_packed(world, tensors), steps, label, rounds)
+            return partial(list, _reduced_together(world, tensors, steps, label, as_bfloat16))
+        end = world.begin_reshard(_packed(world, tensors), steps, label, as_bfloat16)
 
     def ended() -> list[list[tf.Tensor]]:
         with tf.name_scope(label):
@@ -242,11 +246,11 @@ def _reduced_together(
     tensors: Sequence[list[tf.Tensor]],
     steps: Sequence[ReshardStep],
     label: str,
-    rounds: bool = False,
+    as_bfloat16: bool = False,
 ) -> list[list[tf.Tensor]]:
     moved = list(tensors)
     for step in steps:
-        moved = world.reduce_together(moved, step, label, rounds)
+        moved = world.reduce_together(moved, step, label, as_bfloat16)
     return moved
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tensoropt.execution.gradients.own_gradients import registered_for_ranks
+from tensoropt.execution.gradient_functions.own_gradients import registered_for_ranks
 from tensoropt.graph.from_tensorflow import OWN_GRADIENT, local_attribute, synthetic_attributes
 from tensoropt.graph.operator import CHANGED, Operator
 from tensoropt.tensorflow_private import op_def_registry

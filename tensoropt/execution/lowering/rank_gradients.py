@@ -12,7 +12,7 @@ from tensoropt.errors import GraphError
 from tensoropt.execution.edges.edge import moved_slices
 from tensoropt.execution.edges.gradient_reduction import GradientReducer
 from tensoropt.execution.edges.program_context import ProgramContext
-from tensoropt.execution.gradients.matrix_products import summed_as_one
+from tensoropt.execution.gradient_functions.matrix_products import summed_as_one
 from tensoropt.execution.world.slices import SlicesEdge
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import GradientTag, Operator, TensorName

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from tensoropt.execution.edges.inputs import Inputs
 from tensoropt.execution.edges.program_context import ProgramContext
-from tensoropt.execution.gradients.custom_gradients import overridden, registered_gradient
-from tensoropt.execution.gradients.matrix_products import GRADIENTS
+from tensoropt.execution.gradient_functions.custom_gradients import overridden, registered_gradient
+from tensoropt.execution.gradient_functions.matrix_products import GRADIENTS
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.keeping import Keeping, has_plain_inputs

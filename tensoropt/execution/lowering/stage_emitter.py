@@ -16,7 +16,7 @@ from tensoropt.execution.edges.gradient_reduction import GradientReducer
 from tensoropt.execution.edges.inputs import Inputs
 from tensoropt.execution.edges.program_context import ProgramContext
 from tensoropt.execution.edges.whole_variables import WholeVariables, may_write
-from tensoropt.execution.gradients.matrix_products import GRADIENTS
+from tensoropt.execution.gradient_functions.matrix_products import GRADIENTS
 from tensoropt.execution.lowering.attributes import name_state, tensorflow_attributes
 from tensoropt.execution.lowering.draws import ProgramDraws
 from tensoropt.execution.lowering.emission import Emission
@@ -98,8 +98,8 @@ class StageEmitter:
             graph, strategy, world, self._emitted, plan_steps, self._target, sizes
         )
         options = emission.options
-        buckets, rounds = options.bucket_sizes(world.overlaps), options.compression is not None
-        sums = GradientReducer(world, buckets, differentiates_gradients(graph), rounds)
+        buckets, as_bfloat16 = options.bucket_sizes(world.overlaps), options.compression is not None
+        sums = GradientReducer(world, buckets, differentiates_gradients(graph), as_bfloat16)
         self._gradients = RankGradients(context, sums, lambda: self._recomputation.next_call())
         self._inputs = Inputs(context, self._gradients.is_now_sparse, sums)
         self._recomputation = Recomputation(context, self._inputs, emission.reads, self._computed)

@@ -20,7 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.gradients.custom_gradients import differentiated_as
+from tensoropt.execution.gradient_functions.custom_gradients import differentiated_as
 from tensoropt.execution.rules.batch_norm_kernels import Kernels, kernels_for
 from tensoropt.execution.rules.within import Shards, SplitOperator, allreduce, total
 from tensoropt.execution.world.world import World

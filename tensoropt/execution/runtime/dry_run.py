@@ -198,10 +198,10 @@ class _DryRunWorld(MPIWorld):
         tensors: Sequence[Sequence[tf.Tensor]],
         step: ReshardStep,
         label: str,
-        rounds: bool = False,
+        as_bfloat16: bool = False,
     ) -> list[list[tf.Tensor]]:
         """See `World.reduce_together`."""
-        del rounds
+        del as_bfloat16
         call = CollectiveCall(collective(step), self.groups(step.axes))
         moved = on_joined_tensors(tensors, call, label, Unwatched(), _stand_in)
         self.moved[moved[0][0].op.name] = (MOVE_TOGETHER, (step,))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from collectives.operations.tensor_messages import is_sent
 from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
-from tensoropt.execution.gradients.custom_gradients import forgotten_afterwards
+from tensoropt.execution.gradient_functions.custom_gradients import forgotten_afterwards
 from tensoropt.execution.lowering.emission import Emission
 from tensoropt.execution.lowering.open_shapes import checked_for_any_size, known_shapes
 from tensoropt.execution.lowering.stage_emitter import reads_variable

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.gradients.own_gradients import PASSED_TO_GRADIENT, gradient_reads
+from tensoropt.execution.gradient_functions.own_gradients import PASSED_TO_GRADIENT, gradient_reads
 from tensoropt.graph.from_tensorflow import OWN_GRADIENT
 from tensoropt.tensorflow_private import ops
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tensoropt.errors import RankMismatchError
 from tensoropt.execution.checkpoints.checkpoint import SLICED_TYPES
-from tensoropt.execution.checkpoints.groups import groups_within
+from tensoropt.execution.checkpoints.memory_groups import groups_within
 from tensoropt.execution.checkpoints.slices import SavedTensor
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.session.session import executor_of

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.execution.checkpoints.groups import groups_within
+from tensoropt.execution.checkpoints.memory_groups import groups_within
 from tensoropt.frontend.job.job import at_shutdown, current
 from tensoropt.frontend.steps.step_graph import Captured, StepGraph
 from tensoropt.frontend.steps.traced_step import TracedStep

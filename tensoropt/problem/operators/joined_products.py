@@ -1,9 +1,10 @@
 """One product for the gradient by a matrix that several products share.
 
-If the steps of a recurrence share weights, `tensoropt.execution.gradients.matrix_products` joins
-the rows of all steps and computes the gradient by the weights with one product. Otherwise each step
-would compute a gradient as large as the weights, and these would be added. So a training step takes
-less time than the sum over its operators.
+If the steps of a recurrence share weights, the module
+`tensoropt.execution.gradient_functions.matrix_products` joins the rows of all steps and computes
+the gradient by the weights with one product. Otherwise each step would compute a gradient as large
+as the weights, and these would be added. So a training step takes less time than the sum over its
+operators.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.per_graph import per_graph
-from tensoropt.rewriting.substitutions import Substitution, verified
+from tensoropt.rewriting.substitutions import Substitution, proven
 from tensoropt.rewriting.terms import Term
 from tensoropt.tensor_spec import TensorSpec
 from tensoropt.transformations.rewritten.cuts import cuts_of_inputs
@@ -68,7 +68,7 @@ class Rewrite:
 @cache
 def substitutions_by_name() -> Mapping[str, Substitution]:
     """The proven substitutions of logical graphs by name, in both directions if both are proven."""
-    return {substitution.name: substitution for substitution in verified(("algebraic",))}
+    return {substitution.name: substitution for substitution in proven(("algebraic",))}
 
 
 def rewrite_of(substitution: Substitution, match: Match) -> Rewrite:

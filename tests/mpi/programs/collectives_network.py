@@ -39,7 +39,7 @@ def check_rounded(member: collectives_native.Member) -> None:
         for arrays in (whole, close):
             tensors = [tf.constant(part) for part in np.split(arrays[me], np.cumsum(sizes)[:-1])]
             reduced = member.transport.move_joined(
-                Allreduce(rounds=True), member.group, tensors, "", Unwatched()
+                Allreduce(as_bfloat16=True), member.group, tensors, "", Unwatched()
             )
             found = np.concatenate([tensor.numpy() for tensor in reduced])
             bits = member.group.allgather(found[None].view(np.uint32))

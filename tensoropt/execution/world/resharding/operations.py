@@ -25,14 +25,14 @@ def local(step: Step) -> Local:
     return Mask(_reducer(step))
 
 
-def collective(step: Step, rounds: bool = False) -> Collective:
+def collective(step: Step, as_bfloat16: bool = False) -> Collective:
     """The operation of a step that communicates."""
     if isinstance(step, resharding.Exchange):
         return _exchange(step)
     if step.kind == "allgather":
         return Allgather(_dim(step.from_dim))
     if step.kind == "allreduce":
-        return Allreduce(_reducer(step), rounds)
+        return Allreduce(_reducer(step), as_bfloat16)
     if step.kind == "reduce_scatter":
         return ReduceScatter(_dim(step.to_dim), _reducer(step))
     return Alltoall(_dim(step.to_dim), _dim(step.from_dim))

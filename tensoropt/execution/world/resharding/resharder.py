@@ -87,7 +87,11 @@ class Resharder:
         return moved
 
     def begin_reshard(
-        self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str, rounds: bool = False
+        self,
+        shards: Sequence[tf.Tensor],
+        steps: Sequence[Step],
+        label: str,
+        as_bfloat16: bool = False,
     ) -> Callable[[], list[tf.Tensor]]:
         """Emit a resharding up to its last part across machines, and return a function that emits
         the rest and returns the shards.
@@ -96,22 +100,22 @@ class Resharder:
 
         Args:
             shards, steps, label: see `reshard`.
-            rounds: whether all-reduces across machines round float32; see `Allreduce`.
+            as_bfloat16: whether all-reduces across machines round float32; see `Allreduce`.
         """
         if not steps or self._transport is None or not self._spans_machines:
             done = self.reshard(shards, steps, label)
             return lambda: done
         moved = list(shards)
         for step in steps[:-1]:
-            moved = self._begin_step(moved, step, label, rounds)()
-        return self._begin_step(moved, steps[-1], label, rounds)
+            moved = self._begin_step(moved, step, label, as_bfloat16)()
+        return self._begin_step(moved, steps[-1], label, as_bfloat16)
 
     def _begin_step(
-        self, shards: list[tf.Tensor], step: Step, label: str, rounds: bool = False
+        self, shards: list[tf.Tensor], step: Step, label: str, as_bfloat16: bool = False
     ) -> Callable[[], list[tf.Tensor]]:
-        parts = self._parts(step, *shape_and_itemsize(shards[0]), rounds)
+        parts = self._parts(step, *shape_and_itemsize(shards[0]), as_bfloat16)
         if parts is None:
-            moved = self._resharded(shards, (step,), label, rounds)
+            moved = self._resharded(shards, (step,), label, as_bfloat16)
             return lambda: moved
         begun = max(number for number, part in enumerate(parts, 1) if not part.is_within)
         moved = self._in_parts(shards, step, parts[:begun], label)
@@ -131,7 +135,7 @@ class Resharder:
         tensors: Sequence[Sequence[tf.Tensor]],
         step: ReshardStep,
         label: str,
-        rounds: bool = False,
+        as_bfloat16: bool = False,
     ) -> list[list[tf.Tensor]]:
         """All-reduce each of several tensors by one operator; see `joins`.
 
@@ -140,20 +144,24 @@ class Resharder:
                 known shapes.
             step: the all-reduce.
             label: see `reshard`.
-            rounds: see `begin_reshard`.
+            as_bfloat16: see `begin_reshard`.
         """
         assert isinstance(self._transport, NativeTransport), "`joins` says whether it is"
         dtype = tensors[0][0].dtype
         total = sum(prod(shards[0].shape.as_list()) for shards in tensors)
         record = f"{label}: {dtype.name}{_recorded((total,), (step,))} {step}"
         watch = self._watch(record, (total,), dtype.size, (step,))
-        call = CollectiveCall(collective(step, rounds), self.groups(step.axes))
+        call = CollectiveCall(collective(step, as_bfloat16), self.groups(step.axes))
         is_started = self._transport.starts(call.groups[0])
         move = self._transport.move_joined
         return on_joined_tensors(tensors, call, record, watch, move, is_started)
 
     def _resharded(
-        self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str, rounds: bool = False
+        self,
+        shards: Sequence[tf.Tensor],
+        steps: Sequence[Step],
+        label: str,
+        as_bfloat16: bool = False,
     ) -> list[tf.Tensor]:
         first = shards[0]
         shape, itemsize = shape_and_itemsize(first)
@@ -161,13 +169,15 @@ class Resharder:
         record = f"{label}: {first.dtype.name}" + " ".join(named)
         watch = self._watch(record, shape, itemsize, steps)
         if any(map(_is_uneven, steps)):
-            return self._resharded_unevenly(shards, steps, record, watch, rounds)
+            return self._resharded_unevenly(shards, steps, record, watch, as_bfloat16)
         communicates = not all(step.is_local for step in steps)
         calls: list[OperationCall] = []
         shapes = [tuple(shard.shape.as_list()) for shard in shards]
         for step in steps:
-            parts = self._parts(step, shape, itemsize, rounds)
-            calls += [self._call(step, rounds)] if parts is None else [part.call for part in parts]
+            parts = self._parts(step, shape, itemsize, as_bfloat16)
+            calls += (
+                [self._call(step, as_bfloat16)] if parts is None else [part.call for part in parts]
+            )
             if communicates:
                 shape = shape_after(step, self.mesh, shape)
                 shapes = [shape_after(step, self.mesh, each) for each in shapes]
@@ -179,14 +189,14 @@ class Resharder:
         steps: Sequence[Step],
         record: str,
         watch: Watch,
-        rounds: bool,
+        as_bfloat16: bool,
     ) -> list[tf.Tensor]:
         """Reshard a tensor whose pieces differ before or after some of the steps."""
         calls: list[OperationCall] = []
         shapes = [tuple(shard.shape.as_list()) for shard in shards]
         moved = list(shards)
         for step in steps:
-            for call in self._uneven_calls(step, rounds):
+            for call in self._uneven_calls(step, as_bfloat16):
                 shapes = [self._shape_after(call, step, n, each) for n, each in enumerate(shapes)]
                 calls.append(call)
                 if self._transport is not None:  # it takes one collective alone
@@ -195,16 +205,16 @@ class Resharder:
             return moved
         return on_tensors(shards, calls, (), record, watch, None, shapes)
 
-    def _uneven_calls(self, step: Step, rounds: bool) -> list[OperationCall]:
+    def _uneven_calls(self, step: Step, as_bfloat16: bool) -> list[OperationCall]:
         if isinstance(step, Exchange) or not step.shape or step.kind == "mask":
-            return [self._call(step, rounds)]
+            return [self._call(step, as_bfloat16)]
         positions = tuple(Position(n, len(self.ranks)) for n in range(len(self.ranks)))
         if step.is_local:
             return [LocalCall(own_part(step, self.mesh, self.ranks), positions)]
         before, after = selections(step, self.mesh, self.ranks)
         return [
             *(LocalCall(each, positions) for each in before),
-            self._call(step, rounds),
+            self._call(step, as_bfloat16),
             *(LocalCall(each, positions) for each in after),
         ]
 
@@ -233,7 +243,7 @@ class Resharder:
         return list(moved)
 
     def _parts(
-        self, step: Step, shape: Sequence[int | None], itemsize: int, rounds: bool = False
+        self, step: Step, shape: Sequence[int | None], itemsize: int, as_bfloat16: bool = False
     ) -> list[LevelCall] | None:
         """The parts of a collective within machines and across them; None where it goes in one."""
         if not self._spans_machines or step.is_local or isinstance(step, Exchange) or None in shape:
@@ -244,7 +254,7 @@ class Resharder:
             return None  # NumPy would go through the whole result once more to put it in order
         if not self._goes_in_hierarchy(step.kind, step.axes, bytes_of(shape, itemsize)):
             return None
-        return in_hierarchy(collective(step, rounds), self.groups(step.axes), shape)
+        return in_hierarchy(collective(step, as_bfloat16), self.groups(step.axes), shape)
 
     def groups(self, axes: Sequence[int]) -> tuple[Group, ...]:
         """For each rank emitted here, the ranks that differ from it along ``axes`` only.
@@ -257,9 +267,9 @@ class Resharder:
             found.append(member.subgroup([member.ranks[rank] for rank in ranks]))
         return tuple(found)
 
-    def _call(self, step: Step, rounds: bool = False) -> OperationCall:
+    def _call(self, step: Step, as_bfloat16: bool = False) -> OperationCall:
         if not step.is_local:
-            return CollectiveCall(collective(step, rounds), self.groups(step.axes))
+            return CollectiveCall(collective(step, as_bfloat16), self.groups(step.axes))
         size = self.mesh.pieces(step.axes)
         positions = tuple(Position(self.mesh.piece(rank, step.axes), size) for rank in self.ranks)
         return LocalCall(local(step), positions)

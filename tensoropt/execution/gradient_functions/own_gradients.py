@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
-from tensoropt.execution.gradients.custom_gradients import registered_gradient
+from tensoropt.execution.gradient_functions.custom_gradients import registered_gradient
 from tensoropt.graph.from_tensorflow import OWN_GRADIENT, STANDS_FOR, references
 from tensoropt.tensorflow_private import func_graph, ops
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensoropt
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.execution.gradients.matrix_products import GRADIENTS, summed_as_one
+from tensoropt.execution.gradient_functions.matrix_products import GRADIENTS, summed_as_one
 from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
 from tensoropt.parallel.mesh import Mesh

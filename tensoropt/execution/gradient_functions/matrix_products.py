@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.gradients.custom_gradients import registered_gradient
+from tensoropt.execution.gradient_functions.custom_gradients import registered_gradient
 
 __all__ = ["GRADIENTS", "matmul_gradient", "summed_as_one"]
 

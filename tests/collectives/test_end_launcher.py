@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectives.transport.ending import launcher
+from collectives.transport.end_launcher import launcher
 
 LAUNCHER = """
 import subprocess, sys
@@ -21,7 +21,7 @@ others.wait()
 """
 RANK = """
 import signal, time
-from collectives.transport.ending import end_later
+from collectives.transport.end_launcher import end_later
 end_later(0.5)
 time.sleep(100)
 """
