@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tensorflow as tf
 
+from collectives.bandwidth.computation import Computation
 from collectives.bandwidth.matrices import collective_maker, matrix_shape
 from collectives.buffers import Array
 from collectives.group import Group
@@ -27,8 +28,9 @@ LINK_KINDS = ("allreduce", "allgather", "alltoall")
 """The measured collectives. Other kinds consist of the same messages."""
 _SIZES = tuple(1 << power for power in (12, 16, 20, 21, 22, 23, 24))
 """Bytes that a rank holds before, ascending."""
-_SHARES = (0.7, 0.2, 0.1)
-"""Shares of the time for each kind. A kind also gets the time that kinds before it have left."""
+_SHARES = (0.5, 0.15, 0.1)
+"""Shares of the time for each kind. A kind also gets the time that kinds before it have left. The
+rest is for an all-reduce beside computation."""
 _RUNS = 6
 _SLOW_SECONDS = 0.02
 """A collective that is expected to take longer runs once, because disturbances of the machine are
@@ -47,7 +49,10 @@ class LinkTiming:
         bytes: bytes that a rank held before.
         seconds: the least time of some runs, from the arrival of the last rank.
         processor_seconds: processor time of the rank's thread that did the work, without the time
-            to feed the array. Of all threads of the process if a library runs the thread.
+            to feed the array. Of all threads of the process if a library runs the thread. If the
+            process can compute during the collective, this time grows by the factor by which
+            computation beside an all-reduce loses more: the system's work for the network takes
+            part of the cores, too.
         is_beside: whether the process can compute during the collective.
     """
 
@@ -138,6 +143,7 @@ class _Measurement:
                 size = self._group.size
                 value = tf.compat.v1.placeholder(tf.float32, [None, None])
                 moved = {kind: self._moved(kind, value) for kind in LINK_KINDS}
+                computation = Computation()
                 with tf.compat.v1.Session(graph=graph, config=config) as session:
                     for operation in moved.values():  # this opens connections
                         session.run(operation, {value: np.zeros((size, size), np.float32)})
@@ -146,6 +152,11 @@ class _Measurement:
                         until += share * seconds
                         run = session.make_callable(operation, [value])
                         timings += self._ascending(kind, run, until)
+                    if all(timing.is_beside for timing in timings):
+                        until += (1 - sum(_SHARES)) * seconds
+                        ready = self._active.barrier
+                        lost = computation.beside(session, moved[LINK_KINDS[0]], value, ready)
+                        timings = self._with_lost(timings, lost, until)
         finally:
             if self._transport is not None:
                 self._transport.watch(False)
@@ -164,6 +175,35 @@ class _Measurement:
             late = np.array([time.monotonic() + runs * expected > until])
             if self._active.broadcast(late)[0]:
                 return
+
+    def _with_lost(
+        self, timings: Sequence[LinkTiming], lost: Callable[[Array, float], float], until: float
+    ) -> list[LinkTiming]:
+        """Return timings whose processor time is that which computation beside them loses.
+
+        Args:
+            timings: all timings, those of all-reduces first.
+            lost: returns the seconds that computation loses beside the all-reduce of an array,
+                given the seconds of the all-reduce alone.
+            until: the end of the time for it.
+        """
+        left = self._active.broadcast(np.array([until - time.monotonic()]))[0]
+        fitting = [
+            timing
+            for timing in timings
+            if timing.kind == LINK_KINDS[0] and Computation.RUNS * timing.seconds < left
+        ]
+        if not fitting:
+            return list(timings)
+        large = fitting[-1]
+        array = np.zeros(matrix_shape(large.bytes, self._group.size), np.float32)
+        seconds = min(lost(array, large.seconds), large.seconds)
+        seconds = float(self._active.allreduce(np.array([seconds]), "max")[0])
+        factor = max(1.0, seconds / max(large.processor_seconds, 1e-9))
+        return [
+            replace(each, processor_seconds=min(factor * each.processor_seconds, each.seconds))
+            for each in timings
+        ]
 
     def before(self, shape: tuple[int, ...] | None) -> None:
         """See `Watch`."""

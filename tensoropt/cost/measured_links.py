@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _REMEDY = "Remove the file: the links are then measured again."
-_FILES = FileKind(4, "measured links", _REMEDY)
+_FILES = FileKind(5, "measured links", _REMEDY)
 _SMALLER = 4
 """The largest collective is compared with the largest one of at most its bytes over this number."""
 _LEAST_SHARE = 0.05
@@ -93,7 +93,7 @@ class LinkTime:
         kind: the collective.
         bytes: bytes that a rank held before.
         nanoseconds: the least time of some runs, from the arrival of the last rank.
-        processor_nanoseconds: processor time of one rank's thread that does the work.
+        processor_nanoseconds: processor time that one rank loses to it, see `LinkTiming`.
     """
 
     kind: Annotated[str, one_of(COLLECTIVES)]

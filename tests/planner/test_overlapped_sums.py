@@ -35,6 +35,22 @@ def test_the_network_takes_gradients_as_the_backward_pass_makes_them() -> None:
     assert sums.hidden_nanoseconds(65) == 65 + 60 - 100
 
 
+def test_computation_beside_the_network_loses_the_processors_time_for_it() -> None:
+    sums = OverlappedSums()
+    for name in ("first", "second"):
+        sums.compute(name, OperatorTime(10, 20), 1, is_update=False)
+    sums.add(["second"], 20, 15)  # from 40 to 60, in which 5 of 20 are computed
+    sums.add(["first"], 10, 10)  # from 75, when the first layer's gradient is made
+    assert sums.hidden_nanoseconds(60) == 5
+
+
+def test_no_time_is_lost_where_nothing_is_left_to_compute() -> None:
+    sums = OverlappedSums()
+    sums.compute("only", OperatorTime(10, 20), 1, is_update=False)
+    sums.add(["only"], 50, 50)
+    assert sums.hidden_nanoseconds(30) == 0
+
+
 def test_in_microbatches_the_last_one_makes_the_sums() -> None:
     sums = OverlappedSums()
     for name in ("first", "second"):
@@ -44,18 +60,18 @@ def test_in_microbatches_the_last_one_makes_the_sums() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(0, 99)), min_size=1),
+    st.lists(st.tuples(*[st.integers(1, 99)] * 2, *[st.integers(0, 99)] * 2), min_size=1),
     st.integers(0, 9999),
 )
 def test_a_step_is_at_most_both_times_and_at_least_each(
-    layers: list[tuple[int, int, int]], more: int
+    layers: list[tuple[int, int, int, int]], more: int
 ) -> None:
     sums = OverlappedSums()
-    for number, (forward, backward, _) in enumerate(layers):
+    for number, (forward, backward, *_) in enumerate(layers):
         sums.compute(str(number), OperatorTime(forward, backward), 1, is_update=False)
-    for number, (_, _, network) in reversed(list(enumerate(layers))):
-        sums.add([str(number)], network)
-    busy = more + sum(forward + backward for forward, backward, _ in layers)
+    for number, (_, _, network, processor) in reversed(list(enumerate(layers))):
+        sums.add([str(number)], network, processor)
+    busy = more + sum(forward + backward for forward, backward, *_ in layers)
     step = busy + sums.network_nanoseconds - sums.hidden_nanoseconds(busy)
     assert max(busy, sums.network_nanoseconds) <= step <= busy + sums.network_nanoseconds
 
@@ -89,7 +105,7 @@ def on_two_machines(bandwidth: float, processor: float | None, ranks: int = 1) -
 
 def test_without_overlap_the_step_is_the_sum() -> None:
     step = on_two_machines(12.5e6, None)
-    assert (step.hidden, step.handling) == (0, 0)
+    assert step.hidden == 0
     assert step.network == pytest.approx(1e9 * LAYERS * WEIGHTS / 12.5e6, rel=0.05)
 
 
@@ -97,8 +113,7 @@ def test_without_overlap_the_step_is_the_sum() -> None:
 def test_a_slow_link_hides_the_computation(ranks: int) -> None:
     step = on_two_machines(12.5e6, 1e9, ranks)
     computing = step.total - step.network + step.hidden
-    assert step.handling == pytest.approx(1e9 * LAYERS * WEIGHTS / ranks / 1e9, rel=0.05)
-    assert step.hidden > 0.4 * (computing - step.handling)
+    assert step.hidden > 0.4 * computing
     assert step.total < 1.01 * step.network
 
 

@@ -28,7 +28,6 @@ def details_of(
         ("sums of gradients of shared tensors", executed.sums),
         ("local copies", executed.copies),
         ("collectives", executed.network),
-        ("handling of collectives beside computation", executed.handling),
         ("collectives hidden behind computation", -executed.hidden),
         ("calls of collectives", executed.coordination),
         ("start of the step", executed.start),

@@ -1,8 +1,8 @@
 """Sums of gradients that run beside computation, as a timeline of the step.
 
 The backward pass makes the gradients of the last layers first. The network takes buckets of them
-one after another, while computation goes on. So a step takes the longer of two times: its
-computation, and the time until the network has taken the last bucket.
+one after another, while computation goes on, slowed by the processor's work for the network. The
+step ends when both have ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OverlappedSums:
         self.network_nanoseconds = 0
         self._passes = self._updates = 0
         self._backward: dict[str, float] = {}  # of the last microbatch, by operator
-        self._sums: list[tuple[frozenset[str], int]] = []
+        self._sums: list[tuple[frozenset[str], int, int]] = []
 
     def compute(self, name: str, time: OperatorTime, runs: int, is_update: bool) -> None:
         """Add an operator that runs ``runs`` times; updates of variables come last."""
@@ -35,9 +35,15 @@ class OverlappedSums:
         self._passes += runs * time.total
         self._backward[name] = time.backward
 
-    def add(self, readers: Iterable[str], nanoseconds: int) -> None:
-        """Add the sum of the gradients that some operators make by their weights."""
-        self._sums.append((frozenset(readers), nanoseconds))
+    def add(self, readers: Iterable[str], nanoseconds: int, processor: int = 0) -> None:
+        """Add the sum of the gradients that some operators make by their weights.
+
+        Args:
+            readers: the operators.
+            nanoseconds: its time on the network.
+            processor: the nanoseconds that computation beside it loses.
+        """
+        self._sums.append((frozenset(readers), nanoseconds, min(processor, nanoseconds)))
         self.network_nanoseconds += nanoseconds
 
     def hidden_nanoseconds(self, busy: int) -> int:
@@ -53,8 +59,10 @@ class OverlappedSums:
             made[name] = self._passes - before  # the backward pass of operators before it follows
             before += nanoseconds
         stretch = busy / max(self._passes + self._updates, 1)
-        end = 0.0
-        for readers, nanoseconds in self._sums:
+        end = computed = 0.0
+        for readers, nanoseconds, processor in self._sums:
             ready = max((made.get(name, self._passes) for name in readers), default=self._passes)
-            end = max(end, stretch * ready) + nanoseconds
-        return busy + self.network_nanoseconds - max(busy, round(end))
+            alone = max(0.0, stretch * ready - computed)
+            end += alone + nanoseconds
+            computed = min(computed + alone + nanoseconds - processor, busy)
+        return busy + self.network_nanoseconds - round(end + busy - computed)

@@ -36,8 +36,8 @@ class StepTime:
         sums: adding up the gradients of tensors with several readers.
         copies: the local steps of reshardings, which are operators of their own.
         network: collectives, from the arrival of the last device.
-        handling: the processor's time for collectives that run beside computation.
-        hidden: the part of ``network`` beside which the device computes.
+        hidden: the part of ``network`` in which the device computes. The processor's work for
+            collectives beside computation is no part of it.
         calls: the number of calls of collectives. All collectives of a resharding are one call.
         coordination: calling all collectives, and waiting for the other devices.
         start: the fixed time of every step.
@@ -47,7 +47,6 @@ class StepTime:
     sums: int = 0
     copies: int = 0
     network: int = 0
-    handling: int = 0
     hidden: int = 0
     calls: int = 0
     coordination: int = 0
@@ -59,7 +58,7 @@ class StepTime:
     @property
     def total(self) -> int:
         """The whole step."""
-        computing = self.operators + self.sums + self.copies + self.handling
+        computing = self.operators + self.sums + self.copies
         return computing + self.network - self.hidden + self.coordination + self.start
 
     @property
@@ -89,7 +88,7 @@ class StepTime:
             overlapped: collects the sums of gradients that hide behind computation; None for
                 another move.
         """
-        local = network = beside = 0
+        local = network = beside = processor = 0
         recorded = []
         for kind, axes, bytes_, runs in steps:
             recorded.append(MoveStep(kind, axes, bytes_))
@@ -101,9 +100,9 @@ class StepTime:
             if overlapped is not None:
                 part = cost.beside_computation(kind, axes, bytes_)
                 beside += round(part.seconds * 1e9)
-                self.handling += round(part.processor_seconds * 1e9)
+                processor += round(part.processor_seconds * 1e9)
         if overlapped is not None and beside:
-            overlapped.add(reason.readers, beside)
+            overlapped.add(reason.readers, beside, processor)
         self.copies += times * local
         self.network += times * network
         self.calls += times * (network > 0)

@@ -1,0 +1,76 @@
+"""The time that computation loses beside a collective."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from collectives.buffers import Array
+
+__all__ = ["Computation"]
+
+_WIDTH = 256
+_PRODUCTS = 20
+"""The products of matrices that are timed to choose their number."""
+_LONGER = 1.5
+"""The time of the products, relative to that of the collective beside them."""
+_TURNS = 5
+
+
+class Computation:
+    """Products of matrices in the default graph, in any number."""
+
+    RUNS: ClassVar[float] = _TURNS * (1 + 2 * _LONGER)
+    """The most time that `beside` takes, relative to the time of the collective."""
+
+    def __init__(self) -> None:
+        self._number = tf.compat.v1.placeholder(tf.int32, [])
+        self._matrix = tf.compat.v1.placeholder(tf.float32, [_WIDTH, _WIDTH])
+        _, last = tf.while_loop(
+            lambda done, _: done < self._number,
+            lambda done, matrix: (done + 1, tf.matmul(matrix, matrix)),
+            [0, self._matrix],
+            parallel_iterations=1,
+        )
+        self._last = tf.reduce_sum(last)
+
+    def beside(
+        self,
+        session: tf.compat.v1.Session,
+        collective: tf.Operation,
+        value: tf.Tensor,
+        barrier: Callable[[], object],
+    ) -> Callable[[Array, float], float]:
+        """Return a function that measures the seconds that computation loses beside a collective.
+
+        Every rank calls this function, with the array that the placeholder ``value`` of the
+        collective is fed, and the seconds of the collective alone. It calls ``barrier`` before each
+        run with the collective.
+        """
+        zeros = np.zeros((_WIDTH, _WIDTH), np.float32)
+        alone = session.make_callable(self._last, [self._number, self._matrix])
+        together = session.make_callable(
+            [self._last, collective], [self._number, self._matrix, value]
+        )
+
+        def timed(run: Callable[..., object], *feeds: object) -> float:
+            started = time.perf_counter()
+            run(*feeds)
+            return time.perf_counter() - started
+
+        def lost(array: Array, seconds: float) -> float:
+            of_one = min(timed(alone, _PRODUCTS, zeros) for _ in range(2)) / _PRODUCTS
+            number = max(1, round(_LONGER * seconds / of_one))
+            turns = []
+            for _ in range(_TURNS):
+                barrier()
+                more = timed(together, number, zeros, array)
+                turns.append(more - timed(alone, number, zeros))
+            return max(0.0, median(turns))
+
+        return lost
