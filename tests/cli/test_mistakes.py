@@ -6,7 +6,6 @@ Each error has the rule, what came, and the remedy.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
