@@ -138,6 +138,8 @@ SCRIPT_MISTAKES: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: tf.find_strategy(), "is started before", "before init", "call tensoropt.init()"),
     (lambda: step(option="min_time"), "an option is one of", "'min_time'", "'mini_time'?"),
     (lambda: step(batchsize=2), "an argument of find_strategy", "'batchsize'", "'batch_size'?"),
+    (lambda: step(shapes={"value": [4, 8]}), "of shapes is one of values", "'value'", "'values'?"),
+    (lambda: step().explain("weights", "9"), "is a number above 0", "Got '9'", "correct it"),
     (lambda: step(batch_size=0), "takes whole numbers from 1", "Got 0", "correct it"),
     (lambda: step(point=1, validate=2), "one point of the frontier", "Got point=1", "leave one"),
     (lambda: tf.init(cluster=5), "a cluster is one of", "Got 5, which is no path", "Use a file"),

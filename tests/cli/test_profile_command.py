@@ -195,6 +195,16 @@ def test_a_profile_that_is_not_complete_is_not_planned_with(
     assert "is not complete" in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_made_is_named_before_it_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert run("profile", "--output", str(tmp_path / "file" / "profile.json")) == 1
+    error = capsys.readouterr().err
+    assert f"a folder that can be written. Got '{tmp_path}/file'" in error
+    assert "name a file by --output, or another folder in TENSOROPT_PROFILES" in error
+
+
 def test_arguments_without_a_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("profile", "--seconds", "1", "--", "--speed") == 1
     assert "a script to profile is a Python file. Got '--speed'" in capsys.readouterr().err

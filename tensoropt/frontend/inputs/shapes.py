@@ -157,7 +157,11 @@ def _fed_name(graph: tf.Graph, key: Any) -> str:
         return key
     if isinstance(key, tf.Tensor):
         return fed_operator(key)
-    return operator_name(graph, key)
+    try:
+        return operator_name(graph, key)
+    except FetchError:
+        placeholders = [op.name for op in graph.get_operations() if op.type == "Placeholder"]
+        raise OptionError.one_of("a placeholder of shapes", key, placeholders) from None
 
 
 def _static(tensor: tf.Tensor, batch_size: int | None) -> tuple[int, ...] | None:

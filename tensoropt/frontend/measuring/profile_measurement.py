@@ -26,7 +26,7 @@ from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.lowering.alone import emitted_alone
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.hardware import hardware_of, rank_config
-from tensoropt.frontend.job.profile_files import profile_path, setting_of
+from tensoropt.frontend.job.profile_files import FOLDER_VARIABLE, profile_path, setting_of
 from tensoropt.frontend.measuring.links import links_of
 from tensoropt.frontend.measuring.reference_steps import StepsRequest, measured_steps, references
 from tensoropt.graph.from_tensorflow import import_graph
@@ -167,9 +167,11 @@ def _by_importance(
 def _stored_profile(group: Group, path: Path, setting: Setting, mesh: Mesh, force: bool) -> Profile:
     """The profile in rank 0's file, on every rank; an empty one without a file."""
     answer: dict[str, object] = {}
-    if group.rank == 0 and path.exists() and not force:
+    if group.rank == 0:
         try:
-            answer = {"profile": Profile.load(path, setting).to_json()}
+            _make_folder(path.parent)
+            if path.exists() and not force:
+                answer = {"profile": Profile.load(path, setting).to_json()}
         except PlanError as error:
             answer = {"error": str(error)}
     answer = group.allgather_object(answer)[0]
@@ -178,6 +180,24 @@ def _stored_profile(group: Group, path: Path, setting: Setting, mesh: Mesh, forc
     if "profile" in answer:
         return Profile.from_json(answer["profile"], str(path))
     return Profile(setting, mesh.axes)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder of a profile, before the measurements that it is to keep.
+
+    Raises:
+        PlanError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK) else "this user cannot write it"
+    except OSError as error:
+        reason = str(error.strerror)
+    if reason:
+        raise PlanError(
+            f"a profile is kept in a folder that can be written. Got {str(folder)!r}: {reason}; "
+            f"name a file by --output, or another folder in {FOLDER_VARIABLE}."
+        )
 
 
 def _has_steps(profile: Profile, request: Request) -> bool:

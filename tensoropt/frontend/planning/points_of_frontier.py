@@ -6,12 +6,13 @@ import sys
 from dataclasses import replace
 from functools import partial
 
-from tensoropt.errors import OptionError, StateError
+from tensoropt.errors import StateError
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.planning.find_strategy import plan_and_frontier
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.plan import Plan
 from tensoropt.planner.explain.explanation import Explanation
+from tensoropt.planner.options.values import positive
 from tensoropt.view import view_of
 
 __all__ = ["explained", "plans_of_points"]
@@ -56,8 +57,7 @@ def explained(plan: Plan, layer: str, seconds: float) -> Explanation:
             "build_execution_graph, without point=. Got another plan; call find_strategy again, or "
             "run `tensoropt plan SCRIPT --explain LAYER`."
         )
-    if not seconds > 0:
-        raise OptionError(f"seconds is a number above 0. Got {seconds!r}; give some, such as 30.")
+    positive("seconds", seconds)
     # Imported here because they load the search.
     from tensoropt.planner.explain.explain import explain
     from tensoropt.planner.fixed.patterns import matcher

@@ -53,7 +53,10 @@ v1, v2 = tf.compat.v1, tf.compat.v2
 _CHECKPOINTS = (tf.train.Checkpoint, v1.train.Checkpoint)
 _BESIDE = (tf.train.Checkpoint, tf.train.CheckpointManager)  # can write beside the steps
 _POSITION = "tensoropt/steps"  # the name of the counters of random operators in a checkpoint
-_WRITES = "a file is written where the first rank can write.", "Free some space, or name another."
+_WRITES = (
+    "a file is written where the first rank can write.",
+    "Make its folder, free some space, or name another.",
+)
 _READS = "all ranks read the first rank's checkpoint.", "Give one that all of them can read."
 
 # The state of the process, as the hooks are on TensorFlow's own classes and modules.

@@ -173,7 +173,7 @@ class _Step:
     def _no_layer(self, word: FixedDimension) -> OptionError:
         near = get_close_matches(word.pattern, self._work, _NEAREST, 0.0)
         return OptionError(
-            "a pattern of fixed names a layer or an operator of the step. Got "
+            "a pattern names a layer or an operator of the step. Got "
             f"{word.pattern!r}, which names none; the nearest layers are "
             f"{', '.join(map(repr, near))}. `tensoropt show PLAN --layers` lists all of them."
         )
