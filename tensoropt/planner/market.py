@@ -17,7 +17,7 @@ from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.prices.dry_runs import LatePlans, dry_runs_in_time
-from tensoropt.planner.prices.frontier_peaks import OPERATORS, OPERATORS_AT_A_START
+from tensoropt.planner.prices.frontier_peaks import OPERATORS
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, search_frontier
 from tensoropt.planner.searches.union import UnionPoint, union
@@ -87,12 +87,11 @@ class Market:
         All offers share the time for estimates: a part of it tells which offers have points of the
         frontier, and these share the rest. A failure adds to `failures`.
         """
-        total = OPERATORS_AT_A_START if self.request.saves_dry_runs else OPERATORS
-        share = int(_FIRST_SHARE * total) // len(self.offers)
+        share = int(_FIRST_SHARE * OPERATORS) // len(self.offers)
         peaks = [self._peaks_of(offer, share) for offer in self.offers]
         points = Counter(point.frontier for point in self._united(peaks))
         for place, count in points.items():
-            rest = int((1 - _FIRST_SHARE) * total) * count // points.total()
+            rest = int((1 - _FIRST_SHARE) * OPERATORS) * count // points.total()
             peaks[place] = self._peaks_of(self.offers[place], share + rest)
         return peaks
 

@@ -25,13 +25,11 @@ from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["OPERATORS", "OPERATORS_AT_A_START", "FrontierPeaks", "all_peaks"]
+__all__ = ["OPERATORS", "FrontierPeaks", "all_peaks"]
 
 OPERATORS = 4_000
 """The approximate number of operators in all estimates of a request; each takes 0.1 ms. This limit
 does not depend on a clock, so the same request has the same plan on any machine."""
-OPERATORS_AT_A_START = 1_600
-"""The same limit at the start of a job, which prints no table of the frontier."""
 _HIDDEN = 0.002
 """The change of the ratio that is assumed between points of the same ratio."""
 _DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
