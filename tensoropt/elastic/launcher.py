@@ -196,6 +196,9 @@ class Process:
 class _Stream:
     """A pipe that a thread reads and passes on without control lines.
 
+    If nobody reads what is passed on any more (``tensoropt run ... | head``), the rest is dropped:
+    the job goes on, and its checkpoints are counted.
+
     Attributes:
         tail: the last bytes that were passed on.
         control_lines: the number of control lines.
@@ -222,7 +225,10 @@ class _Stream:
                 passed, held = held[:cut], held[cut:]
                 if passed:
                     self.tail = (self.tail + passed)[-_TAIL_BYTES:]
-                    self._write(passed)
+                    try:
+                        self._write(passed)
+                    except BrokenPipeError:
+                        self._write = lambda _: None
                 if not content:
                     return
 

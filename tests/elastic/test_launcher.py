@@ -33,6 +33,18 @@ def test_what_ranks_write_is_passed_on_without_control_lines() -> None:
     assert launcher.answering([""]) == frozenset([""])
 
 
+def test_a_job_goes_on_if_nobody_reads_its_output() -> None:
+    def broken(*_: object) -> None:
+        raise BrokenPipeError
+
+    program = f"import os, time; os.write(2, b'first'); time.sleep(0.5){PROGRAM}"
+    launcher = MPIRun([sys.executable, "-c", program], broken)
+    run = launcher.start([Host("", 1)], {"TENSOROPT_RESTARTS": "0"})
+    while run.status() is None:
+        time.sleep(0.01)
+    assert (run.status(), run.checkpoints) == (3, 2)
+
+
 def test_the_command_line_of_each_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = MPIRun(["true"])
     hosts = [Host("a", 2), Host("b", 1)]
