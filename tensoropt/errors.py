@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 _MOST_CHARACTERS = 1000  # of a `PlanError`'s message
+_SHORTENED = reprlib.Repr()
+_SHORTENED.maxstring = _SHORTENED.maxother = 100  # a plan has thousands of characters
 
 
 class TensorOptError(Exception):
@@ -51,7 +54,7 @@ class OptionError(TensorOptError, ValueError):
         names = list(known)
         near = get_close_matches(str(got), names, n=1)
         remedy = f"Did you mean {near[0]!r}?" if near else "Give one of these."
-        return cls(f"{what} is one of {', '.join(names)}. Got {got!r}. {remedy}")
+        return cls(f"{what} is one of {', '.join(names)}. Got {_SHORTENED.repr(got)}. {remedy}")
 
     @classmethod
     def refuse(cls, unknown: Iterable[str], function: Callable[..., Any]) -> None:

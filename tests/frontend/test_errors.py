@@ -225,6 +225,9 @@ def test_unknown_engine(regression: Regression, fails: Fails) -> None:
         "Did you mean 'tensorflow'?",
         lambda: tf.build_execution_graph(engine="tensorflwo", plan=plan),
     )
+    with pytest.raises(errors.OptionError, match="one of tensorflow. Got Plan") as raised:
+        tf.build_execution_graph(plan)  # type: ignore[arg-type]
+    assert len(str(raised.value)) < 200
 
 
 def test_a_graph_without_operators(fails: Fails) -> None:
