@@ -225,7 +225,7 @@ def test_unknown_engine(regression: Regression, fails: Fails) -> None:
         "Did you mean 'tensorflow'?",
         lambda: tf.build_execution_graph(engine="tensorflwo", plan=plan),
     )
-    with pytest.raises(errors.OptionError, match="one of tensorflow. Got Plan") as raised:
+    with pytest.raises(errors.OptionError, match=r"one of tensorflow\. Got Plan") as raised:
         tf.build_execution_graph(plan)  # type: ignore[arg-type]
     assert len(str(raised.value)) < 200
 
