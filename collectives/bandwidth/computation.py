@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from statistics import median
 from typing import ClassVar
 
 import numpy as np
@@ -14,18 +13,18 @@ from collectives.buffers import Array
 
 __all__ = ["Computation"]
 
-_WIDTH = 256
-_PRODUCTS = 20
+_WIDTH = 512
+_PRODUCTS = 5
 """The products of matrices that are timed to choose their number."""
-_LONGER = 1.5
+_LONGER = 1.0
 """The time of the products, relative to that of the collective beside them."""
-_TURNS = 5
+_TURNS = 3
 
 
 class Computation:
     """Products of matrices in the default graph, in any number."""
 
-    RUNS: ClassVar[float] = _TURNS * (1 + 2 * _LONGER)
+    RUNS: ClassVar[float] = _TURNS * (2 + 2 * _LONGER)
     """The most time that `beside` takes, relative to the time of the collective."""
 
     def __init__(self) -> None:
@@ -54,6 +53,7 @@ class Computation:
         """
         zeros = np.zeros((_WIDTH, _WIDTH), np.float32)
         alone = session.make_callable(self._last, [self._number, self._matrix])
+        collective_alone = session.make_callable(collective, [value])
         together = session.make_callable(
             [self._last, collective], [self._number, self._matrix, value]
         )
@@ -66,11 +66,15 @@ class Computation:
         def lost(array: Array, seconds: float) -> float:
             of_one = min(timed(alone, _PRODUCTS, zeros) for _ in range(2)) / _PRODUCTS
             number = max(1, round(_LONGER * seconds / of_one))
-            turns = []
+            times = []
             for _ in range(_TURNS):
                 barrier()
-                more = timed(together, number, zeros, array)
-                turns.append(more - timed(alone, number, zeros))
-            return max(0.0, median(turns))
+                both = timed(together, number, zeros, array)
+                computing = timed(alone, number, zeros)
+                barrier()
+                times.append((both, computing, timed(collective_alone, array)))
+            both, computing, sending = map(min, zip(*times, strict=True))
+            fed = max(0.0, sending - seconds)  # feeding the array, which steps do not
+            return max(0.0, both - computing - fed)
 
         return lost

@@ -28,7 +28,7 @@ LINK_KINDS = ("allreduce", "allgather", "alltoall")
 """The measured collectives. Other kinds consist of the same messages."""
 _SIZES = tuple(1 << power for power in (12, 16, 20, 21, 22, 23, 24))
 """Bytes that a rank holds before, ascending."""
-_SHARES = (0.5, 0.15, 0.1)
+_SHARES = (0.4, 0.15, 0.1)
 """Shares of the time for each kind. A kind also gets the time that kinds before it have left. The
 rest is for an all-reduce beside computation."""
 _RUNS = 6

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -17,6 +19,9 @@ from tensoropt.report.progress_bar import delayed_progress_bar
 __all__ = ["interruptible", "others_ignore_interrupt"]
 
 Result = TypeVar("Result")
+
+_LATE_SECONDS = 5.0
+"""The longest time by which a launcher is expected to pass Ctrl-C on late."""
 
 
 def interruptible(
@@ -66,27 +71,45 @@ def _say_compiling() -> None:
     sys.stderr.flush()
 
 
+class _IgnoresFirst:
+    """A handler of Ctrl-C that ignores the first one, and passes on the others.
+
+    Args:
+        before: the handler to which it passes them.
+    """
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+        self.ignored = False
+        self.until = math.inf
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        is_first = not self.ignored and time.monotonic() < self.until
+        self.ignored = True
+        if not is_first and callable(self.before):
+            self.before(number, frame)
+
+
 @contextmanager
 def others_ignore_interrupt(group: Group) -> Iterator[None]:
     """While the first rank searches, let the other ranks ignore the first Ctrl-C.
 
     A terminal sends Ctrl-C to all processes of a job, and the first rank ends the search for all.
-    The second Ctrl-C raises ``KeyboardInterrupt`` on these ranks, too.
+    A launcher passes it on, on a busy machine after the first rank has ended the search: for some
+    seconds, the other ranks ignore it afterwards. The second Ctrl-C raises ``KeyboardInterrupt`` on
+    these ranks, too.
     """
     if group.rank == 0 or threading.current_thread() is not threading.main_thread():
         yield
         return
     before: Any = signal.getsignal(signal.SIGINT)
-    seen = 0
-
-    def ignore_first(number: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        seen += 1
-        if seen > 1 and callable(before):
-            before(number, frame)
-
-    signal.signal(signal.SIGINT, ignore_first)
+    if isinstance(before, _IgnoresFirst):  # of an earlier search
+        before = before.before
+    handler = _IgnoresFirst(before)
+    signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        if handler.ignored:
+            signal.signal(signal.SIGINT, before)
+        handler.until = time.monotonic() + _LATE_SECONDS
