@@ -73,8 +73,8 @@ class Computation:
                 computing = timed(alone, number, zeros)
                 barrier()
                 times.append((both, computing, timed(collective_alone, array)))
-            both, computing, sending = map(min, zip(*times, strict=True))
-            fed = max(0.0, sending - seconds)  # feeding the array, which steps do not
-            return max(0.0, both - computing - fed)
+            both, computing, sending = np.min(times, axis=0).tolist()
+            fed = max(0.0, sending - seconds)  # the time to feed the array, which steps do not
+            return max(0.0, float(both - computing - fed))
 
         return lost
