@@ -14,17 +14,17 @@ from collectives.buffers import Array
 __all__ = ["Computation"]
 
 _WIDTH = 512
+"""The rows and columns of the matrices."""
 _PRODUCTS = 5
 """The products of matrices that are timed to choose their number."""
-_LONGER = 1.0
-"""The time of the products, relative to that of the collective beside them."""
 _TURNS = 3
+"""The measurements, of which the least times count."""
 
 
 class Computation:
     """Products of matrices in the default graph, in any number."""
 
-    RUNS: ClassVar[float] = _TURNS * (2 + 2 * _LONGER)
+    RUNS: ClassVar[int] = 4 * _TURNS
     """The most time that `beside` takes, relative to the time of the collective."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Computation:
 
         def lost(array: Array, seconds: float) -> float:
             of_one = min(timed(alone, _PRODUCTS, zeros) for _ in range(2)) / _PRODUCTS
-            number = max(1, round(_LONGER * seconds / of_one))
+            number = max(1, round(seconds / of_one))  # as long as the collective
             times = []
             for _ in range(_TURNS):
                 barrier()
