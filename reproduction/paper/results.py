@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -44,7 +43,6 @@ _CODE = (
     "tensoropt/search",
     "tensoropt/arrays.py",
 )
-_LINKS = re.compile(r"-links-([\d.e-]*\d)-")  # in the name of a task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,8 +164,8 @@ class Store:
 
     def links(self) -> frozenset[float]:
         """The factors of the links' bandwidth of which there are results."""
-        found = (_LINKS.search(path.name) for path in self._folder.glob("*.json"))
-        return frozenset(float(each[1]) for each in found if each)
+        results = (json.loads(path.read_text()) for path in self._folder.glob("*.json"))
+        return frozenset(values["links"] for values in results) - {1.0}
 
     def forget(self, tasks: Sequence[Task]) -> None:
         """Remove results of tasks."""

@@ -43,7 +43,7 @@ class FrontierPoint:
             Then the sum is in its place.
         peak_source: "dry run", "estimate", or "interpolation" between points; null if it is
             unknown.
-        time_nanoseconds: the search's sum of a step's times.
+        step_nanoseconds: the predicted step as it is executed; some are interpolated.
         fits: whether it fits the memory limit, as far as its memory and peak are known.
         way: the way to run the step, in a few words; empty if it is unknown.
         is_plan: whether it is the plan.
@@ -53,7 +53,7 @@ class FrontierPoint:
     memory_bytes: int
     peak_bytes: int | None
     peak_source: PeakSource | None
-    time_nanoseconds: int
+    step_nanoseconds: int
     fits: bool
     way: str
     is_plan: bool
@@ -72,7 +72,7 @@ class FrontierAnswer:
         cluster: the name of the cluster.
         devices: number of devices of the plan.
         memory_limit_bytes: the memory limit, safety factor included; null for none.
-        exact: whether the searches found every point by their sums.
+        exact: whether the searches found every point of least sums.
         within: the proven gap of the searches if they are not exact; null if nothing is proven.
         turning_point: the number of the turning point; null if the frontier has none.
         points: the points, the least peak first.
@@ -92,7 +92,7 @@ class FrontierAnswer:
         if self.turning_point is None:
             return f"{len(self.points)} points, none of which is a turning point"
         point, last = self.points[self.turning_point], self.points[-1]
-        faster = 1 - last.time_nanoseconds / max(point.time_nanoseconds, 1)
+        faster = 1 - last.step_nanoseconds / max(point.step_nanoseconds, 1)
         return (
             f"turning point: {point.number}, with {bytes_of(point.shown_bytes)} a device; the "
             f"fastest, {last.number}, takes {faster:.0%} less time and "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +54,7 @@ _FILE_REMEDY = (
     "again if it was damaged."
 )
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
-_SCHEMA = 15
+_SCHEMA = 16
 _LEFT_OUT_IF_EMPTY = frozenset({"device_order", "fixed", "shares", "units"})
 
 
@@ -73,14 +72,14 @@ class Plan:
         shapes: global shape of each placeholder, by operator name.
         batch_placeholders: placeholders of which each device loads its slice.
         operators: one entry for each operator that computes.
-        time_nanoseconds: the search's sum of times of one step (equation 3), by which points of the
-            frontier are compared; see `executed_nanoseconds`.
+        time_nanoseconds: the search's sum of times of one step (equation 3); see
+            `executed_nanoseconds`.
         memory_bytes: predicted memory per device: the search's sum (equation 3).
         memory_limit_bytes: the memory limit, safety factor included; None for none.
-        frontier: (memory_bytes, time_nanoseconds) of every point of the frontier that it was chosen
-            from, in the order of `points`. Data parallelism may be planned in place of the fastest
-            point, see ``notes``.
-        exact: whether the searches found every such point by their sums.
+        frontier: (memory_bytes, executed_nanoseconds) of every point of the frontier that it was
+            chosen from, in the order of `points`. Some steps are interpolated between others. Data
+            parallelism may be planned in place of the fastest point, see ``notes``.
+        exact: whether the searches found every point of least sums.
         notes: sentences for the user.
         peak_bytes: predicted peak per device: the most memory allocated at once, temporary buffers
             included, when the step is followed operator by operator; None if it is unknown. For
@@ -115,6 +114,7 @@ class Plan:
             alone, such as data parallelism.
         looked_at: the ways to run the step that were searched, those that were not, and the
             reasons, in one line; empty for a strategy that is planned alone.
+        point: the number of the plan among these points; None if it is none of them.
         frontier_peaks: the predicted peak of each point of the frontier, None where it is unknown;
             empty if none is known.
         fewer_devices: (devices, nanoseconds) for 1, 2, 4, ... devices: the predicted time of one
@@ -161,6 +161,7 @@ class Plan:
     frontier_ways: tuple[Text, ...] = ()
     looked_at: str = ""
     frontier_peaks: tuple[PointPeak | None, ...] = ()
+    point: Natural | None = None
     fewer_devices: tuple[tuple[Natural, Natural | None], ...] = ()
     peak_is_estimated: bool = False
     details: Details = field(default_factory=Details)
@@ -271,7 +272,7 @@ class Plan:
 
     @property
     def points(self) -> list[tuple[int, int]]:
-        """Memory (the peak, or the sum where it is unknown) and time of the frontier's points."""
+        """Memory (the peak, or the sum where it is unknown) and step of the frontier's points."""
         return memory_and_time(self.frontier, self.frontier_peaks)
 
     def fits(self, memory_bytes: int, peak_bytes: int | None) -> bool:
@@ -364,9 +365,9 @@ class Plan:
             return f"shares or units of pieces: {error}"
         if devices != self.devices:
             return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
-        most = inf if self.frontier_peaks else self.memory_bytes  # points may have any sum
-        if not any(m <= most and t <= self.time_nanoseconds for m, t in self.frontier):
-            return "a memory and time that are below its frontier"
+        own = self.frontier[self.point : self.point + 1] if self.point is not None else None
+        if own is not None and [memory for memory, _ in own] != [self.memory_bytes]:
+            return f"point {self.point} of {len(self.frontier)}, which is another strategy"
         if self.validation is not None:
             trials = self.validation.trials
             adopted = trials[self.validation.adopted : self.validation.adopted + 1]

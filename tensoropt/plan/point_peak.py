@@ -40,7 +40,7 @@ def memory_and_time(
     """Return the memory and time of points as they are shown.
 
     Args:
-        points: the sums of bytes and of nanoseconds.
+        points: the sums of bytes, and the nanoseconds of steps.
         peaks: their peaks; the sum of a point counts where its peak is unknown. Without any peaks,
             it may be empty.
     """

@@ -124,8 +124,7 @@ def _stored_share(request: Request, plan: Plan) -> str:
 class Candidates:
     """The plans that may be measured before one is adopted.
 
-    The first is the chosen plan. The others are the points that fit, the fastest first by the sums
-    of the search.
+    The first is the chosen plan. The others are the points that fit, the fastest first.
 
     Args:
         request: the step and its devices.
@@ -148,7 +147,7 @@ class Candidates:
         offer, point = self._points[number]
         plan = offer.plan_of(point, self._option)
         is_chosen = not number and plan.runs_as(self._chosen)
-        return self._chosen if is_chosen else _with_market(plan, self._market)
+        return self._chosen if is_chosen else _with_market(plan, self._market, offer)
 
     def data_parallel(self) -> Plan:
         """Return data parallelism on the same devices, even if it exceeds the memory limit."""
@@ -156,7 +155,7 @@ class Candidates:
         request = replace(market_request, algorithm="data_parallel", pipeline=None)
         problem = problem_of(request, request.devices)
         frontier = solver(request.algorithm)(problem).found
-        return plan_for(request, problem, frontier, frontier[0], self._option)
+        return plan_for(request, problem, frontier, frontier.strategies[0], self._option)
 
     @cached_property
     def _points(self) -> list[tuple[Offer, int]]:
@@ -288,7 +287,7 @@ def _first_that_works(market: Market, option: str) -> tuple[Plan | None, list[Ex
         if best.plan is not None:
             notes = [*best.plan.notes, *market.findings.notes, *map(left_out, reasons)]
             plan = replace(best.plan, notes=tuple(dict.fromkeys(notes)))
-            return _with_market(plan, market), errors
+            return _with_market(plan, market, best.offer), errors
         priced.remove(best)
         try:
             priced.append(_priced_again(market, best, option))
@@ -332,8 +331,9 @@ def _priced_again(market: Market, priced: _PricedOffer, option: str) -> _PricedO
     return replace(priced, price=plan.executed_nanoseconds, plan=plan)
 
 
-def _with_market(plan: Plan, market: Market) -> Plan:
-    """Return a plan with the frontier of the market, and with the times on fewer devices."""
+def _with_market(plan: Plan, market: Market, offer: Offer) -> Plan:
+    """Return a plan of an offer with the frontier of its market, and with the times on fewer
+    devices."""
     offers, request = market.offers, market.request
     whole = offers[0]
     problem = whole.problem if isinstance(whole, Strategies) and not request.pins.words else None
@@ -344,4 +344,4 @@ def _with_market(plan: Plan, market: Market) -> Plan:
         failures: list[str] = []
         times = fewer_devices(request, problem, failures)
         plan = replace(plan, fewer_devices=times, notes=(*plan.notes, *failures))
-    return market.with_frontier(plan)
+    return market.with_frontier(plan, offer)

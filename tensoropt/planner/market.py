@@ -102,9 +102,9 @@ class Market:
         return attempt("peaks along the frontier", look, unknown, self.failures)
 
     def frontier(self, usable_bytes: float = inf) -> list[UnionPoint]:
-        """Return the points of all offers that no other point beats in both peak and time.
+        """Return the points of all offers that no other point beats in both peak and step.
 
-        A point whose peak is unknown counts by the sum of the search.
+        Steps are those that are executed. A point whose peak is unknown counts by its sum.
 
         Args:
             usable_bytes: the most bytes that the sum of a point may take.
@@ -122,18 +122,21 @@ class Market:
             if offer.points[number][0] <= usable_bytes
         )
 
-    def with_frontier(self, plan: Plan) -> Plan:
-        """Return a plan of this market with the frontier of all offers."""
+    def with_frontier(self, plan: Plan, offer: Offer) -> Plan:
+        """Return a plan of one of the offers with the frontier of all offers."""
         points, offers = self.frontier(), self.offers
+        own = offers.index(offer), offer.number_of(plan)
+        places = [(point.frontier, point.number) for point in points]
         peaks = tuple(self.peaks[point.frontier][point.number] for point in points)
-        gaps = [o.frontier.within if isinstance(o, Strategies) else None for o in offers]
+        gaps = [o.searched.within if isinstance(o, Strategies) else None for o in offers]
         return replace(
             plan,
             frontier=tuple(offers[point.frontier].points[point.number] for point in points),
             frontier_peaks=peaks if any(peaks) else (),
+            point=places.index(own) if own in places else None,
             looked_at=self.looked_at,
             frontier_ways=tuple(offers[point.frontier].way_of(point.number) for point in points),
-            exact=all(isinstance(offer, Strategies) and offer.frontier.exact for offer in offers),
+            exact=all(isinstance(offer, Strategies) and offer.searched.exact for offer in offers),
             within=None if None in gaps else max(gap for gap in gaps if gap is not None),
             notes=(*plan.notes, *dict.fromkeys(self.failures)),
         )
@@ -178,7 +181,7 @@ class Market:
         self.findings.fits = bool(whole.fitting)
         self.findings.searched(whole.request, whole.points)
         if whole.fitting and not whole.choice.excess_bytes:
-            self._know_price(whole, whole.allowed_price)
+            self.findings.price = whole.allowed_price
         with Watch(seconds=self._seconds()):
             for step in self._steps(whole):
                 self._ask_in_order(step)
@@ -233,16 +236,7 @@ class Market:
                 return
             known = offer.known_price if seconds_left() else None
             if known is not None and (findings.price is None or known < findings.price):
-                self._know_price(offer, known)
-
-    def _know_price(self, fastest: Offer, price: int) -> None:
-        """Tell the spaces a price, and the search's time of its point if it has no stages.
-
-        Other offers' points are compared with that time, since both are sums of a search.
-        """
-        self.findings.price = price
-        if isinstance(fastest, Strategies):
-            self.findings.time = fastest.points[fastest.choice.point][1]
+                findings.price = known
 
     def _steps(self, whole: Strategies) -> Iterator[Request]:
         """Yield the steps for which spaces make offers.

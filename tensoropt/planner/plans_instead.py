@@ -45,7 +45,7 @@ def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
             request,
             problem,
             frontier,
-            frontier[0],
+            frontier.strategies[0],
             plan.option,
             notes=notes,
             fewer_devices=fewer,

@@ -161,7 +161,7 @@ def frontier_table(plan: Plan) -> Report:
     """One line per point, the least memory first.
 
     The memory of a point is its peak per device, or the sum of its kept tensors where the peak is
-    unknown; its time is the search's sum of a step's times. If points differ in how their memory is
+    unknown; its time is the predicted step. If points differ in how their memory is
     known, each line says it; else the header does. The plan has a star, even if it is not one of
     the points. A point fits if its sum times the safety factor is within the memory limit, and its
     peak, too. A long frontier is shortened to its ends, the plan, and points at even distances. A
@@ -194,7 +194,7 @@ def frontier_table(plan: Plan) -> Report:
         header, right = ["plan", "point", memory], [False, True, True]
     else:
         header, right = ["plan", "point", memory, "by"], [False, True, True, False]
-    header += ["search's sum (ms)", "fits", *(["way"] if differ else [])]
+    header += ["step (ms)", "fits", *(["way"] if differ else [])]
     right += [True, False, *([False] if differ else [])]
     more = [f"({left_out} of {len(points)} points left out)"] if left_out else []
     return Report(table(header, rows, right), *more)

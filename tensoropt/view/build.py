@@ -159,8 +159,7 @@ def _points(plan: Plan) -> tuple[PointView, ...]:
         fits = plan.fits(memory, its_peak)
         return PointView(kind, name, number, memory, time, its_peak, source, fits)
 
-    chosen = plan.memory_bytes, plan.time_nanoseconds
-    own = plan.frontier.index(chosen) if chosen in plan.frontier else None
+    own, chosen = plan.point, (plan.memory_bytes, plan.executed_nanoseconds)
     points = [
         point_of("frontier", way, number, point, peak)
         for number, (point, peak, way) in enumerate(zip(plan.frontier, peaks, ways, strict=True))

@@ -14,6 +14,7 @@ import tensoropt as tf
 from benchmarks.search.zoo.measuring import request_of_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.choose import choose
+from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.prices.frontier_peaks import OPERATORS, FrontierPeaks, all_peaks
 from tensoropt.planner.prices.peak import evenly, predicted_peak
 from tensoropt.planner.searches.frontier_search import search_frontier
@@ -72,12 +73,12 @@ def test_the_shown_frontier_rises_in_memory_and_falls_in_time(build: Callable[[]
     assert np.all(np.diff(memory) > 0)
     assert np.all(np.diff(time) < 0)
     assert [peak.bytes for peak in plan.frontier_peaks if peak] == memory.tolist()
-    _, frontier = search_frontier(request, DEVICES)
-    assert set(plan.frontier) <= set(frontier.points)  # of the only offer
-    assert plan.frontier[-1][1] == frontier.points[-1][1]
-    chosen = plan.memory_bytes, plan.time_nanoseconds
-    if chosen in plan.frontier:
-        assert plan.frontier_peaks[plan.frontier.index(chosen)] == (plan.peak_bytes, "dry run")
+    offer = Strategies(request, *search_frontier(request, DEVICES))  # the only one
+    assert set(plan.frontier) <= set(offer.points)
+    assert plan.frontier[-1] == offer.points[-1]
+    assert plan.point is not None
+    assert plan.frontier[plan.point] == (plan.memory_bytes, plan.executed_nanoseconds)
+    assert plan.frontier_peaks[plan.point] == (plan.peak_bytes, "dry run")
 
 
 sums = st.lists(st.integers(1, 10**12), min_size=1, max_size=9, unique=True).map(sorted)

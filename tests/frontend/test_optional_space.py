@@ -55,7 +55,7 @@ class Unbounded:
         ("tensoropt.planner.searches.pipeline_search.SplitProfile", "stages", IndexError("why")),
         (f"{OFFERED}.rewritten.near_candidates", "rewritten graphs", TypeError("why")),
         (
-            "tensoropt.planner.offers.strategies.preferred",
+            "tensoropt.planner.offers.strategies.Strategies._data_parallelism",
             "data parallelism",
             ZeroDivisionError("why"),
         ),

@@ -167,7 +167,7 @@ def test_a_stage_divides_its_batch_and_stores_weights_in_pieces() -> None:
     )
     search = PipelineSearch(request, 4, (2, 2), (4,))
     for pipeline in search.frontier:
-        plan = plan_for_pipeline(request, search, pipeline, [(1, 1)], "mini_time")
+        plan = plan_for_pipeline(request, search, pipeline, "mini_time")
         found = {operator.name: operator.splits for operator in plan.operators}
         if found["MatMul"][0] and not found["MatMul"][2] and found["w0"] != ((), ()):
             break

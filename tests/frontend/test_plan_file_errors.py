@@ -32,8 +32,8 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
             values["devices"] = "two"
         case "devices":
             values["devices"] = 4
-        case "time":
-            values["time_nanoseconds"] = 0
+        case "a point that is not there":
+            values["point"] = len(values["frontier"])
         case "an axis that is not there":
             product_["splits"][0] = [7]
         case "an axis twice":
@@ -57,7 +57,7 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
             "Find the strategy again",
         ),
         ("devices", "mesh axes [2] for 4 devices", "Find the strategy again"),
-        ("time", "a memory and time that are below its frontier", "Find the strategy again"),
+        ("a point that is not there", "which is another strategy", "Find the strategy again"),
         ("an axis that is not there", "((7,), ", "Find the strategy again"),
         ("an axis twice", "((0,), (0,)", "Find the strategy again"),
         ("another split", "which was changed afterwards", "Find the strategy again"),

@@ -32,6 +32,7 @@ def a_plan() -> Plan:
         memory_bytes=3 * 2**20,
         memory_limit_bytes=None,
         frontier=((2 * 2**20, 5_000_000), (3 * 2**20, 2_500_000)),
+        point=1,
         exact=True,
         executed_nanoseconds=2_500_000,
         network_nanoseconds=2_499_980,

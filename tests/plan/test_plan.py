@@ -194,7 +194,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 15
+    assert json.loads(text)["schema"] == 16
     assert Plan.load(file) == a_plan()
 
 
@@ -265,14 +265,14 @@ def test_a_validation_is_of_its_plan() -> None:
             Plan.from_json(bad.to_json())
 
 
-@pytest.mark.parametrize("schema", [1, 14, 16])
+@pytest.mark.parametrize("schema", [1, 15, 17])
 def test_a_plan_of_another_schema_is_refused(schema: int, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(json.dumps({**a_plan().to_json(), "schema": schema}))
     with pytest.raises(PlanError) as caught:
         Plan.load(file)
     assert str(caught.value) == (
-        f"this TensorOpt reads plans of schema 15. Got {file} of schema {schema}. Plan again with "
+        f"this TensorOpt reads plans of schema 16. Got {file} of schema {schema}. Plan again with "
         "this version: `tensoropt plan SCRIPT --output FILE`, or find_strategy."
     )
 

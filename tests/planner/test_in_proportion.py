@@ -112,7 +112,7 @@ def test_stages_take_the_devices_that_suit_them_and_the_memory_of_their_kind() -
     assert any("67,108,864" in note for note in notes)
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     kept = KeptFrontier.from_json(json.loads(json.dumps(market.kept(plan).to_json())))
-    number = plan.frontier.index((plan.memory_bytes, plan.time_nanoseconds))
-    assert kept.plan_of(request, "mini_time", number).device_order == plan.device_order
+    assert plan.point is not None
+    assert kept.plan_of(request, "mini_time", plan.point).device_order == plan.device_order
     assert request.limits(4) == (ALIKE.device.memory_bytes, 2**26) * 2
     assert replace(request, memory_limit_bytes=2**25).limits(4) == (2**25,) * 4

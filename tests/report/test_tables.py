@@ -35,6 +35,7 @@ def plan(points: int = 2, chosen: int = 1, limit: int | None = None) -> Plan:
         memory_bytes=frontier[chosen][0],
         memory_limit_bytes=limit,
         frontier=frontier,
+        point=chosen,
         exact=True,
         executed_nanoseconds=frontier[chosen][1],
         network_nanoseconds=0,
@@ -112,9 +113,9 @@ def test_a_frontier_tells_points_apart_that_differ_in_their_way() -> None:
     lines = str(frontier_table(some)).splitlines()
     assert [line.split("yes ")[-1].strip() for line in lines[2:]] == list(some.frontier_ways)
     # A plan besides the frontier has its own way, and no number.
-    some = replace(some, memory_bytes=2**21, time_nanoseconds=3_000_000, microbatches=4)
+    some = replace(some, point=None, executed_nanoseconds=3_000_000, microbatches=4)
     (own,) = [line for line in str(frontier_table(some)).splitlines() if line.startswith("*")]
-    assert own.split() == ["*", "2.00", "3.000", "yes", "4", "microbatches"]
+    assert own.split() == ["*", "1.00", "3.000", "yes", "4", "microbatches"]
 
 
 def test_a_point_whose_peak_is_too_high_does_not_fit() -> None:
@@ -154,9 +155,8 @@ def test_lines_of_a_table_rise_in_memory_and_fall_in_time() -> None:
     some = plan(points=4, chosen=1)
     times = [time for _, time in some.frontier]
     peaks = tuple(PointPeak(n * 2**20, "estimate") for n in (3, 4, 6, 9))
-    some = replace(
-        some, frontier=tuple(zip((4, 2, 3, 1), times, strict=True)), frontier_peaks=peaks
-    )
+    frontier = tuple(zip((4, 2, 3, 1), times, strict=True))
+    some = replace(some, frontier=frontier, frontier_peaks=peaks, point=None)
     _, _, *lines = str(frontier_table(replace(some, peak_bytes=5 * 2**20))).split("\n")
     cells = [line.replace("*", "plan").replace("dry run", "run").split() for line in lines]
     assert [cell[-4] for cell in cells] == ["3.00", "4.00", "5.00", "6.00", "9.00"]
@@ -179,7 +179,7 @@ def test_a_long_frontier_is_thinned_but_keeps_ends_and_plan(chosen: int) -> None
 
 def test_a_frontier_in_another_order_shows_the_same() -> None:
     one = plan(points=5, chosen=3)
-    other = str(frontier_table(replace(one, frontier=one.frontier[::-1]))).splitlines()[2:]
+    other = str(frontier_table(replace(one, frontier=one.frontier[::-1], point=1))).splitlines()[2:]
     for line, same in zip(other, str(frontier_table(one)).splitlines()[2:], strict=True):
         mine, theirs = line.replace("*", " ").split(), same.replace("*", " ").split()
         assert mine[1:] == theirs[1:]

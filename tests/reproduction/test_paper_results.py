@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,13 @@ def test_results_of_other_code_are_not_taken(tmp_path: Path) -> None:
     assert Store(tmp_path, "old", 60).load(TASK) is not None
     store.forget([TASK])
     assert store.load(TASK, whatever_code=True) is None
+
+
+def test_a_folder_names_the_links_of_its_results(tmp_path: Path) -> None:
+    for task in (TASK, replace(TASK, links=0.75), replace(TASK, links=1.25, cluster="2x8-v100")):
+        values = {**VALUES, **task.to_json()}
+        (tmp_path / f"{task.name}.json").write_text(json.dumps(values), encoding="utf-8")
+    assert Store(tmp_path, "new", 60).links() == {0.75, 1.25}
 
 
 def test_the_digest_is_of_the_source() -> None:

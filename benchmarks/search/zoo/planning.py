@@ -14,7 +14,7 @@ from benchmarks.search.zoo.measuring import request_in, script_of
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.garbage import collected_later
 from tensoropt.planner.kernels import load_kernels
-from tensoropt.planner.offers.strategies import choice_of
+from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.searches.frontier_search import search_frontier
 
 __all__ = ["plan", "planned"]
@@ -46,8 +46,8 @@ def planned(
     clock.append(time.process_time())
     problem, frontier = search_frontier(request, devices)
     clock.append(time.process_time())
-    choice = choice_of(request, problem, frontier, "mini_time")
+    choice = Strategies(request, problem, frontier).choice
     clock.append(time.process_time())
-    choice.plan()
+    choice.plan("mini_time")
     clock.append(time.process_time())
     return len(request.graph), tuple(after - before for before, after in pairwise(clock))

@@ -182,13 +182,13 @@ def _plans(request: Request, devices: int) -> Iterator[Plan]:
     for number in np.flatnonzero(memory <= request.usable_bytes(devices)):
         only = slice(number, number + 1)
         point = Frontier(memory[only], time[only], strategies[only], exact=False)
-        yield plan_for(request, problem, point, point[0], "mini_time")
+        yield plan_for(request, problem, point, point.strategies[0], "mini_time")
     in_parts = _in_parts(request, devices)
     if in_parts is not None:
         parts_problem = problem_of(in_parts, devices)
         point = solver("data_parallel")(parts_problem).found
         if point[0].memory <= request.usable_bytes(devices):
-            yield plan_for(in_parts, parts_problem, point, point[0], "mini_time")
+            yield plan_for(in_parts, parts_problem, point, point.strategies[0], "mini_time")
 
 
 def _in_parts(request: Request, devices: int) -> Request | None:

@@ -30,13 +30,13 @@ class OtherStrategy(NamedTuple):
     Attributes:
         name: its name, such as "data parallelism".
         memory_bytes: the search's sum of memory per device.
-        time_nanoseconds: the search's sum of times.
+        executed_nanoseconds: its predicted step as it is executed.
         peak_bytes: its estimated peak; None if it cannot be estimated.
     """
 
     name: Text
     memory_bytes: Natural
-    time_nanoseconds: Natural
+    executed_nanoseconds: Natural
     peak_bytes: Natural | None
 
 

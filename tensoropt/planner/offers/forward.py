@@ -34,6 +34,7 @@ def forward_plan(request: Request) -> Plan:
             )
         choice = strategies.choice
         problem, frontier = strategies.problem, strategies.frontier
+        strategy = choice.planned.strategy
         return plan_for(
-            request, problem, frontier, choice.planned, "mini_time", choice.peak, choice.notes
+            request, problem, frontier, strategy, "mini_time", choice.peak, choice.notes
         )

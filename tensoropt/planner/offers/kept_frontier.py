@@ -24,7 +24,7 @@ from tensoropt.signed_files import FileKind
 
 __all__ = ["OF_THE_MARKET", "KeptFrontier"]
 
-_FILES = FileKind(4, "kept frontiers", "Remove the file: the frontier is then searched again.")
+_FILES = FileKind(5, "kept frontiers", "Remove the file: the frontier is then searched again.")
 OF_THE_MARKET = (
     "frontier",
     "frontier_ways",
@@ -165,7 +165,8 @@ class KeptFrontier:
         def planned(number: int) -> Plan:
             self._check(number, usable)
             of_offer, in_offer = self.points[number]
-            return replace(offer(of_offer).plan_of(in_offer, option), **shared)
+            plan = offer(of_offer).plan_of(in_offer, option)
+            return replace(plan, point=number, **shared)
 
         return planned
 

@@ -152,7 +152,7 @@ def offer_of(request: Request, kept: KeptOffer, points: Points) -> Offer:
     Args:
         request: the request for the script's step, on the devices of the plans.
         kept: the points that `kept_offer` returned for an equal request.
-        points: the bytes and nanoseconds of the kept points.
+        points: the bytes and executed steps of the kept points.
 
     Raises:
         PlanError: if the step is not that of the offer.
@@ -192,19 +192,19 @@ def _strategies_of(request: Request, kept: _Strategies, points: Points) -> Strat
     counts = [len(group.options) for group in problem.choices]
     if strategies.shape[1] != len(counts) or (strategies >= np.array(counts)).any():
         raise _of_another_step()
-    memory, time = problem.problem.costs(strategies)
-    if list(zip(memory.tolist(), time.tolist(), strict=True)) != points:
+    memory, _ = problem.problem.costs(strategies)
+    if memory.tolist() != [memory for memory, _ in points]:
         raise _of_another_step()
     frontier = Frontier(
         memory,
-        time,
+        np.array([step for _, step in points], np.int64),
         strategies.astype(np.int32),
         kept.eliminations,
         kept.exact,
         kept.within,
         kept.ended_by,
     )
-    return Strategies(request, problem, frontier)
+    return Strategies(request, problem, frontier, frontier)
 
 
 def _pipelines(offer: Pipelines, numbers: Sequence[int]) -> _Pipelines:

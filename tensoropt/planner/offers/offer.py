@@ -12,7 +12,8 @@ from tensoropt.planner.request import Request
 __all__ = ["PIPELINE", "Offer", "Points"]
 
 Points = list[tuple[int, int]]
-"""Bytes of a device and nanoseconds of a step, as the search adds them up."""
+"""The bytes of a device, as the search adds them up, and the predicted nanoseconds of a step, as it
+is executed."""
 
 PIPELINE = "stages"
 """The kind of the offers in which microbatches pass through stages."""
@@ -21,8 +22,7 @@ PIPELINE = "stages"
 class Offer(ABC):
     """Strategies of one kind: a frontier, any point of which can be planned.
 
-    Within an offer, points are compared by the sums of the search. Offers are compared with each
-    other by `price`, the predicted time of a step as it is executed.
+    Steps are those that are executed. `price_of` predicts each of them; `points` may interpolate.
 
     Attributes:
         request: the step, after the transformations of this offer.
@@ -35,7 +35,8 @@ class Offer(ABC):
     @property
     @abstractmethod
     def points(self) -> Points:
-        """The points of all strategies, even if they do not fit the memory, by ascending memory."""
+        """The points of all strategies, even if they do not fit the memory, by ascending memory.
+        Their steps may be interpolated."""
 
     @abstractmethod
     def peaks(self, operators: int) -> list[PointPeak | None]:
@@ -49,7 +50,7 @@ class Offer(ABC):
 
     @abstractmethod
     def price_of(self, number: int) -> int:
-        """Return the predicted nanoseconds of a step of one of `points`, as it is executed."""
+        """Return the predicted nanoseconds of a step of one of `points`, not interpolated."""
 
     @abstractmethod
     def way_of(self, number: int) -> str:
@@ -71,6 +72,13 @@ class Offer(ABC):
         Raises:
             Exception: the point cannot be executed.
         """
+
+    def number_of(self, plan: Plan) -> int | None:
+        """Return the number of a plan of this offer among `points`; None if it is none of them."""
+        for number, (memory, _) in enumerate(self.points):
+            if memory == plan.memory_bytes:
+                return number if self.price_of(number) == plan.executed_nanoseconds else None
+        return None
 
     @property
     def fitting(self) -> list[int]:

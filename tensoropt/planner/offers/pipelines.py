@@ -50,10 +50,8 @@ class Pipelines(Offer):
     @cached_property
     def points(self) -> Points:
         """See `Offer`."""
-        return [
-            (pipeline.memory, pipeline.time + search.step_nanoseconds)
-            for search, pipeline in self.pipelines
-        ]
+        request = self.request
+        return [(pair[1].memory, executed_nanoseconds(request, *pair)) for pair in self.pipelines]
 
     def peaks(self, _: int) -> list[PointPeak | None]:
         """See `Offer`. Stages are not estimated: without a dry run no peak is known."""
@@ -67,12 +65,7 @@ class Pipelines(Offer):
 
     def price_of(self, number: int) -> int:
         """See `Offer`."""
-        return executed_nanoseconds(self.request, *self.pipelines[number])
-
-    @cached_property
-    def fitting(self) -> list[int]:
-        """The numbers of the points that fit the memory, by ascending `price_of`."""
-        return sorted(super().fitting, key=self.price_of)
+        return self.points[number][1]
 
     def way_of(self, number: int) -> str:
         """See `Offer`."""
@@ -117,7 +110,7 @@ class Pipelines(Offer):
         if number not in self._plans:
             search, pipeline = self.pipelines[number]
             self._plans[number] = plan_for_pipeline(
-                self.request, search, pipeline, self.points, option, _notes(search)
+                self.request, search, pipeline, option, _notes(search)
             )
         return replace(self._plans[number], option=option)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.point_peak import PointPeak
 from tensoropt.plan.ways import way
+from tensoropt.planner.offers.executed_frontier import executed_frontier
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.optional_space import attempt
 from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_frontiers
@@ -21,7 +22,8 @@ from tensoropt.planner.prices.dry_runs import NO_TIME, is_quick_to_emit
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.prices.frontier_peaks import FrontierPeaks
 from tensoropt.planner.prices.peak import PredictedPeak, fitting_point, predicted_peak
-from tensoropt.planner.prices.step_time import step_time
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.step_time import executed_step
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.planner.searches.shared import search_once
@@ -29,7 +31,7 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
-__all__ = ["Choice", "Strategies", "choice_of", "executed_step", "preferred"]
+__all__ = ["Choice", "Strategies", "choice_of", "preferred"]
 
 _SLOWER_TRIED = 2
 """Slower points of the frontier that are tried if the dry run of the chosen one fails."""
@@ -46,10 +48,9 @@ class Choice:
     Attributes:
         request: the step, on the devices that are used.
         problem: the searched problem.
-        frontier: its frontier.
+        frontier: its frontier of executed steps.
         point: the number of the frontier's fastest point that fits.
         peak: the peak memory of the planned strategy.
-        option: the option for which it was chosen.
         preferred: the strategy that is planned in place of the point: data parallelism if it is
             about as fast, or the fastest strategy that can be executed. If it is None, the point
             is planned.
@@ -61,7 +62,6 @@ class Choice:
     frontier: Frontier
     point: int
     peak: PredictedPeak
-    option: str
     preferred: FrontierPoint | None = None
     notes: tuple[str, ...] = ()
 
@@ -75,8 +75,8 @@ class Choice:
         """The planned strategy."""
         return self.preferred or self.frontier[self.point]
 
-    def plan(self) -> Plan:
-        """Return the plan."""
+    def plan(self, option: str) -> Plan:
+        """Return the plan for an option."""
         notes = list(self.notes)
         is_free = not self.request.pins.words  # else its data parallelism is not the usual one
         fewer = fewer_devices(self.request, self.problem if is_free else None, notes)
@@ -84,8 +84,8 @@ class Choice:
             self.request,
             self.problem,
             self.frontier,
-            self.planned,
-            self.option,
+            self.planned.strategy,
+            option,
             self.peak,
             notes,
             fewer,
@@ -96,8 +96,8 @@ def choice_of(
     request: Request,
     problem: GraphProblem,
     frontier: Frontier,
-    option: str,
-    parallel: Callable[[], FrontierPoint | None] | None = None,
+    simplest: FrontierPoint | None = None,
+    notes: Sequence[str] = (),
 ) -> Choice:
     """Return the strategy that is planned of a frontier.
 
@@ -111,23 +111,20 @@ def choice_of(
     Args:
         request: the step.
         problem: the searched problem.
-        frontier: its frontier.
-        option: the option for which a strategy is chosen.
-        parallel: returns the result of `preferred`, if a caller has it already.
+        frontier: its frontier of executed steps.
+        simplest: the result of `preferred`.
+        notes: notes for the plan.
     """
-    notes: list[str] = []
-    look = parallel or partial(preferred, request, problem, frontier)
-    simplest = attempt("data parallelism", look, None, notes)
     choice: Choice | None = None
     if simplest is not None:
         peak = predicted_peak(request, problem, simplest.strategy.tolist())
         if not peak.excess_bytes(request.limit_bytes(problem.mesh.size)):
             point = frontier.fastest(request.usable_bytes(problem.mesh.size))
-            notes.append(_PREFERRED)
-            choice = Choice(request, problem, frontier, point, peak, option, simplest, tuple(notes))
+            noted = (*notes, _PREFERRED)
+            choice = Choice(request, problem, frontier, point, peak, simplest, noted)
     if choice is None:
         point, peak = fitting_point(request, problem, frontier)
-        choice = Choice(request, problem, frontier, point, peak, option, notes=tuple(notes))
+        choice = Choice(request, problem, frontier, point, peak, notes=tuple(notes))
     return _executable(choice) if choice.peak.note else choice
 
 
@@ -151,10 +148,7 @@ def _executable(choice: Choice) -> Choice:
 
 
 def preferred(
-    request: Request,
-    problem: GraphProblem,
-    frontier: Frontier,
-    step_of: Callable[[FrontierPoint], int] | None = None,
+    request: Request, frontier: Frontier, parallel: FrontierPoint | None
 ) -> FrontierPoint | None:
     """Return data parallelism if it fits and is about as fast as the fastest point that fits.
 
@@ -164,42 +158,73 @@ def preferred(
 
     Args:
         request: the step.
-        problem: the searched problem.
-        frontier: its frontier.
-        step_of: returns `executed_step` of a point, if a caller stores it.
+        frontier: its frontier of executed steps.
+        parallel: data parallelism with its executed step; None if there is none.
     """
-    if request.algorithm != "ft" or problem.mesh.size == 1:
-        return None
-    usable = request.usable_bytes(problem.mesh.size)
-    (parallel,) = data_parallel.solve(problem)
-    if parallel.memory > usable:
+    usable = request.usable_bytes(request.devices)
+    if parallel is None or parallel.memory > usable:
         return None
     fastest = frontier[frontier.fastest(usable)]
     if np.array_equal(fastest.strategy, parallel.strategy):
         return None
-    step_of = step_of or partial(executed_step, request, problem)
-    return parallel if step_of(parallel) <= (1 + SAME_TIME) * step_of(fastest) else None
-
-
-def executed_step(request: Request, problem: GraphProblem, point: FrontierPoint) -> int:
-    """Return the predicted nanoseconds of a point's step, as it is executed."""
-    planned = request.strategy(problem, point.strategy.tolist())
-    cost = request.cost_model(problem.mesh.size, problem.mesh)
-    return step_time(planned, cost, reads=request.reads, repeats=request.repeats).total
+    return parallel if parallel.time <= (1 + SAME_TIME) * fastest.time else None
 
 
 class Strategies(Offer):
-    """The offer of a frontier, for the batch at once or in microbatches."""
+    """The offer of a frontier, for the batch at once or in microbatches.
 
-    def __init__(self, request: Request, problem: GraphProblem, frontier: Frontier) -> None:
-        self.request, self.problem, self.frontier = request, problem, frontier
+    Args:
+        request: the step.
+        problem: the searched problem.
+        searched: the frontier of the search.
+        frontier: the points of the offer with their executed steps; by default those of
+            ``searched`` and data parallelism, see `executed_frontier`.
+
+    Attributes:
+        problem, searched: as given.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        problem: GraphProblem,
+        searched: Frontier,
+        frontier: Frontier | None = None,
+    ) -> None:
+        self.request, self.problem, self.searched = request, problem, searched
         self.kind = "whole batch" if request.microbatches == 1 else "microbatches"
-        self._steps: dict[bytes, int] = {}
+        self._given = frontier
+        self._failures: list[str] = []
 
     @classmethod
     def of(cls, request: Request) -> Strategies:
         """Return the offer of a request, after a search of its frontier."""
         return cls(request, *search_frontier(request, request.devices))
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """The strategies that no other beats in both memory and executed step."""
+        if self._given is not None:
+            return self._given
+        request, parallel = self.request, self._parallel
+        return executed_frontier(
+            self.searched,
+            self._step_of,
+            len(request.graph),
+            request.usable_bytes(request.devices),
+            [] if parallel is None else [parallel],
+        )
+
+    @cached_property
+    def _parallel(self) -> FrontierPoint | None:
+        """Data parallelism with its executed step; None on one device, or by other algorithms."""
+        if self.request.algorithm != "ft" or self.problem.mesh.size == 1:
+            return None
+        return attempt("data parallelism", self._data_parallelism, None, self._failures)
+
+    def _data_parallelism(self) -> FrontierPoint:
+        (point,) = data_parallel.solve(self.problem)
+        return point._replace(time=self._step_of(point))
 
     @cached_property
     def points(self) -> Points:
@@ -208,9 +233,12 @@ class Strategies(Offer):
 
     @cached_property
     def _peaks(self) -> FrontierPeaks:
-        request, problem = self.request, self.problem
-        shared = search_once("estimated peaks", request, problem.mesh.size, dict[int, int])
-        return FrontierPeaks(request, problem, self.frontier, shared)
+        shared = self._shared("estimated peaks")
+        return FrontierPeaks(self.request, self.problem, self.frontier, shared)
+
+    def _shared(self, name: str) -> dict[bytes, int]:
+        """Return a table by the bytes of a strategy, shared by requests with other limits."""
+        return search_once(name, self.request, self.problem.mesh.size, dict[bytes, int])
 
     def peaks(self, operators: int) -> list[PointPeak | None]:
         """See `Offer`."""
@@ -227,11 +255,22 @@ class Strategies(Offer):
         return self._step_of(self.frontier[number])
 
     def _step_of(self, point: FrontierPoint) -> int:
-        """Return `executed_step` of a point. It is computed once."""
+        """Return the nanoseconds of a strategy's executed step. They are predicted once."""
         strategy = point.strategy.tobytes()
         if strategy not in self._steps:
-            self._steps[strategy] = executed_step(self.request, self.problem, point)
+            self._steps[strategy] = executed_step(
+                self.request, self.problem, point.strategy.tolist(), self._reshard_steps
+            )
         return self._steps[strategy]
+
+    @cached_property
+    def _reshard_steps(self) -> ReshardSteps:
+        mesh = self.problem.mesh
+        return ReshardSteps(mesh, self.request.cost_model(mesh.size, mesh).collective_nanoseconds)
+
+    @cached_property
+    def _steps(self) -> dict[bytes, int]:
+        return self._shared("executed steps")
 
     def way_of(self, _: int) -> str:
         """See `Offer`."""
@@ -246,26 +285,21 @@ class Strategies(Offer):
     @cached_property
     def choice(self) -> Choice:
         """The strategy that is planned. It exists if the memory of at least one point fits."""
-        problem, frontier = self.problem, self.frontier
-        return choice_of(self.request, problem, frontier, "mini_time", lambda: self._preferred)
+        simplest = self._preferred  # may add to the failures
+        return choice_of(self.request, self.problem, self.frontier, simplest, self._failures)
 
     @cached_property
     def _preferred(self) -> FrontierPoint | None:
-        return preferred(self.request, self.problem, self.frontier, self._step_of)
+        return preferred(self.request, self.frontier, self._parallel)
 
     @cached_property
     def price(self) -> int | None:
-        """The price of `_fastest`; None if no point's memory fits."""
-        if self.frontier.memory[0] > self.request.usable_bytes(self.request.devices):
+        """The price of the fastest point whose memory fits, or of data parallelism if that is
+        preferred; None if no point's memory fits."""
+        if not self.fitting:
             return None
-        return self._step_of(self._fastest)
-
-    @cached_property
-    def _fastest(self) -> FrontierPoint:
-        """The fastest point whose memory fits, or data parallelism if that is preferred."""
-        failures: list[str] = []  # `choice` notes the same failure
-        point = attempt("data parallelism", lambda: self._preferred, None, failures)
-        return self.frontier[self.fitting[0]] if point is None else point
+        simplest = self._preferred
+        return self.price_of(self.fitting[0]) if simplest is None else simplest.time
 
     @cached_property
     def allowed_price(self) -> int:
@@ -286,7 +320,7 @@ class Strategies(Offer):
 
     def plan(self, option: str) -> Plan:
         """See `Offer`."""
-        return replace(self._allowed, option=option).plan()
+        return self._allowed.plan(option)
 
     @property
     def _allowed(self) -> Choice:
@@ -299,4 +333,5 @@ class Strategies(Offer):
 
     def plan_of(self, number: int, option: str) -> Plan:
         """See `Offer`."""
-        return plan_for(self.request, self.problem, self.frontier, self.frontier[number], option)
+        strategy = self.frontier.strategies[number]
+        return plan_for(self.request, self.problem, self.frontier, strategy, option)

@@ -11,6 +11,7 @@ from tensoropt.planner.prices.estimates import added_by_microbatches, can_be_est
 from tensoropt.planner.prices.frontier_peaks import FrontierPeaks
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_parts import StepTime
+from tensoropt.planner.prices.step_time import executed_step
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel, whole
@@ -53,5 +54,6 @@ def other_strategies(request: Request, problem: GraphProblem) -> tuple[OtherStra
         peaks = FrontierPeaks(request, problem, frontier)
         peaks.estimate(0)
         peak = peaks.estimates.get(0)
-        others.append(OtherStrategy(name, int(frontier.memory[0]), int(frontier.time[0]), peak))
+        step = executed_step(request, problem, frontier.strategies[0].tolist())
+        others.append(OtherStrategy(name, int(frontier.memory[0]), step, peak))
     return tuple(others)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, repeat
 
+from tensoropt.arrays import Int32Array
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
@@ -21,7 +22,7 @@ from tensoropt.planner.prices.peak import PredictedPeak, predicted_peak
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
+from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.tdl import Derivation
 
 __all__ = ["operator_plan", "plan_for"]
@@ -34,30 +35,31 @@ def plan_for(
     request: Request,
     problem: GraphProblem,
     frontier: Frontier,
-    point: FrontierPoint,
+    strategy: Int32Array,
     option: str,
     peak: PredictedPeak | None = None,
     notes: Sequence[str] = (),
     fewer_devices: tuple[tuple[int, int | None], ...] = (),
 ) -> Plan:
-    """Return the plan of a strategy.
+    """Return the plan of a strategy. The strategy is the only point of its frontier.
 
     Args:
         request: the step.
         problem: the problem of the strategy.
-        frontier: the frontier that has the strategy, or that it was compared with.
-        point: the strategy.
+        frontier: the frontier of the search; notes of the plan say how it was found.
+        strategy: int32[nodes], each node's configuration number.
         option: the option for which it was chosen.
         peak: its peak memory; predicted here if None.
         notes: further notes of the plan.
         fewer_devices: the times on fewer devices, see `Plan.fewer_devices`.
     """
-    strategy = [int(number) for number in point.strategy]
+    numbers = strategy.tolist()
+    (memory,), (time,) = (sums.tolist() for sums in problem.problem.costs([numbers]))
     cost = request.cost_model(problem.mesh.size, problem.mesh)
-    planned = request.strategy(problem, strategy)
-    peak = predicted_peak(request, problem, strategy) if peak is None else peak
+    planned = request.strategy(problem, numbers)
+    peak = predicted_peak(request, problem, numbers) if peak is None else peak
     executed = step_time(planned, cost, peak.steps, request.reads, request.repeats)
-    operators = _operator_plans(request, problem, strategy)
+    operators = _operator_plans(request, problem, numbers)
     plan = Plan(
         option=option,
         devices=problem.mesh.size,
@@ -68,10 +70,11 @@ def plan_for(
         shapes=dict(request.shapes),
         batch_placeholders=tuple(sorted(request.batch_placeholders)),
         operators=operators,
-        time_nanoseconds=point.time,
-        memory_bytes=point.memory,
+        time_nanoseconds=time,
+        memory_bytes=memory,
         memory_limit_bytes=request.usable_bytes(problem.mesh.size),
-        frontier=tuple(frontier.points),
+        frontier=((memory, executed.total),),
+        point=0,
         exact=frontier.exact,
         notes=(
             *notes_of(problem, frontier, request),

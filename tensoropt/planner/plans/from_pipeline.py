@@ -38,17 +38,16 @@ def plan_for_pipeline(
     request: Request,
     search: PipelineSearch,
     pipeline: Pipeline,
-    frontier: Sequence[tuple[int, int]],
     option: str,
     notes: Sequence[str] = (),
 ) -> Plan:
-    """Return the plan of a pipeline, with the peaks of its stages.
+    """Return the plan of a pipeline, with the peaks of its stages. It is the only point of its
+    frontier.
 
     Args:
         request: the step.
         search: the search that found the pipeline.
         pipeline: a pipeline of at least two stages.
-        frontier: memory and time of the points from which it was chosen.
         option: the option for which it was chosen.
         notes: notes of the plan.
 
@@ -56,7 +55,7 @@ def plan_for_pipeline(
         GraphError: if the step cannot be executed by these stages.
     """
     devices, start = request.devices, search.step_nanoseconds
-    cost = request.cost_model(devices)
+    cost, executed = request.cost_model(devices), executed_nanoseconds(request, search, pipeline)
     meshes = [_mesh_of(search, pipeline, stage) for stage in pipeline.stages]
     operators = list(_operators(request, search, pipeline, search.stage_of(pipeline), meshes))
     plan = Plan(
@@ -72,14 +71,15 @@ def plan_for_pipeline(
         time_nanoseconds=pipeline.time + start,
         memory_bytes=pipeline.memory,
         memory_limit_bytes=request.usable_bytes(devices),
-        frontier=tuple(frontier),
+        frontier=((pipeline.memory, executed),),
+        point=0,
         exact=False,
         notes=(
             *notes,
             *staged_batch_norm_notes(request.graph, request.batch_norm, pipeline.microbatches),
         ),
         algorithm=request.algorithm,
-        executed_nanoseconds=executed_nanoseconds(request, search, pipeline),
+        executed_nanoseconds=executed,
         network_nanoseconds=search.sending_nanoseconds(pipeline),
         epsilon=request.epsilon,
         batch_norm=request.batch_norm,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
@@ -21,6 +20,7 @@ from tensoropt.plan.point_peak import PointPeak
 from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
 from tensoropt.planner.prices.peak import PredictedPeak, evenly, predicted_peak
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.sampled_points import sampled
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
@@ -30,8 +30,6 @@ __all__ = ["OPERATORS", "FrontierPeaks", "all_peaks"]
 OPERATORS = 4_000
 """The approximate number of operators in all estimates of a request; each takes 0.1 ms. This limit
 does not depend on a clock, so the same request has the same plan on any machine."""
-_HIDDEN = 0.002
-"""The change of the ratio that is assumed between points of the same ratio."""
 _DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
 """The most dry runs of a step that cannot be estimated, and the approximate number of operators in
 all of them; each takes some milliseconds."""
@@ -49,8 +47,8 @@ class FrontierPeaks:
         request: the step.
         problem: the searched problem.
         frontier: its frontier.
-        shared: a table of estimates in bytes, by number of the point, which several instances of
-            one frontier read and fill; a table of its own by default.
+        shared: a table of estimates in bytes, by the bytes of a strategy, which several frontiers
+            of one problem read and fill; a table of its own by default.
 
     Attributes:
         estimates: the estimates of this frontier in bytes, by number of the point.
@@ -61,7 +59,7 @@ class FrontierPeaks:
         request: Request,
         problem: GraphProblem,
         frontier: Frontier,
-        shared: dict[int, int] | None = None,
+        shared: dict[bytes, int] | None = None,
     ) -> None:
         self._request, self._problem, self._frontier = request, problem, frontier
         cost = request.cost_model(problem.mesh.size, problem.mesh)
@@ -90,12 +88,8 @@ class FrontierPeaks:
         """Estimate points, at least the fastest one, until estimates have this many operators."""
         if not can_be_estimated(self._request):
             return
-        last = len(self._frontier) - 1
         most = max(1, operators // max(len(self._request.graph), 1))
-        for number in (last, 0)[:most]:
-            self._add(number)
-        while len(self.estimates) < min(most, last + 1):
-            self._add(self._least_certain)
+        self.estimates = sampled(self._frontier.memory, self._estimate, most, self.estimates)
 
     def of_all_points(
         self, known: Mapping[int, PredictedPeak] = MappingProxyType({})
@@ -107,34 +101,20 @@ class FrontierPeaks:
         """
         dry_runs = {number: peak.bytes for number, peak in known.items() if peak.from_dry_run}
         if self.estimates:
-            for number in dry_runs:
-                self._add(number)
+            for number in dry_runs.keys() - self.estimates:
+                self.estimates[number] = self._estimate(number)
         else:
             dry_runs = self._dry_runs | dry_runs
         return all_peaks(self._frontier.memory, self.estimates, dry_runs)
 
-    def _add(self, number: int) -> None:
-        """Estimate a point, unless it is estimated."""
-        if number not in self._shared:
-            strategy = self._frontier.strategies[number].tolist()
-            planned = self._request.strategy(self._problem, strategy)
-            self._shared[number] = estimated_bytes(self._request, planned, self._steps)
-        self.estimates[number] = self._shared[number]
-
-    @property
-    def _least_certain(self) -> int:
-        """The point in the middle of the neighbours with the largest change of the ratio between
-        them, times the number of points between them. Not all points are estimated."""
-        sums = self._frontier.memory
-        ratio = {n: peak / max(int(sums[n]), 1) for n, peak in self.estimates.items()}
-
-        def uncertainty(ends: tuple[int, int]) -> float:
-            a, b = ends
-            return (abs(ratio[b] - ratio[a]) + _HIDDEN) * (b - a)
-
-        wide = [(a, b) for a, b in pairwise(sorted(ratio)) if b - a > 1]
-        a, b = max(wide, key=uncertainty)
-        return (a + b) // 2
+    def _estimate(self, number: int) -> int:
+        """Return the estimated bytes of a point."""
+        strategy = self._frontier.strategies[number]
+        key = strategy.tobytes()
+        if key not in self._shared:
+            planned = self._request.strategy(self._problem, strategy.tolist())
+            self._shared[key] = estimated_bytes(self._request, planned, self._steps)
+        return self._shared[key]
 
 
 def all_peaks(

@@ -32,14 +32,16 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.prices.overlapped_sums import OverlappedSums
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_parts import Reason, StepTime
+from tensoropt.planner.request import Request
 from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
+from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.problem.operators.inner_steps import InnerStep, inner_steps
 from tensoropt.problem.operators.joined_products import MATRIX, joined_product, sharing_products
 from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_as_measured
 from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["step_time"]
+__all__ = ["executed_step", "step_time"]
 
 PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]
 
@@ -88,6 +90,25 @@ def step_time(
     step.time.start = cost.step_nanoseconds()
     step.overlap()
     return step.time
+
+
+def executed_step(
+    request: Request,
+    problem: GraphProblem,
+    strategy: Sequence[int],
+    plan_steps: PlanSteps | None = None,
+) -> int:
+    """Return the predicted nanoseconds of a step.
+
+    Args:
+        request: the step.
+        problem: its problem.
+        strategy: the number of each node's configuration.
+        plan_steps: plans reshardings; by default the cheapest.
+    """
+    planned = request.strategy(problem, strategy)
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+    return step_time(planned, cost, plan_steps, request.reads, request.repeats).total
 
 
 @dataclass(frozen=True, slots=True)

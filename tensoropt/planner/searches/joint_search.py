@@ -72,7 +72,7 @@ def is_promising(
 
     Args:
         before: the problem of the script's graph.
-        frontier: its frontier.
+        frontier: the frontier that its search found.
         fastest: the nanoseconds of the fastest step so far, as the search adds them up.
         request: the request for the rewritten graph.
         devices: the number of devices.

@@ -22,9 +22,8 @@ class Findings:
     Attributes:
         price: the predicted nanoseconds of the fastest step that fits the memory, as it is
             executed; None if nothing fits yet.
-        time: the time of the same step as the search adds it up; None if nothing fits yet.
-        unlimited: the search's least time of strategies that keep all tensors, without a limit of
-            memory, by the step's substitutions and its number of microbatches.
+        unlimited: the fastest step of strategies that keep all tensors, without a limit of memory,
+            by the step's substitutions and its number of microbatches.
         fits: whether an offer fits the memory as the search adds it up.
         notes: notes for the plan.
         skipped: for each space the reason why it was not searched, or not completely.
@@ -34,7 +33,6 @@ class Findings:
     ENDED: ClassVar[str] = "search_seconds were over before one was found; allow more"
 
     price: int | None = None
-    time: int | None = None
     unlimited: dict[tuple[tuple[Rewrite, ...], int], int] = field(default_factory=dict)
     fits: bool = False
     notes: list[str] = field(default_factory=list)
@@ -52,10 +50,10 @@ class Findings:
         To keep fewer tensors takes no less time. If these strategies were not searched, the step
         counts as slower, since steps with fewer microbatches are.
         """
-        if self.time is None:
+        if self.limit is None:
             return True
         least = self.unlimited.get((request.rewrites, request.microbatches))
-        return least is not None and least < (1 - SAME_TIME) * self.time
+        return least is not None and least < self.limit
 
     def searched(self, request: Request, points: Points) -> None:
         """Store the points of a step whose strategies keep all tensors."""

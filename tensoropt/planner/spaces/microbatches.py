@@ -86,7 +86,7 @@ def searched_in_order(
         name: the name of the space.
         share: the part of the time left that a search may take. Others get the rest.
     """
-    fastest, before = findings.time, 0
+    fastest, before = findings.price, 0
     for request in requests:
         usable = request.usable_bytes(request.devices)
         if not findings.has_time(name):
@@ -99,7 +99,7 @@ def searched_in_order(
         if offer.fitting and not offer.is_quick_to_emit:
             time = offer.points[offer.fitting[0]][1]
         elif offer.fitting and not offer.choice.excess_bytes:
-            time = offer.points[offer.choice.point][1]
+            time = offer.allowed_price
         else:
             time = None
         fastest = min((known for known in (fastest, time) if known is not None), default=None)

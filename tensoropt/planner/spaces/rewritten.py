@@ -52,16 +52,16 @@ def offers(whole: Strategies, findings: Findings) -> Iterator[Offer]:
         if worth <= _LOOK_SECONDS * len(request.graph):
             findings.skipped[NAME] = "looking takes longer than the job's steps can win"
             return
-    devices, fastest, count = request.devices, int(whole.frontier.time[-1]), 0
+    devices, fastest, count = request.devices, int(whole.searched.time[-1]), 0
     most = _UNASKED if request.rewrite is None else _ASKED
     share = 1 - SAME_TIME if request.rewrite is None and findings.fits else THRESHOLD
     near = partial(near_candidates, request, devices, share)
     for candidate in search_once(f"rewritten graphs {share}", request, devices, near):
         rewritten = request.of_rewritten(candidate.rewrites, candidate.graph)
-        if not is_promising(whole.problem, whole.frontier, fastest, rewritten, devices):
+        if not is_promising(whole.problem, whole.searched, fastest, rewritten, devices):
             continue
         offer = Strategies.of(rewritten)
-        fastest = min(fastest, int(offer.frontier.time[-1]))
+        fastest = min(fastest, int(offer.searched.time[-1]))
         count += 1
         yield offer
         if not findings.has_time(NAME) or count == most:

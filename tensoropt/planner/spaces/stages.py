@@ -207,7 +207,7 @@ def demanded(request: Request) -> Iterator[Offer]:
     search = PipelineSearch(plain, devices, numbers, counts)
     offer = _offer(plain, search)
     yield offer
-    findings = Findings(time=offer.points[offer.fitting[0]][1] if offer.fitting else None)
+    findings = Findings(price=offer.points[offer.fitting[0]][1] if offer.fitting else None)
     findings.searched(request, offer.points)
     if searches_keeping_less(request, findings):
         less = replace(request, space=FRUGAL)

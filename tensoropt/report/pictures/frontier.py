@@ -27,7 +27,7 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
     """Draw points with the memory in MiB on the x-axis and the time in ms on the y-axis.
 
     The memory of a point is its peak; that of all points is the search's sum if no peak is known.
-    The time is the search's sum.
+    The time is the predicted step.
     """
     on_frontier = [point for point in view.frontier if point.number is not None]
     (plan,) = [point for point in view.frontier if point.kind == "plan"]
@@ -68,7 +68,7 @@ def draw_frontier(axes: Axes, view: PlanView) -> None:
     known = [point.peak_bytes is not None for point in view.frontier]
     without = "" if all(known) else ", or the search's sum where it is unknown"
     axes.set_xlabel(f"peak of memory of a device (MiB{without})" if any(known) else _SUMS)
-    axes.set_ylabel("time of a step (ms, the search's sum)")
+    axes.set_ylabel("predicted step (ms)")
     count = plural(len(on_frontier), "strategy", "strategies")
     axes.set_title(f"{count}, none beaten in both memory and time")
     axes.grid(alpha=0.3, which="both")

@@ -14,7 +14,10 @@ __all__ = ["COSTLIEST", "summary", "summary_lines"]
 COSTLIEST = 10
 """The layers that a summary shows."""
 _INDENT = 12
-_AXES, _SUMS = "the search's sum of times, and the peak", "the search's sums"
+_AXES, _SUMS = (
+    "the predicted steps and peaks",
+    "the predicted steps, and the search's sums of memory",
+)
 
 
 def summary(view: PlanView) -> Report:

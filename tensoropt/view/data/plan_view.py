@@ -159,7 +159,7 @@ class PointView:
         name: the way to run the step, or the algorithm.
         number: position in the plan's frontier; None for other points.
         memory_bytes: the search's sum of kept tensors.
-        nanoseconds: the search's sum of times.
+        nanoseconds: the predicted step as it is executed.
         peak_bytes: the predicted peak; None if it is unknown.
         peak_source: how the peak is known; None if it is unknown.
         fits: whether it fits the limit of memory.
