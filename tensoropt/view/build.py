@@ -170,6 +170,8 @@ def _points(plan: Plan) -> tuple[PointView, ...]:
     for name, memory, time, other in plan.details.others:
         kind: PointKind = "data parallelism" if name == _DATA_PARALLELISM else "other algorithm"
         peak = PointPeak(other, "estimate") if other and plan.frontier_peaks else None
+        if (memory, time) == chosen:  # the plan is this strategy, and may know its peak better
+            peak = its_peak
         points.append(point_of(kind, name, None, (memory, time), peak))
     return tuple(sorted(points, key=lambda point: (point.shown_bytes, point.nanoseconds)))
 

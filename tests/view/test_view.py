@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tensoropt.plan import Plan
+from tensoropt.plan.details import OtherStrategy
+from tensoropt.plan.point_peak import PointPeak
 from tensoropt.report.views.difference import difference_report
 from tensoropt.view import PlanView, view_of
 from tensoropt.view.difference import difference
@@ -115,7 +118,8 @@ def test_stages_send_what_they_read_and_their_passes_take_the_step() -> None:
 def test_the_plan_and_data_parallelism_are_points_beside_the_frontier(plan: Plan) -> None:
     points = view_of(plan).frontier
     (chosen,) = [point for point in points if point.kind == "plan"]
-    assert (chosen.memory_bytes, chosen.nanoseconds) == (plan.memory_bytes, plan.time_nanoseconds)
+    own = plan.memory_bytes, plan.executed_nanoseconds
+    assert (chosen.memory_bytes, chosen.nanoseconds) == own
     (parallel,) = [point for point in points if point.kind == "data parallelism"]
     assert any(
         memory <= parallel.memory_bytes and time <= parallel.nanoseconds
@@ -123,6 +127,16 @@ def test_the_plan_and_data_parallelism_are_points_beside_the_frontier(plan: Plan
     )
     on_frontier = [point for point in points if point.number is not None]
     assert sorted((p.memory_bytes, p.nanoseconds) for p in on_frontier) == sorted(plan.frontier)
+
+
+def test_data_parallelism_that_is_the_plan_has_its_peak(plan: Plan) -> None:
+    peaks = tuple(PointPeak(memory + 7, "dry run") for memory, _ in plan.frontier)
+    own = plan.memory_bytes, plan.executed_nanoseconds
+    others = (OtherStrategy("data parallelism", *own, own[0] + 1),)
+    details = replace(plan.details, others=others)
+    view = view_of(replace(plan, frontier_peaks=peaks, details=details))
+    of_kind = {point.kind: point for point in view.frontier}
+    assert of_kind["data parallelism"].peak_bytes == of_kind["plan"].peak_bytes
 
 
 def test_a_plan_without_details_has_a_view_without_communication() -> None:
