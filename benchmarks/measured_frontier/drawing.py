@@ -30,8 +30,8 @@ def draw(found: Mapping[str, Sequence[Measured]], where: str, file: Path) -> Non
     The title says where the steps ran.
 
     Predicted costs are hollow, measured ones filled, and a grey line joins the two of a strategy. A
-    line goes through the points that no other beats in predicted peak and time as executed: the
-    frontier's times are the search's sums.
+    line goes through the points that no other beats in predicted peak and step. Plans predict both;
+    the frontier, from which the points are taken, interpolates some.
     """
     columns = min(2, len(found))
     rows = -(-len(found) // columns)
