@@ -43,6 +43,7 @@ def test_no_priced_strategy_beats_the_frontier(
         priced[number] = point._replace(time=step)
         return step
 
+    parallel = parallel._replace(time=step_of(parallel))
     found = executed_frontier(searched, step_of, operators, usable, [parallel])
     assert {count, count - 1} <= priced.keys()
     for point in priced.values():

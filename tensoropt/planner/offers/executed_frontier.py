@@ -43,7 +43,8 @@ def executed_frontier(
         operators: the operators of the step.
         usable_bytes: the memory that a strategy may take. The fastest strategy within it is priced,
             not interpolated.
-        others: strategies that the search may have dropped, such as data parallelism.
+        others: strategies that the search may have dropped, such as data parallelism, with their
+            executed steps.
 
     Returns:
         The frontier. Its ``time`` is that of executed steps; ``exact``, ``within``, ``ended_by``
@@ -55,7 +56,7 @@ def executed_frontier(
 
     most = max(2, _OPERATORS // max(operators, 1))
     steps = sampled(searched.time, step_at, most, {})
-    found, numbers = _reduced(searched, steps, others, step_of)
+    found, numbers = _reduced(searched, steps, others)
     for _ in range(_MOST_CHECKED):
         if found.memory[0] > usable_bytes:
             break
@@ -63,15 +64,12 @@ def executed_frontier(
         if number in steps or number >= len(searched):
             break
         steps[number] = step_at(number)
-        found, numbers = _reduced(searched, steps, others, step_of)
+        found, numbers = _reduced(searched, steps, others)
     return found
 
 
 def _reduced(
-    searched: Frontier,
-    steps: Mapping[int, int],
-    others: Sequence[FrontierPoint],
-    step_of: Callable[[FrontierPoint], int],
+    searched: Frontier, steps: Mapping[int, int], others: Sequence[FrontierPoint]
 ) -> tuple[Frontier, Int64Array]:
     """Return the frontier of executed steps, and for each of its points the number among those of
     the search, which other strategies follow.
@@ -79,16 +77,16 @@ def _reduced(
     Args:
         searched: the frontier of a search.
         steps: the executed steps of some of its points, by number.
-        others: other strategies.
-        step_of: returns their executed steps.
+        others: other strategies with their executed steps.
     """
     priced = sorted(steps)
     ratios = [steps[number] / max(int(searched.time[number]), 1) for number in priced]
     between = searched.time * np.interp(np.arange(len(searched)), priced, ratios)
-    memory = np.array([*searched.memory, *(point.memory for point in others)], np.int64)
-    time = np.array([*between.round(), *map(step_of, others)], np.int64)
+    time = np.concatenate([between.round().astype(np.int64), [each.time for each in others]])
     time[priced] = [steps[number] for number in priced]
-    strategies = np.stack([*searched.strategies, *(point.strategy for point in others)])
+    memory = np.concatenate([searched.memory, [each.memory for each in others]])
+    memory, time = memory.astype(np.int64), time.astype(np.int64)  # without others, of floats
+    strategies = np.concatenate([searched.strategies, *(each.strategy[None] for each in others)])
     numbers = reduce_points(memory, time)
     found = replace(
         searched, memory=memory[numbers], time=time[numbers], strategies=strategies[numbers]

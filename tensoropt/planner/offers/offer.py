@@ -76,8 +76,8 @@ class Offer(ABC):
     def number_of(self, plan: Plan) -> int | None:
         """Return the number of a plan of this offer among `points`; None if it is none of them."""
         for number, (memory, _) in enumerate(self.points):
-            if memory == plan.memory_bytes:
-                return number if self.price_of(number) == plan.executed_nanoseconds else None
+            if memory == plan.memory_bytes and self.price_of(number) == plan.executed_nanoseconds:
+                return number
         return None
 
     @property
