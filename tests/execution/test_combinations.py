@@ -72,8 +72,7 @@ def test_a_rewritten_step_is_searched_and_run_in_stages() -> None:
     own = request.of_rewritten(rewrites, graph)
     search = PipelineSearch(own, 2, (2, 2), (2,))
     point = search.frontier[0]
-    frontier = [(point.memory, point.time + search.step_nanoseconds)]
-    plan = plan_for_pipeline(own, search, point, frontier, "mini_time")
+    plan = plan_for_pipeline(own, search, point, "mini_time")
     assert (plan.rewrites, plan.graph_digest) == (rewrites, request.graph.digest())
     assert plan.peak_bytes, plan.notes
     assert error_of(0, plan) <= BARS["float64"]

@@ -44,6 +44,17 @@ def test_computation_beside_the_network_loses_the_processors_time_for_it() -> No
     assert sums.hidden_nanoseconds(60) == 5
 
 
+def test_a_collective_that_computation_waits_for_comes_after_the_buckets_before_it() -> None:
+    sums = OverlappedSums()
+    for name in ("first", "second", "third"):
+        sums.compute(name, OperatorTime(10, 20), 1, is_update=False)
+    sums.add(["third"], 50)  # from 50 to 100
+    sums.wait("second")  # at 70; the other 20 are computed from 100 to 120
+    assert sums.hidden_nanoseconds(90) == 90 + 50 - 120
+    sums.add(["first"], 30)  # from 120
+    assert sums.hidden_nanoseconds(90) == 90 + 80 - 150
+
+
 def test_no_time_is_lost_where_nothing_is_left_to_compute() -> None:
     sums = OverlappedSums()
     sums.compute("only", OperatorTime(10, 20), 1, is_update=False)
@@ -62,11 +73,14 @@ def test_in_microbatches_the_last_one_makes_the_sums() -> None:
 @given(
     st.lists(st.tuples(*[st.integers(1, 99)] * 2, *[st.integers(0, 99)] * 2), min_size=1),
     st.integers(0, 9999),
+    st.sets(st.integers(0, 9)),
 )
 def test_a_step_is_at_most_both_times_and_at_least_each(
-    layers: list[tuple[int, int, int, int]], more: int
+    layers: list[tuple[int, int, int, int]], more: int, waits: set[int]
 ) -> None:
     sums = OverlappedSums()
+    for number in waits & {*range(len(layers))}:
+        sums.wait(str(number))
     for number, (forward, backward, *_) in enumerate(layers):
         sums.compute(str(number), OperatorTime(forward, backward), 1, is_update=False)
     for number, (_, _, network, processor) in reversed(list(enumerate(layers))):

@@ -1,12 +1,14 @@
 """Sums of gradients that run beside computation, as a timeline of the step.
 
 The backward pass makes the gradients of the last layers first. The network takes buckets of them
-one after another, while computation goes on, slowed by the processor's work for the network. The
-step ends when both have ended.
+one after another, while computation goes on, slowed by the processor's work for the network. A
+collective for which computation waits, such as a statistic of batch normalisation, comes after the
+buckets that were begun before it. The step ends when computation and network have ended.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from tensoropt.cost.operator_time import OperatorTime
@@ -26,6 +28,7 @@ class OverlappedSums:
         self._passes = self._updates = 0
         self._backward: dict[str, float] = {}  # of the last microbatch, by operator
         self._sums: list[tuple[frozenset[str], int, int]] = []
+        self._waits: set[str] = set()
 
     def compute(self, name: str, time: OperatorTime, runs: int, is_update: bool) -> None:
         """Add an operator that runs ``runs`` times; updates of variables come last."""
@@ -46,6 +49,14 @@ class OverlappedSums:
         self._sums.append((frozenset(readers), nanoseconds, min(processor, nanoseconds)))
         self.network_nanoseconds += nanoseconds
 
+    def wait(self, name: str) -> None:
+        """Add a collective in the backward pass of an operator, whose time is no part of the sums.
+
+        Args:
+            name: the operator. What is before it in the step is computed after the collective.
+        """
+        self._waits.add(name)
+
     def hidden_nanoseconds(self, busy: int) -> int:
         """Return the time by which the step is shorter than ``busy`` and the sums together.
 
@@ -59,10 +70,13 @@ class OverlappedSums:
             made[name] = self._passes - before  # the backward pass of operators before it follows
             before += nanoseconds
         stretch = busy / max(self._passes + self._updates, 1)
+        waits = sorted(stretch * made.get(name, self._passes) for name in self._waits)
         end = computed = 0.0
         for readers, nanoseconds, processor in self._sums:
             ready = max((made.get(name, self._passes) for name in readers), default=self._passes)
             alone = max(0.0, stretch * ready - computed)
             end += alone + nanoseconds
-            computed = min(computed + alone + nanoseconds - processor, busy)
+            wait = bisect_left(waits, max(computed + alone, stretch * ready))
+            most = waits[wait] if wait < len(waits) else busy
+            computed = min(computed + alone + nanoseconds - processor, most)
         return busy + self.network_nanoseconds - round(end + busy - computed)

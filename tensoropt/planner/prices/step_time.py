@@ -180,6 +180,8 @@ class _Step:
         self._overlapped.compute(operator.name, time, runs, bool(operator.mutates))
         for step in inner_steps(operator, derivation, configuration, strategy.mesh, backward):
             self._move_inside(step, runs * step.times, Reason("inside", [operator.name]))
+            if step.backward:
+                self._wait(operator.name, [StepTraffic(step.kind, step.axes, step.bytes, "")])
 
     def _join_products(self) -> None:
         """Add the joined gradients of matrices that several products share.
@@ -401,8 +403,15 @@ class _Step:
     def _move(self, steps: Iterable[StepTraffic], reason: Reason, times: int = 1) -> None:
         """Add a resharding that is made ``times`` times. Sums of weights' gradients may hide behind
         computation."""
-        hides = reason.purpose == "gradient sum" and bool(reason.readers)
+        steps, hides = list(steps), reason.purpose == "gradient sum" and bool(reason.readers)
         self.time.move(self._cost, steps, reason, times, self._overlapped if hides else None)
+        if reason.purpose == "backward":
+            self._wait(reason.readers[0], steps)  # the last of the readers in the backward pass
+
+    def _wait(self, name: str, steps: Iterable[StepTraffic]) -> None:
+        """Note that the backward pass waits at an operator for collectives between machines."""
+        if any(self._cost.beside_computation(*step[:3]).seconds for step in steps):
+            self._overlapped.wait(name)
 
     def _move_inside(self, step: InnerStep, times: int, reason: Reason) -> None:
         """Add a step inside an operator, which is made ``times`` times."""
