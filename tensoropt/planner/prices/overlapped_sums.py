@@ -53,7 +53,7 @@ class OverlappedSums:
         """Add a collective in the backward pass of an operator, whose time is no part of the sums.
 
         Args:
-            name: the operator. What is before it in the step is computed after the collective.
+            name: the operator. Gradients of operators before it are computed after the collective.
         """
         self._waits.add(name)
 
