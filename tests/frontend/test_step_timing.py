@@ -50,7 +50,7 @@ def test_steps_of_ranks_that_share_cores_count_by_core_time(
     assert step.calls.tolist() == [1.0 if worked is None else 0.5]
 
 
-@pytest.mark.parametrize(("cores", "rest"), [(1, 2.75), (2, None)])
+@pytest.mark.parametrize(("cores", "rest"), [(1, 2.25), (2, None)])
 def test_core_time_is_the_rest_of_a_step_beside_the_network(
     cores: int, rest: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +62,7 @@ def test_core_time_is_the_rest_of_a_step_beside_the_network(
     monkeypatch.setattr(step_timing, "seconds_taken", lambda own, _: np.array(own, float))
     monkeypatch.setattr(collectives.Group, "hosts", ("m1", "m2"))
     world: Any = SimpleNamespace(timeline=None, mesh=SimpleNamespace(partition=lambda _: ((0,),)))
-    calls = [_call(_SUM, 1.0), _call(_GATHER, 4.0, 0.25)]
+    calls = [_call(_SUM, 1.0)._replace(beside=0.5), _call(_GATHER, 4.0, 0.25)]
     step = timed_step(world, collectives.world(), lambda: world.timeline.extend(calls))
     assert (step.seconds, step.worked, step.rest) == (10.0, 10.0, rest)
     assert step.calls.tolist() == [1.0, 1.0]

@@ -56,6 +56,7 @@ class Call(NamedTuple):
         moves: what it moved.
         worked: seconds of a processor that this rank's thread gave it, where they are known.
         record: describes the operator, in the same words on all ranks.
+        beside: seconds of a processor that the network's thread gave it, while the rank computed.
     """
 
     started: float
@@ -63,6 +64,7 @@ class Call(NamedTuple):
     moves: tuple[StepTraffic, ...]
     worked: float | None = None
     record: str = ""
+    beside: float = 0.0
 
 
 class MPIWorld(World):
@@ -247,8 +249,8 @@ class _Watched:
         """See `Watch.after`."""
         self.world._host_seconds += ended - started
         if self.world.timeline is not None:
-            worked = None if self.is_beside else worked
-            call = Call(started, ended, self.moves, worked, self.record)
+            own, beside = (None, worked or 0.0) if self.is_beside else (worked, 0.0)
+            call = Call(started, ended, self.moves, own, self.record, beside)
             self.world.timeline.append(call)
 
 

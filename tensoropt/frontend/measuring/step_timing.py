@@ -33,9 +33,9 @@ class TimedStep:
         calls: float64[C], seconds of each collective, counted from the arrival of the last rank; if
             ranks share cores, the core time in it (`collectives.bandwidth.timing.seconds_taken`).
         moves: the moves of each collective.
-        rest: core time of the step outside collectives within machines, if the network's threads
-            run those between machines and each rank has one core at most; otherwise None. It has no
-            time of waiting, so it is known even where the network takes most of a step.
+        rest: core time of the step outside collectives, if the network's threads run those between
+            machines and each rank has one core at most; otherwise None. It has no time of waiting,
+            so it is known even where the network takes most of a step.
     """
 
     seconds: float
@@ -78,13 +78,14 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
     rest, facts = None, job_facts()
     if facts.shares_cores(group.ranks) or len(set(group.hosts)) > 1:
         of_calls = [np.nan if call.worked is None else call.worked for call in timeline]
-        *in_calls, of_step = seconds_taken([*of_calls, own_work], group)
+        beside = sum(call.beside for call in timeline)  # of the network's threads
+        *in_calls, of_step, beside = seconds_taken([*of_calls, own_work, beside], group)
         spent = np.array(in_calls)
         if facts.shares_cores(group.ranks):
             worked = worked if np.isnan(spent).any() else float(of_step)
             calls = np.where(np.isnan(spent), calls, spent)
         if np.isnan(spent).any() and all(facts.core_share(rank) <= 1 for rank in group.ranks):
-            rest = float(of_step - np.nansum(spent))
+            rest = float(of_step - np.nansum(spent) - beside)
     moves = tuple(call.moves for call in timeline)
     return TimedStep(seconds, worked, np.maximum(calls, 0), moves, rest)
 
