@@ -164,8 +164,8 @@ class Store:
 
     def links(self) -> frozenset[float]:
         """The factors of the links' bandwidth of which there are results."""
-        results = (json.loads(path.read_text()) for path in self._folder.glob("*.json"))
-        return frozenset(values["links"] for values in results) - {1.0}
+        texts = (path.read_text(encoding="utf-8") for path in self._folder.glob("*.json"))
+        return frozenset(json.loads(text)["links"] for text in texts) - {1.0}
 
     def forget(self, tasks: Sequence[Task]) -> None:
         """Remove results of tasks."""

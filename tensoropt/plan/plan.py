@@ -365,8 +365,8 @@ class Plan:
             return f"shares or units of pieces: {error}"
         if devices != self.devices:
             return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
-        own = self.frontier[self.point : self.point + 1] if self.point is not None else None
-        if own is not None and [memory for memory, _ in own] != [self.memory_bytes]:
+        memories = dict(enumerate(memory for memory, _ in self.frontier))
+        if self.point is not None and memories.get(self.point) != self.memory_bytes:
             return f"point {self.point} of {len(self.frontier)}, which is another strategy"
         if self.validation is not None:
             trials = self.validation.trials

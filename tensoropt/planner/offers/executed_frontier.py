@@ -82,10 +82,10 @@ def _reduced(
     priced = sorted(steps)
     ratios = [steps[number] / max(int(searched.time[number]), 1) for number in priced]
     between = searched.time * np.interp(np.arange(len(searched)), priced, ratios)
-    time = np.concatenate([between.round().astype(np.int64), [each.time for each in others]])
-    time[priced] = [steps[number] for number in priced]
-    memory = np.concatenate([searched.memory, [each.memory for each in others]])
-    memory, time = memory.astype(np.int64), time.astype(np.int64)  # without others, of floats
+    between[priced] = [steps[number] for number in priced]
+    costs = np.array([(each.memory, each.time) for each in others], np.int64).reshape(-1, 2)
+    memory = np.concatenate([searched.memory, costs[:, 0]])
+    time = np.concatenate([between.round().astype(np.int64), costs[:, 1]])
     strategies = np.concatenate([searched.strategies, *(each.strategy[None] for each in others)])
     numbers = reduce_points(memory, time)
     found = replace(
