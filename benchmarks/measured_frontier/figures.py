@@ -26,6 +26,7 @@ def figures(rows: Sequence[Measured]) -> dict[str, Any]:
         "points": sum(row.point is not None for row in rows),
         "strategies": len(rows),
         "spearman": _ranks(rows, lambda row: (row.predicted_ms, row.measured_ms)),
+        "spearman_at_most": _ranks_at_most(rows),
         "spearman_peak": _ranks(rows, lambda row: (row.predicted_bytes, row.measured_bytes)),
         **_order(rows),
         "time_error": _error(rows, lambda row: (row.predicted_ms, row.measured_ms)),
@@ -59,6 +60,26 @@ _Pair = Callable[[Measured], tuple[float, float]]
 def _ranks(rows: Sequence[Measured], pair: _Pair) -> float:
     predicted, measured = np.array([pair(row) for row in rows]).T
     return round(float(spearmanr(predicted, measured).statistic), 4)
+
+
+def _ranks_at_most(rows: Sequence[Measured]) -> float | None:
+    """Return the rank correlation of right predictions with measurements as noisy as these.
+
+    It is the root of the reliability of the measured medians. That is r' = 2 r / (1 + r), where r
+    is the rank correlation of medians over half the turns with those over the other half (Spearman,
+    1910; Brown, 1910): the mean over all ways to halve the turns. None if there is one turn.
+    """
+    turns = np.array([row.turns_ms for row in rows])
+    count = turns.shape[1]
+    halves = [[*half] for half in combinations(range(count), count // 2)]
+    if count < 2:
+        return None
+    found = []
+    for half in halves:
+        one, other = turns[:, half], np.delete(turns, half, axis=1)
+        found.append(spearmanr(np.median(one, 1), np.median(other, 1)).statistic)
+    mean = max(float(np.mean(found)), 0.0)
+    return round(float(np.sqrt(2 * mean / (1 + mean))), 4)
 
 
 def _order(rows: Sequence[Measured]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class Measured:
         measured_ms: measured time of a step on the slowest rank: the median.
         measured_bytes: measured peak of the rank that has the highest: the median.
         spread_ms: half the interquartile range of the measured times.
+        turns_ms: the median of each turn.
     """
 
     point: int | None
@@ -59,6 +60,7 @@ class Measured:
     measured_ms: float = 0.0
     measured_bytes: int = 0
     spread_ms: float = 0.0
+    turns_ms: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan, point: int | None, baselines: Sequence[str]) -> Measured:
@@ -76,7 +78,8 @@ class Measured:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Measured:
         """Return the strategy of JSON values."""
-        return cls(**{**values, "baselines": tuple(values["baselines"])})
+        lists = {name: tuple(values[name]) for name in ("baselines", "turns_ms")}
+        return cls(**{**values, **lists})
 
     def to_json(self) -> dict[str, Any]:
         """Return the strategy as JSON values."""

@@ -106,6 +106,7 @@ def _measured(group: Group, known: Measured, seconds: list[float], peaks: list[i
         measured_ms=middle,
         measured_bytes=int(np.median(highest)),
         spread_ms=(high - low) / 2,
+        turns_ms=tuple((np.median(np.reshape(seconds, (-1, _STEPS)), axis=1) * 1e3).tolist()),
     )
 
 

@@ -15,7 +15,9 @@ from benchmarks.measured_frontier.strategies import BASELINES, Measured, along
 def measured(point: int | None, costs: tuple[float, int], *baselines: str) -> Measured:
     """A strategy that takes a tenth more time and as much memory as predicted."""
     time, memory = costs
-    return Measured(point, baselines, "whole batch", time, 0.0, memory, 1.1 * time, memory, 0.0)
+    return Measured(
+        point, baselines, "whole batch", time, 0.0, memory, 1.1 * time, memory, 0.0, (1.1 * time,)
+    )
 
 
 ROWS = [
@@ -62,6 +64,22 @@ def test_the_order_counts_pairs_that_measurements_tell_apart() -> None:
     assert found["order_told_apart"] == pytest.approx((3 - 6) / 9, abs=1e-4)  # a tie counts nothing
     found = figures([replace(row, spread_ms=10.0) for row in ROWS])
     assert found["order_told_apart"] is None
+
+
+def test_measurements_that_do_not_repeat_bound_the_rank_correlation() -> None:
+    times = [100.0, 110, 120, 130, 140, 150]
+
+    def at_most(*turns: list[float]) -> float | None:
+        by_row = zip(*turns, strict=True)
+        rows = [replace(row, turns_ms=of) for row, of in zip(ROWS, by_row, strict=True)]
+        value: float | None = figures(rows)["spearman_at_most"]
+        return value
+
+    assert at_most(times, times, times, times) == 1.0
+    assert at_most(times, times[::-1]) == 0.0
+    swapped = [times[place] for place in (1, 0, 3, 2, 5, 4)]  # correlates 29/35 with the others
+    assert at_most(times, swapped) == pytest.approx((2 * 29 / 64) ** 0.5, abs=1e-4)
+    assert at_most(times) is None
 
 
 def test_rows_return_from_their_file_and_are_drawn(tmp_path: Path) -> None:
