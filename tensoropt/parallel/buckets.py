@@ -6,14 +6,16 @@ Sergeev and Del Balso, "Horovod", 2018; buckets: Li et al., "PyTorch Distributed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Generic, Literal, TypeVar
 
-from tensoropt.graph.operator import TensorName
+from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tied_operators import READS
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep, Step
+from tensoropt.parallel.sparse import known_shape, looks_up_rows, travels_sparse
 from tensoropt.parallel.strategy import Strategy
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "Compression",
     "Sums",
     "elementwise_sums",
+    "path_of_gradient",
     "path_to_variable",
     "vector_steps",
 ]
@@ -138,6 +141,32 @@ def path_to_variable(strategy: Strategy, tensor: TensorName) -> tuple[TensorName
             return ()
         path.append(source)
     return tuple(path)
+
+
+def path_of_gradient(
+    strategy: Strategy, operator: Operator, number: int, lookups: Mapping[TensorName, int]
+) -> tuple[TensorName, ...]:
+    """Return `path_to_variable` of an input whose gradient is summed with those of other readers.
+
+    These are the gradients by variables, but for those that travel as slices. It is empty for all
+    others. The gradient of a lookup is made dense on each rank if there are more slices than rows.
+
+    Args:
+        strategy: the strategy.
+        operator: the reader.
+        number: the number of the input.
+        lookups: how many operators look up rows of each tensor. Several lookups of a table that is
+            resharded share its copy, and their slices travel together.
+    """
+    tensor = operator.inputs[number]
+    if looks_up_rows(operator, number):
+        source, target = strategy.output_slot(tensor), strategy.input_slot(operator, number)
+        rows, table = operator.input_specs[1].shape, operator.input_specs[number].shape
+        is_alone = source.forward == target.forward or lookups[tensor] == 1
+        count = prod(known_shape(rows))
+        if not is_alone or -1 in (*rows, *table) or travels_sparse(count, table, source.gradient):
+            return ()
+    return path_to_variable(strategy, tensor)
 
 
 def elementwise_sums(steps: Sequence[Step]) -> Sums | None:

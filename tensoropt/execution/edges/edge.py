@@ -37,7 +37,7 @@ def reshard_edge(
     stays_sparse: Callable[[], bool] = lambda: False,
     looked_up: bool = False,
     numbers: Numbers | None = None,
-    collect: Collect | None = None,
+    collect: Callable[[], Collect] | None = None,
 ) -> list[tf.Tensor]:
     """Reshard a tensor from its producer's slot to its consumer's.
 
@@ -60,7 +60,7 @@ def reshard_edge(
             differentiated, is sparse.
         looked_up: whether the consumers look up rows, so that their gradients are slices.
         numbers: the row numbers that the consumer looks up, if there is only one consumer.
-        collect: may take over dense gradients that are to be resharded.
+        collect: called if gradients are to be resharded; returns what may take over dense ones.
     """
     dtype = _value_dtype(shards[0])
     forward = plan_steps(shape, dtype.name, source.forward, target.forward)
@@ -83,9 +83,8 @@ def reshard_edge(
         stays_sparse,
         numbers,
     )
-    return dual_reshard(
-        world, shards, forward, backward, label, label + "/gradient", slices, collect
-    )
+    taken = collect() if collect is not None and backward else None
+    return dual_reshard(world, shards, forward, backward, label, f"{label}/gradient", slices, taken)
 
 
 def _value_dtype(shard: tf.Tensor) -> tf.DType:

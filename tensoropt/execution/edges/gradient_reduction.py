@@ -3,12 +3,14 @@
 While `tf.gradients` computes the gradients of a call, an edge from a variable passes the gradient
 of its readers to `GradientReducer`, and none to TensorFlow: every path ends at a variable. The
 backward pass computes the gradients of the last layers first. Their collectives have the same
-order, on every rank.
+order, on every rank. Gradients by one variable that arrive at several edges, as by a table that is
+looked up and also multiplied, are added on each rank first, so that one sum crosses the network.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +18,7 @@ from math import prod
 
 import tensorflow as tf
 
-from tensoropt.execution.edges.edge import dual_reshard
+from tensoropt.execution.edges.edge import Collect, dual_reshard
 from tensoropt.execution.gradient_functions.custom_gradients import differentiated_as
 from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import TensorName
@@ -44,6 +46,23 @@ class _Gradient:
     variable: TensorName
     shards: list[tf.Tensor]
     begin: Callable[[], Callable[[], list[tf.Tensor]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _AtEdge:
+    """A gradient as it arrives at an edge.
+
+    Attributes:
+        shards: one per rank emitted here.
+        steps: the resharding back to the variable.
+        label: names the operations of the resharding.
+        reduced: reshards this gradient alone, and may be differentiated.
+    """
+
+    shards: list[tf.Tensor]
+    steps: tuple[Step, ...]
+    label: str
+    reduced: Callable[[], list[tf.Tensor]]
 
 
 class GradientReducer:
@@ -78,6 +97,8 @@ class GradientReducer:
         self._constant: frozenset[TensorName] = frozenset()
         self._buckets: Buckets[_Gradient] = Buckets(sizes, self._joins)
         self._reduced: dict[TensorName, list[list[tf.Tensor]]] = {}
+        self._edges: Counter[TensorName] = Counter()  # by variable
+        self._waiting: dict[TensorName, list[_AtEdge]] = {}
 
     @contextlib.contextmanager
     def collecting(
@@ -93,42 +114,60 @@ class GradientReducer:
             The sums by variable. They are complete once the context is left.
         """
         self._collected, self._constant, self._reduced = variables, constant, {}
-        self._buckets = Buckets(self._sizes, self._joins)
+        self._buckets, self._waiting = Buckets(self._sizes, self._joins), {}
         try:
             yield self._reduced
+            for variable in list(self._waiting):  # some of its edges have no gradient in this call
+                self._pass_on(variable)
             self._reduce(self._buckets.rest())
             self._end()
         finally:
             self._collected = self._constant = frozenset()
 
-    def take(
+    def edge(self, path: Sequence[TensorName]) -> Collect:
+        """Return the function that collects the gradients at one more edge from a variable.
+
+        Args:
+            path: the tensors from the edge's source to its variable.
+        """
+        self._edges[path[-1]] += 1
+        return partial(self._take, path)
+
+    def _take(
         self,
         path: Sequence[TensorName],
         shards: list[tf.Tensor],
         steps: Sequence[Step],
         reduced: Callable[[], list[tf.Tensor]],
     ) -> bool:
-        """Collect the gradient at an edge, if it can be. Return whether it is collected.
-
-        Args:
-            path: the tensors from the edge's source to its variable.
-            shards: the gradient at the edge's target.
-            steps: the resharding back to the variable.
-            reduced: reshards this gradient alone.
-        """
+        """Collect the gradient at an edge, if it can be. Return whether it is collected."""
         *reads, variable = path
         if variable not in self._collected or not self._constant.isdisjoint(reads):
             return False
-        if self._differentiated:
-            gradient = _Gradient(variable, shards, lambda: partial(list, reduced()))
-        else:
-            label = f"{path[0].operator}/reshard/gradient"
-            begin = partial(self._world.begin_reshard, shards, steps, label, self._as_bfloat16)
-            gradient = _Gradient(variable, shards, begin)
-        sums, dtype = elementwise_sums(steps), shards[0].dtype.name
-        size = self._bytes(shards[0], steps[0])
-        self._reduce(self._buckets.add(gradient, sums, dtype, size))
+        label = f"{path[0].operator}/reshard/gradient"
+        waiting = self._waiting.setdefault(variable, [])
+        waiting.append(_AtEdge(shards, tuple(steps), label, reduced))
+        if self._differentiated or len(waiting) == self._edges[variable]:
+            self._pass_on(variable)
         return True
+
+    def _pass_on(self, variable: TensorName) -> None:
+        """Put the gradients by a variable into the bucket, those with the same steps as one."""
+        alike: dict[tuple[tuple[Step, ...], tf.DType], list[_AtEdge]] = {}
+        for each in self._waiting.pop(variable):
+            alike.setdefault((each.steps, each.shards[0].dtype), []).append(each)
+        for (steps, dtype), gradients in alike.items():
+            shards, label = gradients[0].shards, gradients[0].label
+            if len(gradients) > 1:
+                columns = zip(*(each.shards for each in gradients), strict=True)
+                shards = [tf.add_n(column) for column in columns]
+            if self._differentiated:
+                gradient = _Gradient(variable, shards, partial(_ended, gradients[0].reduced))
+            else:
+                begin = partial(self._world.begin_reshard, shards, steps, label, self._as_bfloat16)
+                gradient = _Gradient(variable, shards, begin)
+            size = self._bytes(shards[0], steps[0])
+            self._reduce(self._buckets.add(gradient, elementwise_sums(steps), dtype.name, size))
 
     def _bytes(self, shard: tf.Tensor, step: Step) -> int | None:
         """Return the bytes of the largest shard, before a step; None if its shape is open.
@@ -252,6 +291,11 @@ def _reduced_together(
     for step in steps:
         moved = world.reduce_together(moved, step, label, as_bfloat16)
     return moved
+
+
+def _ended(reduced: Callable[[], list[tf.Tensor]]) -> Callable[[], list[tf.Tensor]]:
+    """Begin a resharding whose rest is emitted with its first part."""
+    return partial(list, reduced())
 
 
 def _all_ended(ends: Sequence[Callable[[], list[tf.Tensor]]]) -> list[list[tf.Tensor]]:

@@ -15,7 +15,7 @@ from tensoropt.execution.edges.program_context import ProgramContext
 from tensoropt.execution.world.slices import Numbers
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.parallel.buckets import Sums, elementwise_sums, path_to_variable
+from tensoropt.parallel.buckets import Sums, elementwise_sums, path_of_gradient
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.sparse import known_shape, looks_up_rows
 
@@ -84,7 +84,7 @@ class Inputs:
             return averaged
         if key not in self._edges:
             numbers = None
-            path = () if looked_up else path_to_variable(self._strategy, tensor)
+            path = path_of_gradient(self._strategy, operator, number, self._lookups)
             if alone:
                 shards = (self._handles(tensor) if stays else None) or shards
                 layout = self._strategy.input_slot(operator, 1).forward
@@ -103,7 +103,7 @@ class Inputs:
                 lambda: self._is_now_sparse(tensor),
                 looked_up,
                 numbers,
-                functools.partial(self._sums.take, path) if path else None,
+                functools.partial(self._sums.edge, path) if path else None,
             )
         return self._edges[key]
 

@@ -21,13 +21,13 @@ from tensoropt.parallel.buckets import (
     Buckets,
     Sums,
     elementwise_sums,
-    path_to_variable,
+    path_of_gradient,
     vector_steps,
 )
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.recomputed import recomputed
 from tensoropt.parallel.resharding import ReshardStep, StepTraffic, step_traffic
-from tensoropt.parallel.sparse import known_shape
+from tensoropt.parallel.sparse import known_shape, looks_up_rows
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.prices.overlapped_sums import OverlappedSums
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
@@ -157,6 +157,8 @@ class _Step:
         self._readers: dict[TensorName, Counter[Slot]] = {}
         self._edges: dict[tuple[TensorName, Slot, bool], list[str]] = {}  # with readers
         self._weights: list[_WeightSum] = []
+        self._summed: set[tuple[TensorName, Layout, Layout]] = set()
+        self._lookups = Counter(op.inputs[0] for op in self._graph if looks_up_rows(op, 0))
         self._statistics: dict[Sums, list[tuple[str, int]]] = {}  # tensors and bytes
         self._joined: set[str] = set()
         self._joined_gradients: Counter[tuple[TensorName, Slot]] = Counter()
@@ -270,19 +272,35 @@ class _Step:
         tensor, spec = operator.inputs[number], operator.input_specs[number]
         shape = known_shape(spec.shape)
         slices = looked_up(operator, number, self._sparse)
-        if slices is not None:
+        path: tuple[TensorName, ...] = ()
+        if -1 not in spec.shape and (slices is None or not slices.stays):
+            path = path_of_gradient(self._strategy, operator, number, self._lookups)
+        if path:
+            self._sum_weight(operator, spec, back, path[-1])
+            if slices is None:
+                self._accumulate(operator, back[0], shape, spec.dtype)
+        elif slices is not None:
             moved = partial(self._moved, Reason("gradient sum", [tensor.operator]))
             ends, mesh = (back[:1], back[1:]), self._strategy.mesh
             slices_times(shape, spec.itemsize, slices, *ends, moved, mesh)
-        elif -1 not in spec.shape and (path := path_to_variable(self._strategy, tensor)):
-            size = back[0].local_elements(shape, self._strategy.mesh) * spec.itemsize
-            variable = path[-1].operator
-            self._weights.append(_WeightSum(shape, spec, *back, size, operator.name, variable))
-            self._accumulate(operator, back[0], shape, spec.dtype)
         else:
             runs = self._runs(tensor.operator, operator.name)
             gradient = Reason("backward", [tensor.operator], readers)
             self._reshard(shape, spec.dtype, spec.itemsize, *back, gradient, runs)
+
+    def _sum_weight(
+        self, reader: Operator, spec: TensorSpec, back: tuple[Layout, Layout], variable: TensorName
+    ) -> None:
+        """Note the sum of a weight's gradient over devices.
+
+        Gradients of several readers that are to be summed alike are added first. The first reader
+        is the last one in the backward pass, so its place among the sums is theirs.
+        """
+        if (variable, *back) not in self._summed:
+            self._summed.add((variable, *back))
+            size = back[0].local_elements(spec.shape, self._strategy.mesh) * spec.itemsize
+            weight = _WeightSum(spec.shape, spec, *back, size, reader.name, variable.operator)
+            self._weights.append(weight)
 
     def _accumulate(
         self, reader: Operator, layout: Layout, shape: tuple[int, ...], dtype: str

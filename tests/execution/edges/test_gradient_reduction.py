@@ -100,6 +100,33 @@ def tied(use_resource: bool) -> Script:
     return Script(graph, train.name, loss.name, feeds)
 
 
+def many_lookups() -> Script:
+    """A table of fewer rows than lookups, which is looked up twice and also multiplied by."""
+    graph = tf.Graph()
+    with graph.as_default():
+        numbers = v1.placeholder(tf.int32, [8, 2], name="numbers")
+        others = v1.placeholder(tf.int32, [8, 2], name="others")
+        table = v1.get_variable("table", [4, 4], tf.float64, v1.glorot_uniform_initializer(seed=1))
+        weights = v1.get_variable(
+            "weights", [4, 4], tf.float64, v1.glorot_uniform_initializer(seed=2)
+        )
+        rows = tf.nn.embedding_lookup(table, numbers) + tf.nn.embedding_lookup(table, others)
+        values = tf.tanh(tf.matmul(tf.reshape(rows, [16, 4]), weights))
+        loss = tf.reduce_mean(tf.square(tf.matmul(values, table, transpose_b=True)))
+        train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    random = np.random.default_rng(0)
+    feeds = tuple(
+        {name: random.integers(4, size=(8, 2)).astype(np.int32) for name in ("numbers", "others")}
+        for _ in range(3)
+    )
+    return Script(graph, train.name, loss.name, feeds)
+
+
+def test_lookups_and_products_of_a_table_send_one_gradient() -> None:
+    assert len(collectives(many_lookups(), ALONE)) == 2  # the table's and the weights'
+    assert len(collectives(many_lookups(), TOGETHER)) == 1
+
+
 def test_small_gradients_travel_together() -> None:
     script = mlp()
     assert len(collectives(script, ALONE)) == 6  # weights and biases of three layers
@@ -161,6 +188,8 @@ def test_training_equals_one_device_whatever_the_buckets(
         pytest.param(tied, True, TOGETHER, id="tied, together"),
         pytest.param(tied, False, ALONE, id="tied references, alone"),
         pytest.param(unrolled, 5, TOGETHER, id="unrolled, together"),
+        pytest.param(lambda _: many_lookups(), 0, ALONE, id="many lookups, alone"),
+        proof(lambda _: many_lookups(), 0, TOGETHER, id="many lookups, together"),
         proof(tied, True, ALONE, id="tied, alone"),
         proof(tied, False, TOGETHER, id="tied references, together"),
         proof(unrolled, 5, ALONE, id="unrolled, alone"),
