@@ -22,8 +22,10 @@ from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError
 from tensoropt.plan import Plan
 from tensoropt.planner.choose import choose
+from tensoropt.planner.plans.from_pipeline import executed_nanoseconds
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
+from tensoropt.planner.searches.branch_search import branches_side_by_side
 from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
@@ -52,8 +54,8 @@ class Found:
         rewritten_first: the same graph, then planned in all spaces of `find_strategy`; or data
             parallelism of the script's graph if that is faster.
         ours: the plan of `find_strategy`.
-        without_stages: the plan of `find_strategy` without stages, as Unity compares itself in
-            Figure 14 (section 6.1); branches may run side by side.
+        without_stages: the fastest step without stages, as Unity compares itself in Figure 14
+            (section 6.1); branches may run side by side.
         way: how the plan of ours runs the step.
         substitutions: substitutions of that plan.
         search_seconds: CPU seconds of its `find_strategy`.
@@ -112,26 +114,34 @@ def find_model(
         taso_flexflow=_priced(first, walked, flexflow.solve(walked, usable)),
         rewritten_first=_least(parallel, _planned(first)),
         ours=plan.predicted_step_seconds,
-        without_stages=_without_stages(script, plan),
+        without_stages=_without_stages(script, plan, request),
         way=plan.way,
         substitutions=tuple(dict.fromkeys(each.substitution for each in plan.rewrites)),
         search_seconds=took,
     )
 
 
-def _without_stages(script: Script, plan: Plan) -> float | None:
-    """Seconds of a step's plan without stages; None if nothing fits.
+def _without_stages(script: Script, plan: Plan, request: Request) -> float | None:
+    """Seconds of the fastest step without stages; None if nothing fits.
+
+    ``pipeline=False`` forbids branches side by side, too, so their search is asked beside it.
 
     Args:
         script: the script.
-        plan: its plan, which is asked anew only if it has stages.
+        plan: its plan, which counts if it has no stages.
+        request: its request.
     """
-    if plan.stages and plan.schedule != "side_by_side":
-        try:
-            plan = script.plan(pipeline=False)
-        except InfeasibleError:
-            return None
-    return plan.predicted_step_seconds
+    if not plan.stages or plan.schedule == "side_by_side":
+        return plan.predicted_step_seconds
+    usable = request.usable_bytes(request.devices)
+    with Watch(clock=time.process_time, seconds=request.search_seconds):
+        found = branches_side_by_side(request, None).pipelines
+    fitting = [pair for pair in found if pair[1].memory <= usable]
+    branches = [executed_nanoseconds(request, *pair) / 1e9 for pair in fitting]
+    try:
+        return _least(script.plan(pipeline=False).predicted_step_seconds, *branches)
+    except InfeasibleError:
+        return _least(*branches)
 
 
 def _priced(request: Request, problem: GraphProblem, found: Frontier) -> float | None:
