@@ -61,7 +61,8 @@ def bert(
         table = variable("words", [vocabulary, width], tf.float32)
         values = tf.nn.embedding_lookup(table, fed["tokens"])
         segments = variable("segments", [2, width], tf.float32)
-        values += tf.nn.embedding_lookup(segments, fed["segments"])
+        # As in the published program: a product is faster than lookups in a table of two rows.
+        values += tf.einsum("bts,sd->btd", tf.one_hot(fed["segments"], 2), segments)
         positions = variable("positions", [length, width], tf.float32)
         values = _normalised(values + positions, "embedded")
         mask = (1.0 - tf.reshape(fed["mask"], [-1, 1, 1, length])) * BLOCKED

@@ -15,6 +15,7 @@ from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.pipeline.atomic import atomic_components
 from tensoropt.pipeline.batch_growth import BatchGrowth
+from tests.pipeline.lookups import looked_up
 from tests.proofs import proof
 
 
@@ -43,13 +44,18 @@ def test_a_constant_is_cloned_and_a_tied_table_is_shared() -> None:
     table = atoms.states["bert/words"]
     lookup, scores = (atoms.atoms[number] for number in table.atoms)
     assert table.shared
-    assert (lookup.operator, scores.operator) == ("bert/embedding_lookup", "bert/einsum/Einsum")
+    assert (lookup.operator, scores.operator) == ("bert/embedding_lookup", "bert/einsum_1/Einsum")
     assert {"bert/words", "bert/words/table"} <= set(lookup.constants)
     assert lookup.fed == ("tokens",)
     assert not atoms.states["bert/layer1/query"].shared
-    # An update by slices, with what is computed for it alone, follows its table.
-    assert len(atoms.states["bert/segments"].updates) == 3
     assert set(atoms.rest) == {"GradientDescent/learning_rate", "GradientDescent"}
+
+
+def test_an_update_by_slices_follows_its_table() -> None:
+    step = gradient_descent_step(looked_up, 8)
+    atoms = atomic_components(step.graph, step.batch_placeholders)
+    assert len(atoms.states["table"].updates) == 3  # with what is computed for it alone
+    assert len(atoms.states["weights"].updates) == 1
 
 
 def test_moving_averages_and_random_numbers() -> None:

@@ -17,6 +17,7 @@ from tensoropt.pipeline.blocks.partition import partition
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.stages.points import StagePoints
+from tests.pipeline.lookups import looked_up
 
 BATCH = 32
 
@@ -145,3 +146,17 @@ def test_replicas_share_a_microbatch(case: Case) -> None:
     assert case.profile(0, 1, 8, 4, 1) is None  # an example each
     nine, sixteen = case.points(0, 1, 8, 9), case.points(0, 1, 8, 16)
     assert nine.column("forward")[0] == sixteen.column("forward")[0]  # two for one
+
+
+def test_replicas_gather_the_slices_of_a_sparse_gradient(case: Case) -> None:
+    step = gradient_descent_step(looked_up, BATCH)
+    atoms = atomic_components(step.graph, step.batch_placeholders)
+    costs = AtomCosts(atoms, step.batch_placeholders, step.reads, case.cost)
+    assert costs.state_bytes("table")[1] == 4 * 8 * 4
+    summed = (BATCH * 8 * 4 + BATCH * 4) // 2  # rows and their numbers; a gather, not a sum
+    assert costs.summed_bytes("table") == summed
+    assert costs.summed_bytes("weights") == costs.state_bytes("weights")[1] == 8 * 8 * 4
+    profile = ReplicatedProfile(costs, np.zeros(len(atoms), np.int64), case.cost, case.links)
+    once = [profile(0, 0, devices, BATCH, 1).column("once")[0] for devices in (1, 8)]
+    sums = case.links.sums_nanoseconds(np.array(summed + 8 * 8 * 4), 8, 1)
+    assert once[1] - once[0] == sums
