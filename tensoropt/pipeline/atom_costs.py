@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from copy import copy
+from math import prod
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.sparse import looks_up_rows
+from tensoropt.parallel.sparse import known_shape, looks_up_rows
 from tensoropt.pipeline.atomic import Atoms
 from tensoropt.pipeline.batch_growth import BatchGrowth
 from tensoropt.pipeline.blocks.dag import Dag
@@ -139,6 +140,20 @@ class AtomCosts:
         variables = [graph[variable].value_spec(0).bytes for variable in state.variables]
         gradients = sum(graph[gradient].outputs[0].bytes for gradient in state.gradients)
         return sum(variables), min(gradients, graph[name].value_spec(0).bytes)
+
+    def summed_bytes(self, name: str) -> int:
+        """Return the bytes whose sum over devices takes as long as that of a state's gradient.
+
+        Of a sparse gradient all slices of the batch are gathered, however few rows the variable
+        has. That takes half as long as a sum of as many bytes.
+        """
+        graph, dense, slices = self.atoms.graph, 0, 0
+        for operator in (graph[gradient] for gradient in self.atoms.states[name].gradients):
+            is_dense = operator.gradient is None or operator.gradient.part == "dense"
+            bytes_ = prod(known_shape(operator.outputs[0].shape)) * operator.outputs[0].itemsize
+            dense += bytes_ if is_dense else 0
+            slices += 0 if is_dense else bytes_
+        return min(dense, graph[name].value_spec(0).bytes) + slices // 2
 
     def slot_bytes(self, name: str) -> int:
         """Return the bytes of a state's slots, which only the stage that updates it holds."""

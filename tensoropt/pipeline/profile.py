@@ -77,8 +77,10 @@ class ReplicatedProfile:
             (blocks, costs.constant_bytes(name)) for name, blocks in self._constants.items()
         )
         self._gradients = self._used_sums((states[n], held[n][1]) for n in states)
-        alone = used_alone_sums(self._blocks, ((states[n], held[n][1]) for n in states))
-        self._shared = self._gradients - alone
+        summed = {name: costs.summed_bytes(name) for name in states}
+        self._summed = self._used_sums((states[n], summed[n]) for n in states)
+        alone = used_alone_sums(self._blocks, ((states[n], summed[n]) for n in states))
+        self._shared = self._summed - alone
         updates = {
             name: sum(costs.operator_time(n, growth.examples).forward for n in state.updates)
             for name, state in costs.atoms.states.items()
@@ -111,12 +113,12 @@ class ReplicatedProfile:
         if examples not in self._by_examples:
             self._by_examples[examples] = self._ranges_at(examples)
         forward, backward, saved, inputs, workspace, later, bytes_ = self._by_examples[examples]
-        gradients, shared, links = self._gradients, self._shared, self._links
+        summed, shared, links = self._summed, self._shared, self._links
         if microbatch * copies < self._costs.growth.examples:  # several microbatches: add gradients
-            backward, workspace = backward + self._adding(gradients), later
+            backward, workspace = backward + self._adding(self._gradients), later
         inside = min(devices, links.machine)
         outside = copies * -(-devices // links.machine)
-        once = self._updates + links.sums_nanoseconds(gradients - shared, inside, outside)
+        once = self._updates + links.sums_nanoseconds(summed - shared, inside, outside)
         once += links.sums_nanoseconds(shared, inside, 2 * outside)
         fixed = self._fixed + workspace
         passes = forward, backward, once, fixed, saved + inputs, inputs

@@ -108,6 +108,7 @@ class PricedStrategies:
             if name not in self._annotated.graph:
                 continue
             _, whole_gradient = self._sample.costs.state_bytes(name)
+            whole_sum = self._sample.costs.summed_bytes(name)
             zeros = np.zeros(len(self._strategies), np.int64)
             weight = self._variable_bytes(name)
             slots = sum((self._variable_bytes(n) for n in state.variables if n != name), zeros)
@@ -121,7 +122,7 @@ class PricedStrategies:
                 for axes, bytes_ in all_shards.items():
                     members = prod(self._annotated.mesh.axes[axis] for axis in axes)
                     row = sums.setdefault(members, np.zeros_like(zeros))
-                    row[number] += bytes_ * whole_gradient // value
+                    row[number] += bytes_ * whole_sum // value
             moved, gathered, summed = moving.get(name, (zeros, zeros, zeros))
             fixed = weight + gradient + gathered
             yield name, PricedState(fixed, slots, gradient, updates + moved, summed, sums)
