@@ -144,8 +144,8 @@ class AtomCosts:
     def summed_bytes(self, name: str) -> int:
         """Return the bytes whose sum over devices takes as long as that of a state's gradient.
 
-        Of a sparse gradient all slices of the batch are gathered, however few rows the variable
-        has. That takes half as long as a sum of as many bytes.
+        A sparse gradient has all slices of the batch, however few rows the variable has. Devices
+        gather them, which takes half as long as a sum of as many bytes.
         """
         graph, dense, slices = self.atoms.graph, 0, 0
         for operator in (graph[gradient] for gradient in self.atoms.states[name].gradients):
