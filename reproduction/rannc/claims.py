@@ -71,10 +71,9 @@ def _is_resnet(line: Line) -> bool:
 def _rate(line: Line, system: str) -> float | None:
     """Examples per second; None if nothing fits, or if the system does not support the model.
 
-    For plans of `find_strategy` these are by the search's sum, as those of other systems are.
+    For plans of `find_strategy` these are by the predicted step.
     """
-    found = line["found"].get(system, {})
-    rate = found.get("searched_examples_per_second", found.get("examples_per_second"))
+    rate = line["found"].get(system, {}).get("examples_per_second")
     return None if rate is None else float(rate)
 
 

@@ -160,12 +160,10 @@ def told(found: Found, batch: int) -> Line:
 
 
 def _plan(plan: Plan, batch: int) -> Line:
-    """A plan of `find_strategy`: its predicted step and peak, and the sum that its search
-    compared, which is what the other systems' searches have."""
+    """A plan of `find_strategy`: its predicted step and peak."""
     assert plan.peak_bytes is not None, "a plan's peak is checked"
     found = {
         "way": plan.way,
-        "searched_examples_per_second": round(batch * 1e9 / plan.time_nanoseconds, 2),
         "peak_is_estimated": plan.peak_is_estimated,
     }
     return found | _rate(batch, round(plan.predicted_step_seconds * 1e9), plan.peak_bytes)

@@ -73,8 +73,7 @@ def _words(found: Line) -> str:
             str(found["schedule"]),
         ]
     elif "way" in found:
-        words += [str(found["way"]), f"{found['searched_examples_per_second']} by the search's sum"]
-        words += ["peak estimated"] if found["peak_is_estimated"] else []
+        words += [str(found["way"]), *(["peak estimated"] if found["peak_is_estimated"] else [])]
     elif "layers" in found:
         of_tree = [f"{count} layers {tree}" for tree, count in found["layers"].items()]
         words += [f"{found['microbatches']} microbatches", *of_tree]
