@@ -29,8 +29,9 @@ from tensoropt.report.text_table import table
 __all__ = ["main"]
 
 _TRIALS = Path(__file__).with_name("trials.py")
-_FULL, _SMALL = (45, 30, 32 * 2**20), (5, 5, 2**20)
-"""Seconds for the profile's operators and for its network, and the bytes of its collectives."""
+_FULL = ("--seconds", 45, "--largest", 32 * 2**20)
+_SMALL = ("--seconds", 5, "--network-seconds", 5, "--largest", 2**20)
+"""Limits of the profile."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -96,8 +97,7 @@ def _measure(model: str, options: argparse.Namespace, folder: Path, result: Path
     """Measure the machine's profile, then the strategies."""
     batch = MODELS[model][1] // (4 if options.small else 1)
     given = [model, batch, options.points, options.turns, result]
-    seconds, network_seconds, largest = _SMALL if options.small else _FULL
-    limits = ["--seconds", seconds, "--network-seconds", network_seconds, "--largest", largest]
+    limits = _SMALL if options.small else _FULL
     profile = folder / "profile.json"
     ours = ["-m", "tensoropt", "profile", _TRIALS, "--batch-size", batch, "--output", profile]
     environment = {

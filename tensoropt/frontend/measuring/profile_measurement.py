@@ -123,12 +123,14 @@ def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
         share = 1.0 if step is None else _COLLECTIVES_SHARE
         price = ClusterCostModel(cluster, mesh).network_seconds
         left_collectives = measurer.collectives(wanted, share * request.network_seconds, price)
+    ended = monotonic()
     agreement = Agreement(group)
     measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))
     script, operators, split_over = _operators(step, mesh, cluster)
     left = measurer.operators(script, operators, split_over, cluster.device, request.seconds)
     not_run = ""
     if step is not None and group.size > 1 and not _has_steps(measurer.profile, step[1]):
+        network_until += monotonic() - ended  # operators have seconds of their own
         steps_request = StepsRequest(group, hardware, *step, cluster, measurer.profile)
         steps, not_run = measured_steps(steps_request, progress, network_until)
         measurer.add_steps(steps)
