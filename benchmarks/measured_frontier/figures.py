@@ -71,11 +71,10 @@ def _ranks_at_most(rows: Sequence[Measured]) -> float | None:
     """
     turns = np.array([row.turns_ms for row in rows])
     count = turns.shape[1]
-    halves = [[*half] for half in combinations(range(count), count // 2)]
     if count < 2:
         return None
     found = []
-    for half in halves:
+    for half in map(list, combinations(range(count), count // 2)):
         one, other = turns[:, half], np.delete(turns, half, axis=1)
         found.append(spearmanr(np.median(one, 1), np.median(other, 1)).statistic)
     mean = max(float(np.mean(found)), 0.0)

@@ -31,6 +31,7 @@ from tests.oracles.equality import (
     draw,
     draw_kept,
     executor_of,
+    many_lookups,
     model_script,
     planned_of,
 )
@@ -78,16 +79,17 @@ def unshared() -> Script:
     return Script(graph, train.name, loss.name, ({"images": np.zeros((64, 256), np.float32)},))
 
 
-@pytest.mark.parametrize("model", ["mlp", "lstm", "transformer"])
+@pytest.mark.parametrize("model", ["mlp", "many_lookups", "lstm", "transformer"])
 def test_a_step_has_the_collectives_that_are_counted(model: str) -> None:
-    script = mlp() if model == "mlp" else model_script(model, tf.float32, 1)
+    made = {"mlp": mlp, "many_lookups": many_lookups}
+    script = made[model]() if model in made else model_script(model, tf.float32, 1)
     graph = script.imported()
     cluster = load_cluster("8-v100")
     mesh = cluster.mesh(2)
     cost = ClusterCostModel(cluster, mesh)
     choices = choices_of(script, mesh, frozenset())
     random = np.random.default_rng(3)
-    for _ in range(2 if model == "mlp" else 1):
+    for _ in range(2 if model in made else 1):
         numbers = draw(graph, choices, mesh, random).numbers
         strategy = Strategy(graph, mesh, configurations_of(choices, numbers))
         time = step_time(strategy, cost)

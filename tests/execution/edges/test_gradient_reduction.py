@@ -22,6 +22,7 @@ from tests.oracles.equality import (
     choices_of,
     draw,
     executor_of,
+    many_lookups,
     mlp,
     model_script,
     random_prices,
@@ -95,28 +96,6 @@ def tied(use_resource: bool) -> Script:
             "numbers": random.integers(8, size=8).astype(np.int32),
             "values": random.normal(size=(8, 4)),
         }
-        for _ in range(3)
-    )
-    return Script(graph, train.name, loss.name, feeds)
-
-
-def many_lookups() -> Script:
-    """A table of fewer rows than lookups, which is looked up twice and also multiplied by."""
-    graph = tf.Graph()
-    with graph.as_default():
-        numbers = v1.placeholder(tf.int32, [8, 2], name="numbers")
-        others = v1.placeholder(tf.int32, [8, 2], name="others")
-        table = v1.get_variable("table", [4, 4], tf.float64, v1.glorot_uniform_initializer(seed=1))
-        weights = v1.get_variable(
-            "weights", [4, 4], tf.float64, v1.glorot_uniform_initializer(seed=2)
-        )
-        rows = tf.nn.embedding_lookup(table, numbers) + tf.nn.embedding_lookup(table, others)
-        values = tf.tanh(tf.matmul(tf.reshape(rows, [16, 4]), weights))
-        loss = tf.reduce_mean(tf.square(tf.matmul(values, table, transpose_b=True)))
-        train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
-    random = np.random.default_rng(0)
-    feeds = tuple(
-        {name: random.integers(4, size=(8, 2)).astype(np.int32) for name in ("numbers", "others")}
         for _ in range(3)
     )
     return Script(graph, train.name, loss.name, feeds)

@@ -21,7 +21,7 @@ from tests.oracles.equality.engine import (
     worst_error,
 )
 from tests.oracles.equality.kinds import KINDS, kept_kinds, split_kinds
-from tests.oracles.equality.scripts import MODELS, mlp, model_script
+from tests.oracles.equality.scripts import MODELS, many_lookups, mlp, model_script
 
 __all__ = [
     "KINDS",
@@ -34,6 +34,7 @@ __all__ = [
     "draw_kept",
     "executor_of",
     "kept_kinds",
+    "many_lookups",
     "mlp",
     "model_script",
     "planned_of",
