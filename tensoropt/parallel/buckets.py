@@ -15,7 +15,7 @@ from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tied_operators import READS
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep, Step
-from tensoropt.parallel.sparse import known_shape, looks_up_rows, travels_sparse
+from tensoropt.parallel.sparse import looks_up_rows, travels_sparse
 from tensoropt.parallel.strategy import Strategy
 
 __all__ = [
@@ -155,16 +155,17 @@ def path_of_gradient(
         strategy: the strategy.
         operator: the reader.
         number: the number of the input.
-        lookups: how many operators look up rows of each tensor. Several lookups of a table that is
-            resharded share its copy, and their slices travel together.
+        lookups: `lookups_of_tables`. Several lookups of a table that is resharded share its copy,
+            and their slices travel together.
     """
     tensor = operator.inputs[number]
     if looks_up_rows(operator, number):
         source, target = strategy.output_slot(tensor), strategy.input_slot(operator, number)
         rows, table = operator.input_specs[1].shape, operator.input_specs[number].shape
         is_alone = source.forward == target.forward or lookups[tensor] == 1
-        count = prod(known_shape(rows))
-        if not is_alone or -1 in (*rows, *table) or travels_sparse(count, table, source.gradient):
+        if not is_alone or -1 in (*rows, *table):
+            return ()
+        if travels_sparse(prod(rows), table, source.gradient):
             return ()
     return path_to_variable(strategy, tensor)
 

@@ -5,12 +5,13 @@ Execution reshards the slices, and the search prices it, as a tensor with a layo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from tensoropt.graph.operator import Operator
+from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.layout import Layout
 
-__all__ = ["known_shape", "looks_up_rows", "slice_layouts", "travels_sparse"]
+__all__ = ["known_shape", "looks_up_rows", "lookups_of_tables", "slice_layouts", "travels_sparse"]
 
 
 def known_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -27,6 +28,11 @@ def looks_up_rows(operator: Operator, number: int) -> bool:
     axis = operator.input_specs[2].value
     batch_dims = operator.attributes.get("batch_dims", 0)
     return axis is not None and int(axis.reshape(())) == 0 and batch_dims == 0
+
+
+def lookups_of_tables(graph: Graph) -> Counter[TensorName]:
+    """Return how many operators look up rows of each tensor."""
+    return Counter(operator.inputs[0] for operator in graph if looks_up_rows(operator, 0))
 
 
 def slice_layouts(source: Layout, target: Layout) -> tuple[Layout, Layout]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Callable
 from math import prod
 
@@ -17,7 +16,7 @@ from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.buckets import Sums, elementwise_sums, path_of_gradient
 from tensoropt.parallel.layout import Layout, Slot
-from tensoropt.parallel.sparse import known_shape, looks_up_rows
+from tensoropt.parallel.sparse import known_shape, looks_up_rows, lookups_of_tables
 
 __all__ = ["Inputs"]
 
@@ -49,7 +48,7 @@ class Inputs:
         self._sums = sums
         self._statistics = StatisticSums(context)
         self._differentiated = differentiated_inputs(context.graph)
-        self._lookups = Counter(op.inputs[0] for op in context.graph if looks_up_rows(op, 0))
+        self._lookups = lookups_of_tables(context.graph)
         self._edges: dict[tuple[TensorName, Slot, bool, str], list[tf.Tensor]] = {}
 
     def of(self, operator: Operator) -> list[list[tf.Tensor]]:

@@ -27,7 +27,7 @@ from tensoropt.parallel.buckets import (
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.recomputed import recomputed
 from tensoropt.parallel.resharding import ReshardStep, StepTraffic, step_traffic
-from tensoropt.parallel.sparse import known_shape, looks_up_rows
+from tensoropt.parallel.sparse import known_shape, lookups_of_tables
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.planner.prices.overlapped_sums import OverlappedSums
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
@@ -158,7 +158,7 @@ class _Step:
         self._edges: dict[tuple[TensorName, Slot, bool], list[str]] = {}  # with readers
         self._weights: list[_WeightSum] = []
         self._summed: set[tuple[TensorName, Layout, Layout]] = set()
-        self._lookups = Counter(op.inputs[0] for op in self._graph if looks_up_rows(op, 0))
+        self._lookups = lookups_of_tables(self._graph)
         self._statistics: dict[Sums, list[tuple[str, int]]] = {}  # tensors and bytes
         self._joined: set[str] = set()
         self._joined_gradients: Counter[tuple[TensorName, Slot]] = Counter()
