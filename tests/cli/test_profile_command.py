@@ -9,13 +9,17 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import tensoropt
 from collectives import world
 from tensoropt.cli.main import main
 from tensoropt.cost.machine_profile import Profile
+from tensoropt.cost.measuring import measure_operators
+from tensoropt.cost.measuring.measure_operators import timed_in_turn
 from tensoropt.errors import PlanError
 from tensoropt.frontend.job.hardware import Hardware
 from tensoropt.frontend.job.job import current
@@ -38,6 +42,17 @@ values = tf.placeholder(tf.float32, [None, 16], name="values")
 weights = tf.get_variable("weights", [16, 8])
 loss = tf.reduce_mean(tf.nn.relu(tf.matmul(values, weights)))
 step = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+tf.find_strategy(batch_size=32)
+"""
+
+TWO_LAYERS = """
+import tensoropt as tf
+
+tf.init()
+values = tf.placeholder(tf.float32, [None, 256], name="values")
+for layer in range(2):
+    values = tf.matmul(values, tf.get_variable(f"weights{layer}", [256, 256]))
+step = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(values))
 tf.find_strategy(batch_size=32)
 """
 
@@ -87,6 +102,24 @@ def test_a_script_s_operators_are_measured_once(
     assert run("profile", str(tmp_path / "train.py"), "--output", str(measured)) == 0
     assert "nothing to measure" in capsys.readouterr().out
     assert measured.read_bytes() == before
+
+
+def test_gradients_are_timed_by_the_kernels_of_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backward pass of a product runs `BatchMatMulV2`, TensorFlow's gradient `MatMul`."""
+    types: set[str] = set()
+
+    def noted(*arguments: Any) -> Any:
+        types.update(each.type for each in tf.compat.v1.get_default_graph().get_operations())
+        return timed_in_turn(*arguments)
+
+    monkeypatch.setattr(measure_operators, "timed_in_turn", noted)
+    script = tmp_path / "train.py"
+    script.write_text(TWO_LAYERS)
+    arguments = "--output", str(tmp_path / "profile.json"), "--seconds", "3000"
+    assert run("profile", str(script), *arguments) == 0
+    assert "BatchMatMulV2" in types
 
 
 def test_a_damaged_profile_is_measured_again_only_by_force(

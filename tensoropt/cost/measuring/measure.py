@@ -23,7 +23,8 @@ from tensoropt.cost.machine_profile import MeasuredCollective, Overheads, Profil
 from tensoropt.cost.measured_operator_times import work_key
 from tensoropt.cost.measuring.measure_operators import (
     ROUNDS,
-    EmitParts,
+    TENSORFLOW,
+    Lowering,
     measure_operator,
     timed_in_turn,
 )
@@ -79,7 +80,7 @@ class Measurer:
         path: file in which rank 0 saves the profile every few seconds.
         config: configuration of the sessions.
         progress: called before every measurement.
-        emit_parts: emits operators that a lowering rule divides into several.
+        lowering: the kernels that steps run.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Measurer:
         path: Path,
         config: tf.compat.v1.ConfigProto,
         progress: Progress,
-        emit_parts: EmitParts | None = None,
+        lowering: Lowering = TENSORFLOW,
     ) -> None:
         self.profile = profile
         self.measured = 0
@@ -98,7 +99,7 @@ class Measurer:
         self._path = path
         self._config = config
         self._progress = progress
-        self._emit_parts = emit_parts
+        self._lowering = lowering
         self._saved = monotonic()
         setting = profile.setting
         self._crowded = max(setting.ranks_per_host) > setting.cores_per_host
@@ -231,7 +232,7 @@ class Measurer:
                 mesh,
                 estimate,
                 self._config,
-                self._emit_parts,
+                self._lowering,
                 _CROWDED_ROUNDS if self._crowded else ROUNDS,
                 self._crowded,
             )

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, process_time
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +30,29 @@ from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import operator_type
 
-__all__ = ["ROUNDS", "EmitParts", "measure_operator", "timed_in_turn"]
+__all__ = ["ROUNDS", "TENSORFLOW", "Lowering", "measure_operator", "timed_in_turn"]
 
 EmitParts = Callable[[LocalOperator, Mesh, Sequence[tf.Tensor]], list[tf.Tensor]]
 """Emits an operator that a lowering rule divides into several, without its collectives. It takes a
 device's pieces of the inputs and returns its pieces of the outputs."""
+
+
+class Lowering(NamedTuple):
+    """The kernels that steps run in place of a script's own.
+
+    Attributes:
+        emit_parts: emits an operator that a lowering rule divides; None if TensorFlow's kernel is
+            timed.
+        gradients: for each operator type with a gradient function of its own, the name under which
+            that is registered with TensorFlow.
+    """
+
+    emit_parts: EmitParts | None = None
+    gradients: Mapping[str, str] = MappingProxyType({})
+
+
+TENSORFLOW = Lowering()
+"""Every operator and its gradient by TensorFlow's own kernels."""
 
 _CHAIN_SECONDS = 3e-3
 """Intended duration of a chain."""
@@ -64,7 +83,7 @@ def measure_operator(
     mesh: Mesh,
     seconds: float,
     config: tf.compat.v1.ConfigProto | None = None,
-    emit_parts: EmitParts | None = None,
+    lowering: Lowering = TENSORFLOW,
     rounds: int = ROUNDS,
     shared: bool = False,
 ) -> MeasuredOperator | str:
@@ -77,7 +96,7 @@ def measure_operator(
         mesh: the devices.
         seconds: rough time of its kernel, the same on all ranks.
         config: configuration of the session.
-        emit_parts: emits an operator that a rule divides; otherwise TensorFlow's kernel is timed.
+        lowering: the kernels that steps run.
         rounds: number of repetitions.
         shared: whether ranks share cores.
 
@@ -90,7 +109,7 @@ def measure_operator(
         reason = ""
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             try:
-                chains = _Chains(script, local, mesh, _links(local.work, seconds), emit_parts)
+                chains = _Chains(script, local, mesh, _links(local.work, seconds), lowering)
                 session.run(tf.compat.v1.global_variables_initializer())
                 chains.warm(session)
             except _FAILURES as error:
@@ -119,13 +138,14 @@ class _Chains:
         local: LocalOperator,
         mesh: Mesh,
         links: int,
-        emit_parts: EmitParts | None,
+        lowering: Lowering,
     ) -> None:
         self._links = links
         self._local = local
         self._mesh = mesh
         has_parts = any(name == SPELLED_OUT for name, _ in local.work.attributes)
-        self._emit_parts = emit_parts if has_parts else None
+        self._emit_parts = lowering.emit_parts if has_parts else None
+        self._gradients = dict(lowering.gradients)
         operator = local.operator
         original = None
         if not operator.synthetic:
@@ -193,13 +213,15 @@ class _Chains:
 
     def _emitted(self, inputs: Sequence[tf.Tensor]) -> tuple[tf.Operation, list[tf.Tensor]]:
         """Emit the operator, and return it with its outputs."""
-        if self._emit_parts is not None:
-            outputs = self._emit_parts(self._local, self._mesh, inputs)
-            return tf.group(*outputs), outputs
-        operation = tf.compat.v1.get_default_graph().create_op(
-            self._type, list(inputs), dtypes=self._dtypes, attrs=self._attributes
-        )
-        return operation, list(operation.outputs)
+        graph = tf.compat.v1.get_default_graph()
+        with graph.gradient_override_map(self._gradients):
+            if self._emit_parts is not None:
+                outputs = self._emit_parts(self._local, self._mesh, inputs)
+                return tf.group(*outputs), outputs
+            operation = graph.create_op(
+                self._type, list(inputs), dtypes=self._dtypes, attrs=self._attributes
+            )
+            return operation, list(operation.outputs)
 
     def warm(self, session: tf.compat.v1.Session) -> None:
         """Run every chain once."""
