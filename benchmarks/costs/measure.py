@@ -24,7 +24,7 @@ from tensoropt.cost.machine_profile import Overheads, Profile, measured_cluster
 from tensoropt.cost.measuring.measure import Measurer
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
-from tensoropt.execution.lowering.alone import emitted_alone
+from tensoropt.execution.lowering.alone import AS_IN_STEPS
 from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.executor import Executor
 from tensoropt.execution.stages.stage_ranks import Pipeline
@@ -142,7 +142,7 @@ def _profiled(
     def silent(what: str, done: int, all_: int) -> None:
         del what, done, all_
 
-    measurer = Measurer(group, profile, kept, config, silent, emitted_alone)
+    measurer = Measurer(group, profile, kept, config, silent, AS_IN_STEPS)
     measurer.collectives(measurer.wanted(_largest_bytes(step)))
     agreement = current().agreement
     measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))

@@ -1,4 +1,4 @@
-"""One rank's part of an operator with a rule, emitted to measure its time."""
+"""The kernels of steps, emitted on one rank to measure their time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tensoropt.cost.measuring.measure_operators import Lowering
 from tensoropt.cost.operator_time import LocalOperator
 from tensoropt.errors import OptionError
+from tensoropt.execution.gradient_functions.matrix_products import GRADIENTS
 from tensoropt.execution.rules import SplitOperator, rule_of
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange, Step
 
-__all__ = ["emitted_alone"]
+__all__ = ["AS_IN_STEPS", "emitted_alone"]
 
 
 def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -61,3 +63,7 @@ class _AloneWorld(SingleProcessWorld):
                 count = self.mesh.pieces(step.axes)
                 shards = [tf.concat([shard] * count, step.from_dim) for shard in shards]
         return list(shards)
+
+
+AS_IN_STEPS = Lowering(emitted_alone, GRADIENTS)
+"""Operators with a rule, and gradients of their own, as steps run them."""

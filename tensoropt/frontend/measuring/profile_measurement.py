@@ -19,13 +19,11 @@ from tensoropt.cost.machine_profile import Profile, Setting
 from tensoropt.cost.measured_links import on_links
 from tensoropt.cost.measuring.measure import Measurer, Progress, WantedCollective
 from tensoropt.cost.measuring.measure_grid import differentiable_inputs, operator_grid
-from tensoropt.cost.measuring.measure_operators import Lowering
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.operator_time import LocalOperator
 from tensoropt.errors import PlanError
 from tensoropt.execution.agreement.agreement import Agreement
-from tensoropt.execution.gradient_functions.matrix_products import GRADIENTS
-from tensoropt.execution.lowering.alone import emitted_alone
+from tensoropt.execution.lowering.alone import AS_IN_STEPS
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.hardware import hardware_of, rank_config
 from tensoropt.frontend.job.profile_files import FOLDER_VARIABLE, profile_path, setting_of
@@ -113,8 +111,7 @@ def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
         _warn_of_load(group)
     config = rank_config(hardware)
     config.graph_options.rewrite_options.disable_meta_optimizer = True  # as the executor's
-    lowering = Lowering(emitted_alone, GRADIENTS)
-    measurer = Measurer(group, stored, path, config, progress, lowering)
+    measurer = Measurer(group, stored, path, config, progress, AS_IN_STEPS)
     step = None if request.step is None else request.step()
     network_until = monotonic() + request.network_seconds
     left_collectives: list[WantedCollective] = []
