@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.assignments import assignment_of
 from tensoropt.parallel.choices.kinds import kinds_of
 from tensoropt.parallel.strategy import redundant
 from tensoropt.pipeline.links import Links
 from tensoropt.planner.request import Request
-from tensoropt.problem.operators.local_work import operator_work
+from tensoropt.problem.operators.joined_products import products_sharing
+from tensoropt.problem.operators.operator_costs import OperatorCosts
 
 __all__ = ["PipelineBound"]
 
@@ -34,15 +36,18 @@ class PipelineBound:
         graph = request.graph
         differentiated = differentiated_inputs(graph)
         derivations = kinds_of(graph).derivations
+        sharing = products_sharing(graph, differentiated)
+        costs = OperatorCosts(mesh, cost)
         overhead = cluster.device.operator_overhead_seconds * 1e9 / speed
         self._overhead = self._work = 0.0
         for name in _forward(graph):
             operator, derivation = graph[name], derivations[name]
             backward = len(differentiated.get(name, ()))
-            work = operator_work(operator, derivation, redundant(derivation), mesh, backward)
-            if work is None or operator.is_constant or operator.is_placeholder:
+            if operator.is_constant or operator.is_placeholder:
                 continue
-            time = cost.operator_nanoseconds(work).total
+            unsplit = assignment_of(redundant(derivation), mesh)
+            found = costs.of(operator, derivation, unsplit, backward, sharing=sharing.get(name, 1))
+            time = int(found.time[0])
             starting = min(time, (1 + backward) * overhead)
             self._overhead += starting
             self._work += time - starting

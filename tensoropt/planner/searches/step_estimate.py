@@ -44,6 +44,7 @@ from tensoropt.problem.edges.edge_costs import EdgeCosts, TensorOnEdge
 from tensoropt.problem.edges.slots import LayoutCodes, TensorSlots
 from tensoropt.problem.edges.sparse_gradients import looked_up
 from tensoropt.problem.model import SlotMap
+from tensoropt.problem.operators.joined_products import products_sharing, spared_gradients
 from tensoropt.problem.operators.local_work import attributes_that_matter
 from tensoropt.problem.operators.operator_costs import OperatorCosts
 from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_operator
@@ -68,7 +69,7 @@ class _Kind:
         derivation: its iteration space.
         assigned: its configurations.
         adds_up: whether its outputs may be partial sums.
-        times: nanoseconds under each configuration, by the number of inputs with a gradient.
+        times: nanoseconds under each configuration.
         slots: the slots of its tensors. A key has: whether the tensor is an output, its number, and
             whether it has a gradient.
         on_shares: the same kind with inputs that may be partial sums, by the sets of these inputs.
@@ -78,7 +79,7 @@ class _Kind:
     derivation: Derivation
     assigned: Int8Array
     adds_up: bool
-    times: dict[int, _Times] = field(default_factory=dict)
+    times: dict[_Gradients, _Times] = field(default_factory=dict)
     slots: dict[tuple[bool, int, bool], TensorSlots] = field(default_factory=dict)
     on_shares: dict[tuple[tuple[int, ...], ...], _Kind] = field(default_factory=dict)
 
@@ -137,6 +138,7 @@ class StepEstimate:
             self._equal_shares.clear()
         is_sparse = frozenset[TensorName]().union(*sparse_tensors(graph).values()).__contains__
         differentiated = differentiated_inputs(graph)
+        sharing = products_sharing(graph, differentiated)
         sources = _sources(graph)
         readers = self._readers(graph, sources)
         is_read_once = _read_once(graph)
@@ -159,11 +161,24 @@ class StepEstimate:
                 is_read_again = self._is_read_again(graph, read, (tensor, number, kind))
                 if not is_read_again and (share is not None or carries):
                     edges.append((number, source, tensor.index, carries, is_sparse(tensor)))
-            least, shares[name] = self._share(kind, len(numbers), edges, max(1, readers[name]))
+            gradients = len(numbers), sharing.get(name, 1)
+            least, shares[name] = self._share(kind, gradients, edges, max(1, readers[name]))
             total += least
+        spared = self._spared(graph, differentiated) if sharing else {}
         for tensor, count in reader_gradient_sums(graph, differentiated).items():
-            total += self._of_sum(graph.spec(tensor), count)
+            if count - spared.get(tensor, 0) > 1:
+                total += self._of_sum(graph.spec(tensor), count - spared.get(tensor, 0))
         return round(total)
+
+    def _spared(
+        self, graph: Graph, differentiated: Mapping[str, tuple[int, ...]]
+    ) -> dict[TensorName, int]:
+        """Return for each tensor how many gradients joined products spare."""
+
+        def derivation(name: str) -> Derivation:
+            return self.kind(graph[name]).derivation
+
+        return spared_gradients(graph, differentiated, derivation, self._cost.mesh)
 
     def _is_read_again(self, graph: Graph, read: set[Hashable], use: Hashable) -> bool:
         """Whether an equal operator has read the same tensor, in a graph with a recurrence.
@@ -178,7 +193,7 @@ class StepEstimate:
         return again
 
     def _share(
-        self, kind: _Kind, gradients: int, edges: list[_Edge], readers: int
+        self, kind: _Kind, gradients: _Gradients, edges: list[_Edge], readers: int
     ) -> tuple[float, _Share]:
         """Return the least nanoseconds of an operator with its inputs' shares, and the share that
         each reader counts of what is above them."""
@@ -249,14 +264,15 @@ class StepEstimate:
             kind.on_shares[sets] = self._new(operator, kind.derivation.on_shares(sets))
         return kind.on_shares[sets] if sets else kind
 
-    def _least(self, kind: _Kind, differentiated: int, edges: list[_Edge]) -> _Times:
+    def _least(self, kind: _Kind, gradients: _Gradients, edges: list[_Edge]) -> _Times:
         """Return nanoseconds under each configuration, for an operator with its inputs' shares."""
-        if differentiated not in kind.times:
+        if gradients not in kind.times:
+            differentiated, sharing = gradients
             costs = self._operators.of(
-                kind.operator, kind.derivation, kind.assigned, differentiated
+                kind.operator, kind.derivation, kind.assigned, differentiated, sharing=sharing
             )
-            kind.times[differentiated] = costs.time.astype(np.float64)
-        total = kind.times[differentiated]
+            kind.times[gradients] = costs.time.astype(np.float64)
+        total = kind.times[gradients]
         for number, source, index, carries, is_sparse in edges:
             read = self._slots_of(kind, False, number, carries)
             maker = source.kind if isinstance(source, _Share) else source
@@ -307,8 +323,11 @@ class StepEstimate:
     def _of_sum(self, spec: TensorSpec, count: int) -> float:
         """Return the least time of a sum of gradients."""
         kind = self.kind(sum_operator(spec.shape, spec.dtype, count))
-        return float(self._least(kind, 0, []).min())
+        return float(self._least(kind, (0, 1), []).min())
 
+
+_Gradients = tuple[int, int]
+"""The number of inputs with a gradient, and that of products that share the operator's matrix."""
 
 _Edge = tuple[int, _Share | _Kind, int, bool, bool]
 """The number of the input, the operator that makes it, the number of the output there, whether it

@@ -9,7 +9,7 @@ operators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -22,7 +22,14 @@ from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.tdl import Derivation
 from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["MATRIX", "JoinedProduct", "joined_product", "sharing_products"]
+__all__ = [
+    "MATRIX",
+    "JoinedProduct",
+    "joined_product",
+    "products_sharing",
+    "sharing_products",
+    "spared_gradients",
+]
 
 MATRIX = 1
 """Number of the MatMul input that is shared."""
@@ -62,6 +69,39 @@ def sharing_products(
         and not _transposed(sharing[0])[0]
         and -1 not in sharing[0].input_specs[0].shape
     }
+
+
+def products_sharing(graph: Graph, differentiated: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the names of products that share a matrix with others, each with their number.
+
+    The arguments are those of `sharing_products`.
+    """
+    shared = sharing_products(graph, differentiated).values()
+    return {name: len(names) for names in shared for name in names}
+
+
+def spared_gradients(
+    graph: Graph,
+    differentiated: Mapping[str, tuple[int, ...]],
+    derivation_by_name: Callable[[str], Derivation],
+    mesh: Mesh,
+) -> dict[TensorName, int]:
+    """Return for each shared matrix how many gradients fewer are added, as one product has several.
+
+    Products that are joined while nothing is split count as joined under all configurations.
+
+    Args:
+        graph, differentiated: see `sharing_products`.
+        derivation_by_name: returns the derivation of an operator.
+        mesh: the devices.
+    """
+    spared = {}
+    for matrix, names in sharing_products(graph, differentiated).items():
+        operator, derivation = graph[names[0]], derivation_by_name(names[0])
+        unsplit = redundant(derivation)
+        if joined_product(operator, derivation, unsplit, mesh, len(names)) is not None:
+            spared[matrix] = len(names) - 1
+    return spared
 
 
 def joined_product(

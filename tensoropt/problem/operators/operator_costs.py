@@ -31,6 +31,7 @@ from tensoropt.problem.operators.inner_steps import (
     local_inner_steps,
     only_halos,
 )
+from tensoropt.problem.operators.joined_products import joined_product
 from tensoropt.problem.operators.local_work import (
     LocalShapes,
     computes,
@@ -116,6 +117,7 @@ class OperatorCosts:
         saved_inputs: Sequence[int] = (),
         ways: Sequence[str] = ("both",),
         only_before: frozenset[TensorName] = frozenset(),
+        sharing: int = 1,
     ) -> ConfigurationCosts:
         """Return the time and memory of an operator under each configuration.
 
@@ -129,12 +131,18 @@ class OperatorCosts:
             ways: the choices of kept copies (`tensoropt.parallel.configuration.KEPT`). The
                 configurations with the first choice come first.
             only_before: tensors that are saved at their producer only under the choice "before".
+            sharing: number of products, with this one, that share its matrix; they have the same
+                configuration.
         """
         kinds = self._kinds(derivation, assigned, len(assigned) // len(ways))
         shapes = _Shapes(operator, derivation, kinds, self._mesh)
         once = again = np.zeros(len(kinds.pieces), np.int64)
         if computes(operator):
             once = self._times(shapes, differentiated_inputs, recomputing=False)
+            if sharing > 1:
+                joined = self._times_joined(shapes, sharing)
+                apart = self._times(shapes, differentiated_inputs - 1, recomputing=False)
+                once = np.where(joined < 0, once, apart + joined)
             if "recomputed" in ways:
                 again = self._times(shapes, 0, recomputing=True)
         times, memories = [], []
@@ -219,6 +227,22 @@ class OperatorCosts:
                 for local in shapes.local(rows[distinct])
             ]
             times[rows] += np.array(inside, np.int64)[kind_of_row]
+        return times
+
+    def _times_joined(self, shapes: _Shapes, sharing: int) -> Int64Array:
+        """Return a product's share of the joined product for the gradient by a shared matrix.
+
+        It is in nanoseconds, -1 where products are not joined.
+        """
+        operator, derivation, kinds = shapes.operator, shapes.derivation, shapes.kinds
+        times = np.full(len(kinds.pieces), -1, np.int64)
+        for number, row in enumerate(kinds.assigned):
+            configuration = configuration_of(row, len(derivation.indices))
+            joined = joined_product(operator, derivation, configuration, self._mesh, sharing)
+            if joined is not None:
+                time = self._cost.operator_nanoseconds(joined.product.work).forward
+                time += self._cost.collective_nanoseconds("slice", (), joined.copied_bytes)
+                times[number] = round(time / sharing)
         return times
 
     def _distinct_inside(self, shapes: _Shapes, rows: Int64Array) -> tuple[Int64Array, Int64Array]:

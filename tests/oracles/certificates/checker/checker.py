@@ -34,6 +34,7 @@ from tests.oracles.certificates.checker.operator_shard import (
     whole_sum,
     work_of,
 )
+from tests.oracles.certificates.checker.shared_matrices import SharedMatrices
 
 __all__ = ["Checker", "Cost"]
 
@@ -76,6 +77,7 @@ class Checker:
         self._copies = Copies(graph, self._reads)
         self._carried = differentiated_inputs(graph)
         self._sparse = frozenset().union(*sparse_tensors(graph).values())
+        self._shared = SharedMatrices(graph, self._carried, mesh, cost)
         self._senders = Counter(
             graph[name].inputs[number] for name, some in self._carried.items() for number in some
         )
@@ -142,8 +144,9 @@ class Checker:
         use = self._cost.operator_memory(footprint(shard, self._copies))
         if operator.is_variable or operator.type in NAMES:
             return Cost(use, 0)
-        backward = len(self._carried.get(operator.name, ()))
-        time = self._cost.operator_nanoseconds(work_of(shard, backward)).total
+        backward, share = len(self._carried.get(operator.name, ())), self._shared.share(shard)
+        own = work_of(shard, backward if share is None else backward - 1)
+        time = self._cost.operator_nanoseconds(own).total + (share or 0)
         time += sum(
             count * self._cost.collective_nanoseconds(kind, axes, bytes_)
             for kind, axes, bytes_, count in (*inside(shard), *halos(shard, backward))
@@ -155,7 +158,7 @@ class Checker:
         total = 0
         for number, spec in enumerate(operator.outputs):
             tensor = TensorName(operator.name, number)
-            count = self._senders.get(tensor, 0)
+            count = self._senders.get(tensor, 0) - self._shared.spared(tensor)
             own = operator.attributes.get("dtype", spec.dtype) if operator.is_variable else None
             dtype = str(own or spec.dtype).removesuffix("_ref")
             floating = dtype.startswith(("float", "bfloat", "half", "complex"))
