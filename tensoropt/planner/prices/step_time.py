@@ -59,7 +59,6 @@ def step_time(
     It differs from the sum of the search in these points:
 
     - Several readers share a resharded copy, which is made once.
-    - Products that share a matrix compute its gradient once (`joined_product`).
     - The steps of one resharding, and the gradients of several weights, share a call.
     - An operator with a custom lowering is recomputed for its own gradient alone.
     - Sums of gradients hide behind the backward pass if the links allow that (`OverlappedSums`).
