@@ -69,7 +69,7 @@ class _Kind:
         derivation: its iteration space.
         assigned: its configurations.
         adds_up: whether its outputs may be partial sums.
-        times: nanoseconds under each configuration.
+        times: nanoseconds under each configuration, by `_Gradients`.
         slots: the slots of its tensors. A key has: whether the tensor is an output, its number, and
             whether it has a gradient.
         on_shares: the same kind with inputs that may be partial sums, by the sets of these inputs.
