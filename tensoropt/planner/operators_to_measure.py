@@ -13,7 +13,12 @@ from tensoropt.parallel.choices.choices import strategy_choices
 from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under, derivations_of
-from tensoropt.problem.operators.joined_products import MATRIX, joined_product, products_sharing
+from tensoropt.problem.operators.joined_products import (
+    MATRIX,
+    joined_product,
+    number_sharing,
+    sharing_products,
+)
 from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_as_measured
 from tensoropt.tdl import Derivation
@@ -47,7 +52,7 @@ def measurable(
     gradients = differentiated_inputs(graph) if differentiated is None else differentiated
     derivations = derivations_of(graph)
     sums = reader_gradient_sums(graph, gradients)
-    sharing = products_sharing(graph, gradients)
+    sharing = number_sharing(sharing_products(graph, gradients))
     first: dict[object, LocalOperator] = {}
     weight: dict[object, int] = {}
     for group in strategy_choices(graph, mesh, batch_placeholders, derivations):

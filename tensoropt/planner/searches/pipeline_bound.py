@@ -9,7 +9,8 @@ from tensoropt.parallel.choices.kinds import kinds_of
 from tensoropt.parallel.strategy import redundant
 from tensoropt.pipeline.links import Links
 from tensoropt.planner.request import Request
-from tensoropt.problem.operators.joined_products import products_sharing
+from tensoropt.problem.operators.joined_products import number_sharing, sharing_products
+from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.problem.operators.operator_costs import OperatorCosts
 
 __all__ = ["PipelineBound"]
@@ -36,18 +37,22 @@ class PipelineBound:
         graph = request.graph
         differentiated = differentiated_inputs(graph)
         derivations = kinds_of(graph).derivations
-        sharing = products_sharing(graph, differentiated)
+        sharing = number_sharing(sharing_products(graph, differentiated))
         costs = OperatorCosts(mesh, cost)
         overhead = cluster.device.operator_overhead_seconds * 1e9 / speed
         self._overhead = self._work = 0.0
         for name in _forward(graph):
             operator, derivation = graph[name], derivations[name]
             backward = len(differentiated.get(name, ()))
-            if operator.is_constant or operator.is_placeholder:
+            unsplit = redundant(derivation)
+            work = operator_work(operator, derivation, unsplit, mesh, backward)
+            if work is None or operator.is_constant or operator.is_placeholder:
                 continue
-            unsplit = assignment_of(redundant(derivation), mesh)
-            found = costs.of(operator, derivation, unsplit, backward, sharing=sharing.get(name, 1))
-            time = int(found.time[0])
+            time = cost.operator_nanoseconds(work).total
+            if name in sharing:
+                assigned, count = assignment_of(unsplit, mesh), sharing[name]
+                found = costs.of(operator, derivation, assigned, backward, sharing=count)
+                time = int(found.time[0])
             starting = min(time, (1 + backward) * overhead)
             self._overhead += starting
             self._work += time - starting

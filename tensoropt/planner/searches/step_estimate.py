@@ -44,10 +44,14 @@ from tensoropt.problem.edges.edge_costs import EdgeCosts, TensorOnEdge
 from tensoropt.problem.edges.slots import LayoutCodes, TensorSlots
 from tensoropt.problem.edges.sparse_gradients import looked_up
 from tensoropt.problem.model import SlotMap
-from tensoropt.problem.operators.joined_products import products_sharing, spared_gradients
+from tensoropt.problem.operators.joined_products import (
+    added_gradients,
+    number_sharing,
+    sharing_products,
+)
 from tensoropt.problem.operators.local_work import attributes_that_matter
 from tensoropt.problem.operators.operator_costs import OperatorCosts
-from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_operator
+from tensoropt.problem.operators.reader_gradient_sums import sum_operator
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.registry import moves_rows
 from tensoropt.tensor_spec import TensorSpec
@@ -138,7 +142,8 @@ class StepEstimate:
             self._equal_shares.clear()
         is_sparse = frozenset[TensorName]().union(*sparse_tensors(graph).values()).__contains__
         differentiated = differentiated_inputs(graph)
-        sharing = products_sharing(graph, differentiated)
+        shared = sharing_products(graph, differentiated)
+        sharing = number_sharing(shared)
         sources = _sources(graph)
         readers = self._readers(graph, sources)
         is_read_once = _read_once(graph)
@@ -164,21 +169,10 @@ class StepEstimate:
             gradients = len(numbers), sharing.get(name, 1)
             least, shares[name] = self._share(kind, gradients, edges, max(1, readers[name]))
             total += least
-        spared = self._spared(graph, differentiated) if sharing else {}
-        for tensor, count in reader_gradient_sums(graph, differentiated).items():
-            if count - spared.get(tensor, 0) > 1:
-                total += self._of_sum(graph.spec(tensor), count - spared.get(tensor, 0))
+        sums = added_gradients(graph, differentiated, shared, self._cost.mesh)
+        for tensor, count in sums.items():
+            total += self._of_sum(graph.spec(tensor), count)
         return round(total)
-
-    def _spared(
-        self, graph: Graph, differentiated: Mapping[str, tuple[int, ...]]
-    ) -> dict[TensorName, int]:
-        """Return for each tensor how many gradients joined products spare."""
-
-        def derivation(name: str) -> Derivation:
-            return self.kind(graph[name]).derivation
-
-        return spared_gradients(graph, differentiated, derivation, self._cost.mesh)
 
     def _is_read_again(self, graph: Graph, read: set[Hashable], use: Hashable) -> bool:
         """Whether an equal operator has read the same tensor, in a graph with a recurrence.

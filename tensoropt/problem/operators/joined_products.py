@@ -9,7 +9,8 @@ operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -19,16 +20,17 @@ from tensoropt.parallel.configuration import Configuration, input_slot, output_s
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, redundant
 from tensoropt.problem.operators.local_work import operator_work
+from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums
 from tensoropt.tdl import Derivation
 from tensoropt.tensor_spec import TensorSpec
 
 __all__ = [
     "MATRIX",
     "JoinedProduct",
+    "added_gradients",
     "joined_product",
-    "products_sharing",
+    "number_sharing",
     "sharing_products",
-    "spared_gradients",
 ]
 
 MATRIX = 1
@@ -71,37 +73,34 @@ def sharing_products(
     }
 
 
-def products_sharing(graph: Graph, differentiated: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the names of products that share a matrix with others, each with their number.
-
-    The arguments are those of `sharing_products`.
-    """
-    shared = sharing_products(graph, differentiated).values()
-    return {name: len(names) for names in shared for name in names}
+def number_sharing(shared: Mapping[TensorName, Sequence[str]]) -> dict[str, int]:
+    """Return for each product of `sharing_products` the number of those that share its matrix."""
+    return {name: len(names) for names in shared.values() for name in names}
 
 
-def spared_gradients(
+def added_gradients(
     graph: Graph,
     differentiated: Mapping[str, tuple[int, ...]],
-    derivation_by_name: Callable[[str], Derivation],
+    shared: Mapping[TensorName, Sequence[str]],
     mesh: Mesh,
 ) -> dict[TensorName, int]:
-    """Return for each shared matrix how many gradients fewer are added, as one product has several.
+    """Return `reader_gradient_sums` in which the gradients of a joined product are one.
 
     Products that are joined while nothing is split count as joined under all configurations.
 
     Args:
         graph, differentiated: see `sharing_products`.
-        derivation_by_name: returns the derivation of an operator.
+        shared: what it returns.
         mesh: the devices.
     """
-    spared = {}
-    for matrix, names in sharing_products(graph, differentiated).items():
-        operator, derivation = graph[names[0]], derivation_by_name(names[0])
+    counts = Counter(reader_gradient_sums(graph, differentiated))
+    for matrix, names in shared.items():
+        operator = graph[names[0]]
+        derivation = derivation_of(operator)
         unsplit = redundant(derivation)
         if joined_product(operator, derivation, unsplit, mesh, len(names)) is not None:
-            spared[matrix] = len(names) - 1
-    return spared
+            counts[matrix] -= len(names) - 1
+    return {tensor: count for tensor, count in counts.items() if count > 1}
 
 
 def joined_product(

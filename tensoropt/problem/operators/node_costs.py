@@ -11,9 +11,13 @@ from tensoropt.parallel.assignments import split_dims
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.slots import GraphSlots
-from tensoropt.problem.operators.joined_products import products_sharing, spared_gradients
+from tensoropt.problem.operators.joined_products import (
+    added_gradients,
+    number_sharing,
+    sharing_products,
+)
 from tensoropt.problem.operators.operator_costs import ConfigurationCosts, OperatorCosts
-from tensoropt.problem.operators.reader_gradient_sums import reader_gradient_sums, sum_operator
+from tensoropt.problem.operators.reader_gradient_sums import sum_operator
 
 __all__ = ["NodeCosts"]
 
@@ -40,13 +44,12 @@ class NodeCosts:
         self._slots = slots
         self._saved = annotated.saved
         self._differentiated = annotated.differentiated
-        sums = reader_gradient_sums(annotated.graph, annotated.differentiated)
+        graph, differentiated = annotated.graph, annotated.differentiated
+        shared = sharing_products(graph, differentiated)
+        self._sharing = number_sharing(shared)
+        sums = added_gradients(graph, differentiated, shared, annotated.mesh)
         # Sparse gradients are concatenated, not added.
         self._counts = {tensor: n for tensor, n in sums.items() if tensor not in annotated.sparse}
-        self._sharing = products_sharing(annotated.graph, annotated.differentiated)
-        self._spared = spared_gradients(
-            annotated.graph, annotated.differentiated, self._derivations.__getitem__, annotated.mesh
-        )
         self.costs = costs or OperatorCosts(annotated.mesh, annotated.cost)
         self._sums: dict[Hashable, ConfigurationCosts] = {}
         self._computing_costs: dict[Hashable, ConfigurationCosts] = {}
@@ -59,7 +62,7 @@ class NodeCosts:
         if computing is None:
             computing = self._computing_costs[key] = self._costs_of_computing(operator)
         outputs = (TensorName(operator.name, number) for number in range(len(operator.outputs)))
-        with_sums = [tensor for tensor in outputs if self._count(tensor) > 1]
+        with_sums = [tensor for tensor in outputs if tensor in self._counts]
         parts = computing, *(self._sum(operator, tensor) for tensor in with_sums)
         if parts not in self._with_sums:
             self._with_sums[parts] = ConfigurationCosts.sum(parts)
@@ -92,13 +95,9 @@ class NodeCosts:
         )
         return ConfigurationCosts(once.memory, once.time * self._repeats.get(name, 1))
 
-    def _count(self, tensor: TensorName) -> int:
-        """Return the number of a tensor's gradients that are added."""
-        return self._counts.get(tensor, 1) - self._spared.get(tensor, 0)
-
     def _sum(self, operator: Operator, tensor: TensorName) -> ConfigurationCosts:
         """Return the costs of adding the gradients of an output, which take time only."""
-        spec, count = operator.value_spec(tensor.index), self._count(tensor)
+        spec, count = operator.value_spec(tensor.index), self._counts[tensor]
         slots = self._slots.at_producer(tensor, carries=True)
         repeats = self._repeats.get(operator.name, 1)
         key = spec.shape, spec.dtype, count, slots, repeats
