@@ -12,7 +12,9 @@ from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError, PlanError
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import plan_reshard
 
 # 1, 2 and 4 bytes per nanosecond.
 TABLE = BandwidthTable("allreduce", (2, 2), (0,), (1024, 2048, 4096), (1024, 1024, 1024))
@@ -119,6 +121,24 @@ def test_what_is_faster_in_parts_goes_so_and_is_priced_so() -> None:
     assert not some.goes_in_hierarchy("allreduce", (0, 1), 1 << 20)
     for axes in ((0,), (1,)):
         assert not model.goes_in_hierarchy("allreduce", axes, 1 << 20)
+
+
+def test_an_all_reduce_takes_at_most_as_long_as_a_reduce_scatter_and_an_all_gather() -> None:
+    # Each collective over this link gains 400 ns, as a buffer takes its first bytes at once.
+    sizes, halves = (1 << 10, 1 << 20), (1 << 9, 1 << 19)
+    tables = (
+        BandwidthTable("allreduce", (2,), (0,), sizes, (600, (1 << 20) - 400)),
+        BandwidthTable("reduce_scatter", (2,), (0,), sizes, (500, (1 << 19) - 400)),
+        BandwidthTable("allgather", (2,), (0,), halves, (500, (1 << 19) - 400)),
+    )
+    mesh = Mesh((2,))
+    model = ClusterCostModel(replace(load_cluster("8-v100"), measured=tables), mesh)
+    assert model.network_seconds("allreduce", (0,), 1 << 10) == 600e-9  # both take 1000
+    assert model.network_seconds("allreduce", (0,), 1 << 20) == ((1 << 20) - 800) / 1e9
+    partial, whole = Layout(((), ()), (0,), "sum"), Layout(((), ()))
+    for rows in (1, 16, 256):
+        steps = plan_reshard(mesh, (rows, 1024), 4, partial, whole, model.collective_nanoseconds)
+        assert [step.kind for step in steps] == ["allreduce"]
 
 
 def test_what_links_say_goes_in_parts() -> None:
