@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.parallel.resharding import LOCAL_KINDS, StepTraffic
 from tensoropt.plan.details.move import Move, MoveStep, Purpose
-from tensoropt.planner.prices.overlapped_sums import OverlappedSums
 
 __all__ = ["Reason", "StepTime"]
 
@@ -76,7 +75,7 @@ class StepTime:
         steps: Iterable[StepTraffic],
         reason: Reason,
         times: int = 1,
-        overlapped: OverlappedSums | None = None,
+        overlap: Callable[[int, int], None] | None = None,
     ) -> None:
         """Add a resharding; its collectives are one call.
 
@@ -85,8 +84,8 @@ class StepTime:
             steps: its steps.
             reason: the tensors that it moves.
             times: how often it is made.
-            overlapped: collects the sums of gradients that hide behind computation; None for
-                another move.
+            overlap: notes the nanoseconds that it takes beside computation, and those that
+                computation then loses; None if computation waits for it.
         """
         local = network = beside = processor = 0
         recorded = []
@@ -97,12 +96,12 @@ class StepTime:
             else:
                 seconds = cost.network_seconds(kind, axes, bytes_, runs)
                 network += max(1, round(seconds * 1e9))
-            if overlapped is not None:
+            if overlap is not None:
                 part = cost.beside_computation(kind, axes, bytes_)
                 beside += round(part.seconds * 1e9)
                 processor += round(part.processor_seconds * 1e9)
-        if overlapped is not None and beside:
-            overlapped.add(reason.readers, beside, processor)
+        if overlap is not None and beside:
+            overlap(beside, processor)
         self.copies += times * local
         self.network += times * network
         self.calls += times * (network > 0)

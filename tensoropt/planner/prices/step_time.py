@@ -22,6 +22,7 @@ from tensoropt.parallel.buckets import (
     Sums,
     elementwise_sums,
     path_of_gradient,
+    path_to_variable,
     vector_steps,
 )
 from tensoropt.parallel.layout import Layout, Slot
@@ -29,7 +30,7 @@ from tensoropt.parallel.recomputed import recomputed
 from tensoropt.parallel.resharding import ReshardStep, StepTraffic, step_traffic
 from tensoropt.parallel.sparse import known_shape, lookups_of_tables
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.planner.prices.overlapped_sums import OverlappedSums
+from tensoropt.planner.prices.overlapped_network import OverlappedNetwork
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_parts import Reason, StepTime
 from tensoropt.planner.request import Request
@@ -61,7 +62,8 @@ def step_time(
     - Several readers share a resharded copy, which is made once.
     - The steps of one resharding, and the gradients of several weights, share a call.
     - An operator with a custom lowering is recomputed for its own gradient alone.
-    - Sums of gradients hide behind the backward pass if the links allow that (`OverlappedSums`).
+    - Gathers of weights hide behind the forward pass, and sums of gradients behind the backward
+      pass, if the links allow that (`OverlappedNetwork`).
 
     Args:
         strategy: a strategy of the step's graph.
@@ -78,8 +80,8 @@ def step_time(
     step = _Step(strategy, cost, plan, repeats or {}, within)
     for operator in strategy.graph:
         if within is None or operator.name in within:
-            step.compute(operator)
             step.read(operator)
+            step.compute(operator)
     step.average_statistics()
     step.reduce_buckets()
     step.add_gradients()
@@ -161,7 +163,7 @@ class _Step:
         self._statistics: dict[Sums, list[tuple[str, int]]] = {}  # tensors and bytes
         self._joined: set[str] = set()
         self._joined_gradients: Counter[tuple[TensorName, Slot]] = Counter()
-        self._overlapped = OverlappedSums()
+        self._overlapped = OverlappedNetwork()
         self._join_products()
 
     def compute(self, operator: Operator) -> None:
@@ -181,8 +183,11 @@ class _Step:
         self._overlapped.compute(operator.name, time, runs, bool(operator.mutates))
         for step in inner_steps(operator, derivation, configuration, strategy.mesh, backward):
             self._move_inside(step, runs * step.times, Reason("inside", [operator.name]))
-            if step.backward:
-                self._wait(operator.name, [StepTraffic(step.kind, step.axes, step.bytes, "")])
+            if self._crosses([StepTraffic(step.kind, step.axes, step.bytes, "")]):
+                if step.forward:
+                    self._overlapped.hold()
+                if step.backward:
+                    self._overlapped.wait(operator.name)
 
     def _join_products(self) -> None:
         """Add the joined gradients of matrices that several products share.
@@ -418,17 +423,28 @@ class _Step:
         )
 
     def _move(self, steps: Iterable[StepTraffic], reason: Reason, times: int = 1) -> None:
-        """Add a resharding that is made ``times`` times. Sums of weights' gradients may hide behind
-        computation."""
-        steps, hides = list(steps), reason.purpose == "gradient sum" and bool(reason.readers)
-        self.time.move(self._cost, steps, reason, times, self._overlapped if hides else None)
-        if reason.purpose == "backward":
-            self._wait(reason.readers[0], steps)  # the last of the readers in the backward pass
+        """Add a resharding that is made ``times`` times. Gathers of weights and sums of their
+        gradients may hide behind computation."""
+        steps = list(steps)
+        overlap: Callable[[int, int], None] | None = None
+        if reason.purpose == "gradient sum" and reason.readers:
+            overlap = partial(self._overlapped.add, reason.readers)
+        elif reason.purpose == "forward" and times == 1 and self._is_weight(reason.tensors[0]):
+            overlap = self._overlapped.gather
+        self.time.move(self._cost, steps, reason, times, overlap)
+        if overlap is None and self._crosses(steps):
+            if reason.purpose == "forward":
+                self._overlapped.hold()
+            if reason.purpose == "backward":  # the last of the readers in the backward pass
+                self._overlapped.wait(reason.readers[0])
 
-    def _wait(self, name: str, steps: Iterable[StepTraffic]) -> None:
-        """Note that the backward pass waits at an operator for collectives between machines."""
-        if any(self._cost.beside_computation(*step[:3]).seconds for step in steps):
-            self._overlapped.wait(name)
+    def _is_weight(self, name: str) -> bool:
+        """Whether an operator is a variable, or reads one unchanged."""
+        return bool(path_to_variable(self._strategy, TensorName(name, 0)))
+
+    def _crosses(self, steps: Iterable[StepTraffic]) -> bool:
+        """Whether some steps go between machines whose ranks compute meanwhile."""
+        return any(self._cost.beside_computation(*step[:3]).seconds for step in steps)
 
     def _move_inside(self, step: InnerStep, times: int, reason: Reason) -> None:
         """Add a step inside an operator, which is made ``times`` times."""
