@@ -29,7 +29,7 @@ from tensoropt.report.text_table import table
 __all__ = ["main"]
 
 _TRIALS = Path(__file__).with_name("trials.py")
-_FULL = ("--seconds", 45, "--largest", 32 * 2**20)
+_FULL = ("--largest", 32 * 2**20)
 _SMALL = ("--seconds", 5, "--network-seconds", 5, "--largest", 2**20)
 """Limits of the profile."""
 

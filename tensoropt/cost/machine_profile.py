@@ -34,7 +34,7 @@ from tensoropt.signed_files import FileKind
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
 _REMEDY = "Measure again with `tensoropt profile --force`, or remove the file."
-_FILES = FileKind(9, "profiles", _REMEDY)
+_FILES = FileKind(10, "profiles", _REMEDY)
 
 
 @dataclass(frozen=True, slots=True)

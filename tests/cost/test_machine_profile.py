@@ -98,7 +98,7 @@ def test_an_edited_profile_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("schema", 1, "schema 9. Got .* of schema 1"),
+        ("schema", 1, "schema 10. Got .* of schema 1"),
         ("mesh", [1], "mesh/0"),
         ("operators", [{"operator": "Relu"}], "operators/0"),
         ("extra", 1, "at extra: 1 "),

@@ -30,7 +30,14 @@ from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import operator_type
 
-__all__ = ["ROUNDS", "TENSORFLOW", "Lowering", "measure_operator", "timed_in_turn"]
+__all__ = [
+    "ROUNDS",
+    "TENSORFLOW",
+    "Lowering",
+    "measure_operator",
+    "stored_tensor",
+    "timed_in_turn",
+]
 
 EmitParts = Callable[[LocalOperator, Mesh, Sequence[tf.Tensor]], list[tf.Tensor]]
 """Emits an operator that a lowering rule divides into several, without its collectives. It takes a
@@ -62,10 +69,14 @@ _CHAIN_BYTES = 192 * 2**20
 """Largest memory of all links."""
 _CACHED_BYTES = 48 * 2**20
 """Bytes of variables that exceed a core's share of the caches."""
+_COMPUTING_SECONDS = 20e-3
+"""Duration beyond which a chain gets no links for the caches' sake: arithmetic takes most of it."""
 ROUNDS = 15
-"""Repetitions of each chain. The chains take turns."""
-_LONG_SECONDS = 0.1
-"""Chains that take longer are repeated 3 times only."""
+"""The most repetitions of each chain. The chains take turns."""
+_LEAST_ROUNDS = 3
+_ROUNDS_SECONDS = 0.25
+"""Time for the repetitions beyond the least: long chains repeat well, and the time of a profile
+is better spent on more operators."""
 
 _FAILURES = (
     tf.errors.OpError,
@@ -123,7 +134,7 @@ def measure_operator(
 def _links(work: OperatorWork, seconds: float) -> int:
     """Return the number of links of a chain."""
     by_time = _CHAIN_SECONDS / max(seconds, 1e-7)
-    by_caches = _CACHED_BYTES / max(work.bytes, 1)
+    by_caches = min(_CACHED_BYTES / max(work.bytes, 1), _COMPUTING_SECONDS / max(seconds, 1e-7))
     by_memory = _CHAIN_BYTES / max(work.bytes, 1)
     return int(min(max(min(max(by_time, by_caches), by_memory), 1), _LONGEST_CHAIN))
 
@@ -205,7 +216,7 @@ class _Chains:
             ys = _differentiable(self._type, outputs)
             if not upstream:
                 with tf.control_dependencies(None):
-                    upstream = [_variable(tuple(y.shape.as_list()), y.dtype) for y in ys]
+                    upstream = [stored_tensor(tuple(y.shape.as_list()), y.dtype) for y in ys]
             with tf.control_dependencies([last]):
                 gradients = tf.gradients(ys, [link[n] for n in differentiated], grad_ys=upstream)
             last = tf.group(last, *[g for g in gradients if g is not None])
@@ -241,8 +252,9 @@ class _Chains:
         operations = (self.reads, self.forward, self.forward_of_links, self.both)
         chains = [chain for chain in operations if chain is not None]
         runs = [session.make_callable(chain) for chain in chains]
-        longest = timed_in_turn(everyone, runs, 1, False).max()
-        seconds = timed_in_turn(everyone, runs, 3 if longest > _LONG_SECONDS else rounds, shared)
+        once = timed_in_turn(everyone, runs, 1, False).sum()
+        rounds = min(rounds, max(_LEAST_ROUNDS, int(_ROUNDS_SECONDS / once)))
+        seconds = timed_in_turn(everyone, runs, rounds, shared)
         reads, *chain_seconds = np.median(seconds, axis=0)
         forward = max(chain_seconds[0] - reads, 1e-9) / self._links
         backward = 0.0
@@ -306,7 +318,7 @@ def _inputs(
         elif given is not None and (dtype == tf.resource or dtype._is_ref_dtype):
             tensors.append(_stored(layout.local_shape(spec.shape, mesh), given))
         else:
-            tensors.append(_variable(layout.local_shape(spec.shape, mesh), dtype))
+            tensors.append(stored_tensor(layout.local_shape(spec.shape, mesh), dtype))
     return tensors
 
 
@@ -323,8 +335,11 @@ def _is_variable(given: tf.Tensor | None) -> bool:
     return given is not None and given.op.type in VARIABLE_TYPES
 
 
-def _variable(shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
-    """Return a tensor that is computed before the operator runs."""
+def stored_tensor(shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
+    """Return the value of a new variable: a tensor that no operator has to compute.
+
+    It is read after the operations of the current control dependencies.
+    """
     return _new_variable(shape, dtype, use_resource=True).read_value()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tensoropt.cost.measuring.measure_operators import Lowering
+from tensoropt.cost.measuring.measure_operators import Lowering, stored_tensor
 from tensoropt.cost.operator_time import LocalOperator
 from tensoropt.errors import OptionError
 from tensoropt.execution.gradient_functions.matrix_products import GRADIENTS
@@ -30,7 +30,8 @@ def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor])
         The shards of the operator's outputs.
 
     Raises:
-        OptionError: if the operator has no rule, or its rule does more than add up and gather.
+        OptionError: if the operator has no rule, or its rule does more than add up, gather and
+            exchange halos.
     """
     operator, derivation, configuration = local.operator, local.derivation, local.configuration
     rule = rule_of(operator, derivation, configuration, mesh)
@@ -43,7 +44,11 @@ def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor])
 
 
 class _AloneWorld(SingleProcessWorld):
-    """One rank of a mesh, as if all ranks had the same shards."""
+    """One rank of a mesh, as if all ranks had the same shards, and received halos at once.
+
+    A window is a tensor that is there already, and so is the gradient that comes back from it: the
+    price of an exchange includes their copies.
+    """
 
     def __init__(self, mesh: Mesh) -> None:
         super().__init__(mesh)
@@ -54,15 +59,26 @@ class _AloneWorld(SingleProcessWorld):
     ) -> list[tf.Tensor]:
         """See `World.reshard`."""
         for step in steps:
-            if isinstance(step, Exchange) or step.kind not in ("allreduce", "allgather"):
+            if isinstance(step, Exchange):
+                shards = [_received(shard, step) for shard in shards]
+                continue
+            if step.kind not in ("allreduce", "allgather"):
                 raise OptionError(
-                    "a rule that is emitted on one rank only adds up and gathers. Got "
-                    f"{step} for {label!r}."
+                    "a rule that is emitted on one rank only adds up, gathers and exchanges halos. "
+                    f"Got {step} for {label!r}."
                 )
             if step.kind == "allgather":
                 count = self.mesh.pieces(step.axes)
                 shards = [tf.concat([shard] * count, step.from_dim) for shard in shards]
         return list(shards)
+
+
+def _received(shard: tf.Tensor, step: Exchange) -> tf.Tensor:
+    """Return a tensor of the shape that an exchange gives a shard, once the shard is computed."""
+    shape = shard.shape.as_list()
+    shape[step.dim] = step.result
+    with tf.control_dependencies([shard]):
+        return stored_tensor(tuple(shape), shard.dtype)
 
 
 AS_IN_STEPS = Lowering(emitted_alone, GRADIENTS)

@@ -19,6 +19,7 @@ from tensoropt.parallel.configuration import (
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, lookup, operator_type
+from tensoropt.tdl.derivation import Index
 from tensoropt.tdl.registry import moves_rows
 from tensoropt.tensor_spec import TensorSpec
 
@@ -185,16 +186,21 @@ def _rule_attribute(
 ) -> tuple[tuple[str, str], ...]:
     """Return an attribute of operators that a lowering rule divides, and none for other operators.
 
-    It distinguishes their measured times from those of TensorFlow's kernel at the same shapes.
+    It distinguishes their measured times from those of TensorFlow's kernel at the same shapes: that
+    computes without statistics of other devices, and pads a piece where the rule has halos.
     """
+    with_halos = {halo.index for halo in derivation.halos}
     split = [
         index.name
-        for index, axes in zip(derivation.indices, local.splits, strict=True)
-        if axes and index.has_inner_collectives
+        for number, (index, axes) in enumerate(zip(derivation.indices, local.splits, strict=True))
+        if axes and (number in with_halos or _has_collectives(operator, index))
     ]
-    if not split or lookup(operator.type).inner_collectives is None:
-        return ()
-    return ((SPELLED_OUT, ",".join(split)),)
+    return ((SPELLED_OUT, ",".join(split)),) if split else ()
+
+
+def _has_collectives(operator: Operator, index: Index) -> bool:
+    """Whether the rule of an operator has collectives besides halos for splits of an index."""
+    return index.has_inner_collectives and lookup(operator.type).inner_collectives is not None
 
 
 def attributes_that_matter(operator: Operator) -> tuple[tuple[str, str], ...]:

@@ -50,6 +50,45 @@ def test_its_parts_make_pieces() -> None:
         assert len(made) == len(local.operator.outputs)
 
 
+def convolution(splits: dict[str, tuple[int, ...]]) -> LocalOperator:
+    """Conv2D of [4, 6, 6, 8] images with filters of 3 x 3, split as named."""
+    with tf.Graph().as_default() as script:
+        images = tf.compat.v1.placeholder(tf.float32, [4, 6, 6, 8], "images")
+        filters = tf.compat.v1.placeholder(tf.float32, [3, 3, 8, 16], "filters")
+        made = tf.nn.conv2d(images, filters, 1, "SAME")
+        shapes = {"images": (4, 6, 6, 8), "filters": (3, 3, 8, 16)}
+        operator = import_graph(script, [made.op.name], shapes)[made.op.name]
+    derivation = derivation_of(operator)
+    configuration = Configuration(tuple(splits.get(i.name, ()) for i in derivation.indices))
+    work = operator_work(operator, derivation, configuration, MESH, 2)
+    assert work is not None
+    return LocalOperator(operator, derivation, configuration, (0, 1), work)
+
+
+def test_a_convolution_split_over_space_computes_on_its_window() -> None:
+    local = convolution({"y": (0,)})
+    assert local.work.local_shapes[0] == (4, 3, 6, 8)
+    assert (SPELLED_OUT, "y") in local.work.attributes
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        inputs = [tf.ones(shape) for shape in local.work.local_shapes]
+        (made,) = emitted_alone(local, MESH, inputs)
+        gradients = tf.gradients(made, inputs)
+        session.run(tf.compat.v1.global_variables_initializer())
+        assert [value.shape for value in session.run([made, *gradients])] == [
+            (4, 3, 6, 16),
+            *local.work.local_shapes,
+        ]
+        (kernel,) = (each for each in graph.get_operations() if each.type == "Conv2D")
+        assert kernel.inputs[0].shape == (4, 5, 8, 8)  # two rows of neighbours, padded columns
+        assert kernel.get_attr("padding") == b"VALID"
+
+
+def test_a_convolution_split_otherwise_is_one_kernel() -> None:
+    for index in ("b", "co", "ci"):
+        attributes = convolution({index: (0,)}).work.attributes
+        assert all(name != SPELLED_OUT for name, _ in attributes)
+
+
 def test_what_no_rule_spells_out_has_no_parts() -> None:
     with pytest.raises(OptionError, match=r"has a rule\. Got FusedBatchNormV3"):
         emitted_alone(batch_norm(""), MESH, [])
