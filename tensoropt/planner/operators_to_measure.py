@@ -25,6 +25,10 @@ from tensoropt.tdl import Derivation
 
 __all__ = ["measurable"]
 
+_WASTED = 1.5
+"""A configuration that takes longer than an operator's fastest by this factor, as where devices
+compute the same, is measured after all that do not: plans seldom have it."""
+
 
 def measurable(
     graph: Graph,
@@ -48,6 +52,7 @@ def measurable(
 
     Returns:
         The operators, by the estimated time of all operators with the same work, longest first.
+        Those under configurations that leave devices unused come last.
     """
     gradients = differentiated_inputs(graph) if differentiated is None else differentiated
     derivations = derivations_of(graph)
@@ -55,6 +60,7 @@ def measurable(
     sharing = number_sharing(sharing_products(graph, gradients))
     first: dict[object, LocalOperator] = {}
     weight: dict[object, int] = {}
+    useful: set[object] = set()
     for group in strategy_choices(graph, mesh, batch_placeholders, derivations):
         options = group.options if strategies is None else strategies
         for name in group.members:
@@ -63,14 +69,21 @@ def measurable(
             # partial sums.
             derivation = derivation_under(operator, options[0][name])
             configurations = dict.fromkeys(option[name] for option in options)
+            times: dict[tuple[str, int], dict[object, int]] = {}  # of kernels that do the same
             for local in (
                 *_forms(operator, derivation, configurations, mesh, inputs, sharing.get(name, 1)),
                 *_sums(graph, name, derivation, options, mesh, sums),
             ):
-                key = work_key(local.work)
+                work, key = local.work, work_key(local.work)
                 first.setdefault(key, local)
-                weight[key] = weight.get(key, 0) + roofline_time(device, local.work).total
-    return tuple(first[key] for key in sorted(first, key=lambda key: -weight[key]))
+                time = roofline_time(device, work).total
+                weight[key] = weight.get(key, 0) + time
+                times.setdefault((work.operator, work.differentiated_inputs), {})[key] = time
+            for alike in times.values():
+                most = _WASTED * min(alike.values())
+                useful |= {key for key, time in alike.items() if time <= most}
+    ordered = sorted(first, key=lambda key: (key not in useful, -weight[key]))
+    return tuple(first[key] for key in ordered)
 
 
 def _forms(
