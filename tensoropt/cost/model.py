@@ -255,10 +255,12 @@ class ClusterCostModel:
         bucket and hide less.
         """
         nanoseconds = table.nanoseconds_of(bytes_)
+        if table.kind != "allreduce":
+            return nanoseconds / 1e9
         scatter, gather = (
             self._tables.get((kind, table.axes)) for kind in ("reduce_scatter", "allgather")
         )
-        if table.kind == "allreduce" and scatter is not None and gather is not None:
+        if scatter is not None and gather is not None:
             piece = -(-bytes_ // self.mesh.pieces(table.axes))
             both = scatter.nanoseconds_of(bytes_) + gather.nanoseconds_of(piece)
             nanoseconds = min(nanoseconds, both)

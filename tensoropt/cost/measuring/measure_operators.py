@@ -74,6 +74,7 @@ _COMPUTING_SECONDS = 20e-3
 ROUNDS = 15
 """The most repetitions of each chain. The chains take turns."""
 _LEAST_ROUNDS = 3
+"""The fewest repetitions: a median leaves out one that was disturbed."""
 _ROUNDS_SECONDS = 0.25
 """Time for the repetitions beyond the least: long chains repeat well, and the time of a profile
 is better spent on more operators."""

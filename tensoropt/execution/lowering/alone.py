@@ -13,7 +13,7 @@ from tensoropt.execution.gradient_functions.matrix_products import GRADIENTS
 from tensoropt.execution.rules import SplitOperator, rule_of
 from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import Exchange, Step
+from tensoropt.parallel.resharding import Exchange, Step, shape_after
 
 __all__ = ["AS_IN_STEPS", "emitted_alone"]
 
@@ -60,7 +60,7 @@ class _AloneWorld(SingleProcessWorld):
         """See `World.reshard`."""
         for step in steps:
             if isinstance(step, Exchange):
-                shards = [_received(shard, step) for shard in shards]
+                shards = [_received(shard, step, self.mesh) for shard in shards]
                 continue
             if step.kind not in ("allreduce", "allgather"):
                 raise OptionError(
@@ -73,12 +73,10 @@ class _AloneWorld(SingleProcessWorld):
         return list(shards)
 
 
-def _received(shard: tf.Tensor, step: Exchange) -> tf.Tensor:
+def _received(shard: tf.Tensor, step: Exchange, mesh: Mesh) -> tf.Tensor:
     """Return a tensor of the shape that an exchange gives a shard, once the shard is computed."""
-    shape = shard.shape.as_list()
-    shape[step.dim] = step.result
     with tf.control_dependencies([shard]):
-        return stored_tensor(tuple(shape), shard.dtype)
+        return stored_tensor(shape_after(step, mesh, shard.shape.as_list()), shard.dtype)
 
 
 AS_IN_STEPS = Lowering(emitted_alone, GRADIENTS)

@@ -90,12 +90,10 @@ class OverlappedNetwork:
         if not self.network_nanoseconds:
             return 0
         stretch = busy / max(self._passes + self._updates, 1)
-        end = computed = 0.0
-        for begun, needed, nanoseconds, processor in self._weights:
-            alone = max(0.0, stretch * begun - computed)
-            end += alone + nanoseconds
-            most = max(computed + alone, stretch * needed)
-            computed = min(computed + alone + nanoseconds - processor, most)
+        carried = [
+            (stretch * begun, [stretch * needed], nanoseconds, processor)
+            for begun, needed, nanoseconds, processor in self._weights
+        ]
         before, made = 0.0, dict[str, float]()
         for name, backward in self._backward.items():
             made[name] = self._passes - before  # the backward pass of operators before it follows
@@ -103,9 +101,12 @@ class OverlappedNetwork:
         waits = sorted(stretch * made.get(name, self._passes) for name in self._waits)
         for readers, nanoseconds, processor in self._sums:
             ready = max((made.get(name, self._passes) for name in readers), default=self._passes)
-            alone = max(0.0, stretch * ready - computed)
-            end += alone + nanoseconds
-            wait = bisect_left(waits, max(computed + alone, stretch * ready))
-            most = waits[wait] if wait < len(waits) else busy
-            computed = min(computed + alone + nanoseconds - processor, most)
+            carried.append((stretch * ready, waits, nanoseconds, processor))
+        end = computed = 0.0
+        for ready, stops, nanoseconds, processor in carried:
+            now = max(computed, ready)
+            end += now - computed + nanoseconds
+            stop = bisect_left(stops, now)
+            most = stops[stop] if stop < len(stops) else busy
+            computed = min(now + nanoseconds - processor, most)
         return busy + self.network_nanoseconds - round(end + busy - computed)

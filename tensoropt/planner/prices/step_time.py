@@ -183,11 +183,8 @@ class _Step:
         self._overlapped.compute(operator.name, time, runs, bool(operator.mutates))
         for step in inner_steps(operator, derivation, configuration, strategy.mesh, backward):
             self._move_inside(step, runs * step.times, Reason("inside", [operator.name]))
-            if self._crosses([StepTraffic(step.kind, step.axes, step.bytes, "")]):
-                if step.forward:
-                    self._overlapped.hold()
-                if step.backward:
-                    self._overlapped.wait(operator.name)
+            traffic = [StepTraffic(step.kind, step.axes, step.bytes, "")]
+            self._wait(traffic, step.forward > 0, operator.name if step.backward else "")
 
     def _join_products(self) -> None:
         """Add the joined gradients of matrices that several products share.
@@ -432,19 +429,23 @@ class _Step:
         elif reason.purpose == "forward" and times == 1 and self._is_weight(reason.tensors[0]):
             overlap = self._overlapped.gather
         self.time.move(self._cost, steps, reason, times, overlap)
-        if overlap is None and self._crosses(steps):
-            if reason.purpose == "forward":
-                self._overlapped.hold()
-            if reason.purpose == "backward":  # the last of the readers in the backward pass
-                self._overlapped.wait(reason.readers[0])
+        if overlap is None and reason.purpose == "forward":
+            self._wait(steps, True)
+        elif reason.purpose == "backward":  # the last of the readers in the backward pass
+            self._wait(steps, False, reason.readers[0])
 
     def _is_weight(self, name: str) -> bool:
         """Whether an operator is a variable, or reads one unchanged."""
         return bool(path_to_variable(self._strategy, TensorName(name, 0)))
 
-    def _crosses(self, steps: Iterable[StepTraffic]) -> bool:
-        """Whether some steps go between machines whose ranks compute meanwhile."""
-        return any(self._cost.beside_computation(*step[:3]).seconds for step in steps)
+    def _wait(self, steps: Iterable[StepTraffic], forward: bool, backward: str = "") -> None:
+        """Note that the forward pass, or the backward pass at an operator, waits for collectives
+        between machines."""
+        if any(self._cost.beside_computation(*step[:3]).seconds for step in steps):
+            if forward:
+                self._overlapped.hold()
+            if backward:
+                self._overlapped.wait(backward)
 
     def _move_inside(self, step: InnerStep, times: int, reason: Reason) -> None:
         """Add a step inside an operator, which is made ``times`` times."""
