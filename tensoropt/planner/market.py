@@ -178,7 +178,7 @@ class Market:
         """Ask all spaces for offers."""
         whole = self._whole()
         self.offers.append(whole)
-        self.findings.fits = bool(whole.fitting)
+        self.findings.fits, self.findings.known = bool(whole.fitting), whole.known
         self.findings.searched(whole.request, whole.points)
         if whole.fitting and not whole.choice.excess_bytes:
             self.findings.price = whole.allowed_price

@@ -17,6 +17,7 @@ from tensoropt.planner.choose import choose, profiling
 from tensoropt.planner.request import Budget, PipelineNumbers, Request
 from tensoropt.planner.searches import frontier_search
 from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.multilevel.coarse_to_fine import Known
 from tensoropt.search.pareto.frontier import Frontier
 from tests.oracles.equality import Script, mlp, model_script
 from tests.proofs import proof
@@ -59,9 +60,9 @@ def test_a_row_is_what_mini_time_plans_and_limits_share_searches(
     searched: Counter[Hashable] = Counter()
     search = frontier_search._searched
 
-    def counted(own: Request, devices: int) -> tuple[GraphProblem, Frontier]:
+    def counted(own: Request, devices: int, known: Known | None) -> tuple[GraphProblem, Frontier]:
         searched[devices, own.space, own.microbatches, own.rewrites] += 1
-        return search(own, devices)
+        return search(own, devices, known)
 
     with monkeypatch.context() as patch:
         patch.setattr(frontier_search, "_searched", counted)

@@ -215,9 +215,9 @@ def test_only_a_batch_at_once_that_may_fit_is_searched_to_the_closing_gap(
     searches: list[Request] = []
     search = frontier_search._searched
 
-    def searched(request: Request, devices: int) -> Any:
+    def searched(request: Request, *given: Any) -> Any:
         searches.append(request)
-        return search(request, devices)
+        return search(request, *given)
 
     monkeypatch.setattr(frontier_search, "_searched", searched)
     limit = share * frontier_search.least_bytes(request_, 2) * CLUSTER.safety_factor

@@ -163,7 +163,7 @@ def test_keeping_less_gets_all_of_the_time_if_nothing_else_may_fit(
     class Searched(Exception):
         pass
 
-    def search(_: Request) -> Offer:
+    def search(*_: object) -> Offer:
         given.append(seconds_left())
         raise Searched
 

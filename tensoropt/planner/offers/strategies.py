@@ -29,6 +29,7 @@ from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.planner.searches.shared import search_once
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
+from tensoropt.search.multilevel.coarse_to_fine import Known
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
 __all__ = ["Choice", "Strategies", "choice_of", "preferred"]
@@ -197,9 +198,19 @@ class Strategies(Offer):
         self._failures: list[str] = []
 
     @classmethod
-    def of(cls, request: Request) -> Strategies:
-        """Return the offer of a request, after a search of its frontier."""
-        return cls(request, *search_frontier(request, request.devices))
+    def of(cls, request: Request, known: Known | None = None) -> Strategies:
+        """Return the offer of a request, after a search of its frontier.
+
+        Args:
+            request: the step.
+            known: strategies of a similar step, see `search_frontier`.
+        """
+        return cls(request, *search_frontier(request, request.devices, known))
+
+    @property
+    def known(self) -> Known:
+        """What the search of a similar step may begin with."""
+        return Known(self.problem, self.searched)
 
     @cached_property
     def frontier(self) -> Frontier:

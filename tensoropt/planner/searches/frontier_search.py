@@ -15,7 +15,7 @@ from tensoropt.problem.from_graph import GraphProblem, ProblemBuilder, graph_pro
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
-from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
+from tensoropt.search.multilevel.coarse_to_fine import Known, coarse_to_fine
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.solvers import solver
@@ -29,18 +29,25 @@ _LEAST_SECONDS = 1.0
 """The time that every search may take, since users do not notice it at the start of a job."""
 
 
-def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
+def search_frontier(
+    request: Request, devices: int, known: Known | None = None
+) -> tuple[GraphProblem, Frontier]:
     """Return the problem of a request and its frontier, by the request's algorithm.
 
     If the devices have more axes than can be searched at once, frontier tracking goes from coarse
     meshes to finer ones. When the request's seconds are over, it returns the frontier that it has;
     if it has none yet, it goes on until it has one. If a user interrupts it before that, it returns
     data parallelism. Every frontier has a point that is at least as good as data parallelism.
+
+    Args:
+        request: the step.
+        devices: the number of devices.
+        known: strategies of a similar step, with which a search of several meshes begins.
     """
-    return search_once("frontier", request, devices, lambda: _searched(request, devices))
+    return search_once("frontier", request, devices, lambda: _searched(request, devices, known))
 
 
-def _searched(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
+def _searched(request: Request, devices: int, known: Known | None) -> tuple[GraphProblem, Frontier]:
     """Return the result of `search_frontier`."""
     meshes = request.meshes(devices)
     if request.algorithm != "ft":
@@ -53,6 +60,7 @@ def _searched(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
                 meshes,
                 request.epsilon,
                 _limits(request),
+                known,
             )
     else:
         problem = problem_of(request, devices)

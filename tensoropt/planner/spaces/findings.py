@@ -9,6 +9,7 @@ from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.planner.offers.offer import Points
 from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.request import Request
+from tensoropt.search.multilevel.coarse_to_fine import Known
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 
@@ -24,6 +25,7 @@ class Findings:
             executed; None if nothing fits yet.
         unlimited: the fastest step of strategies that keep all tensors, without a limit of memory,
             by the step's substitutions and its number of microbatches.
+        known: strategies of the batch at once, with which searches of similar steps begin.
         fits: whether an offer fits the memory as the search adds it up.
         notes: notes for the plan.
         skipped: for each space the reason why it was not searched, or not completely.
@@ -34,6 +36,7 @@ class Findings:
 
     price: int | None = None
     unlimited: dict[tuple[tuple[Rewrite, ...], int], int] = field(default_factory=dict)
+    known: Known | None = None
     fits: bool = False
     notes: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)

@@ -94,7 +94,8 @@ def searched_in_order(
         if least_bytes(request, request.devices) > usable:
             continue
         with Watch(seconds=share * seconds_left()):
-            offer = Strategies.of(request)
+            offer = Strategies.of(request, findings.known)
+        findings.known = offer.known
         yield offer
         if offer.fitting and not offer.is_quick_to_emit:
             time = offer.points[offer.fitting[0]][1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,19 @@ from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.watch import interruptible, keep, tell, was_interrupted
 
-__all__ = ["coarse_to_fine"]
+__all__ = ["Known", "coarse_to_fine"]
+
+
+class Known(NamedTuple):
+    """Strategies of a similar step: of the same operators, with other shapes or prices.
+
+    Attributes:
+        problem: the problem of that step on one mesh.
+        frontier: its strategies.
+    """
+
+    problem: GraphProblem
+    frontier: Frontier
 
 
 def coarse_to_fine(
@@ -27,6 +40,7 @@ def coarse_to_fine(
     meshes: Sequence[Refinement],
     epsilon: float = 0.0,
     limits: SearchLimits = DEFAULT_LIMITS,
+    known: Known | None = None,
 ) -> tuple[GraphProblem, Frontier]:
     """Return the frontier on the last of some meshes, found on the first and refined from mesh to
     mesh.
@@ -40,6 +54,9 @@ def coarse_to_fine(
     and the frontier never gets worse. (Coarse-to-fine dynamic programming: Raphael, 2001.) Each
     mesh is searched by `branch_and_bound`; a coarse mesh within a wide gap, and not divided.
 
+    If strategies of a similar step are known, the search begins with these, on their mesh: then
+    also a search of little time returns strategies that were searched on the last mesh.
+
     Not found are strategies in which an operator uses part of an axis of the last mesh. The proven
     gap, ``within``, is against all strategies on the last mesh; the gain from more axes is not
     bounded.
@@ -49,13 +66,18 @@ def coarse_to_fine(
         meshes: each one the mesh before with one axis split in two.
         epsilon: the gap at which the search of the last mesh ends; 0 for that of the limits.
         limits: of the search on each mesh.
+        known: strategies to begin with; without effect if their step has other operators, or if
+            their mesh is none of the meshes.
 
     Returns:
         The problem on the last mesh, or on the mesh on which the search was ended, and its
             frontier. If it was interrupted before the first frontier, that of data parallelism.
     """
-    tell(f"mesh {meshes[0].mesh}", 0, len(meshes))
-    problem = build(meshes[0].mesh)
+    first = next(
+        (n for n, step in enumerate(meshes) if known and step.mesh == known.problem.mesh), 0
+    )
+    tell(f"mesh {meshes[first].mesh}", first, len(meshes))
+    problem = build(meshes[first].mesh)
 
     def on_mesh(mesh: GraphProblem, incumbent: Frontier | None, *, last: bool) -> Outcome:
         return branch_and_bound(
@@ -71,14 +93,18 @@ def coarse_to_fine(
     def search() -> Outcome:
         nonlocal problem
         keep(partial(data_parallel.incumbent, problem), last_resort=True)
-        outcome = on_mesh(problem, None, last=len(meshes) == 1)
-        for number, step in enumerate(meshes[1:], start=1):
+        incumbent = None
+        if known is not None and _has_same_nodes(known.problem, problem):
+            incumbent = _carried(known.problem, known.frontier, problem)
+            keep(incumbent)
+        outcome = on_mesh(problem, incumbent, last=first == len(meshes) - 1)
+        for number, step in enumerate(meshes[first + 1 :], start=first + 1):
             if was_interrupted():
                 break
             keep(outcome.found)
             tell(f"mesh {step.mesh}", number, len(meshes))
             finer = build(step.mesh)
-            incumbent = _lift(problem, outcome.found, finer, step)
+            incumbent = _carried(problem, outcome.found, finer, step.split)
             outcome = on_mesh(finer, incumbent, last=number == len(meshes) - 1)
             problem = finer
         return outcome
@@ -87,24 +113,45 @@ def coarse_to_fine(
     return problem, frontier
 
 
-def _lift(
-    coarse: GraphProblem, frontier: Frontier, fine: GraphProblem, step: Refinement
-) -> Frontier:
-    """Return a frontier's strategies on the finer mesh: both new axes split as the old one did.
+def _has_same_nodes(one: GraphProblem, other: GraphProblem) -> bool:
+    """Whether two problems are on one mesh, and choose for the same operators."""
+    leaders = [[group.leader for group in problem.choices] for problem in (one, other)]
+    return one.mesh == other.mesh and leaders[0] == leaders[1]
 
-    Nearly always an option does exactly this. A loader's only option may split more, where an
-    extent is divisible by one of the new axes alone; so costs are computed anew.
+
+def _carried(
+    old: GraphProblem, frontier: Frontier, new: GraphProblem, split: int | None = None
+) -> Frontier:
+    """Return a frontier's strategies in another problem with the same nodes.
+
+    Nearly always an option of the new problem splits as the old one does. Where an extent is not
+    divisible, it may split less, and a loader's only option may split more; so costs are computed
+    anew.
+
+    Args:
+        old: the problem of the frontier.
+        frontier: its strategies.
+        new: the other problem.
+        split: the axis of the old mesh that became this axis and the next of the new one; both
+            split as the old one did. None if the meshes are equal.
     """
-    assert step.split is not None
     strategies = np.empty_like(frontier.strategies)
     for node in range(strategies.shape[1]):
         used, of_point = np.unique(frontier.strategies[:, node], return_inverse=True)
-        old, new = leader_assignments(coarse, node), leader_assignments(fine, node)
+        known, possible = leader_assignments(old, node), leader_assignments(new, node)
         # Options are numbered by which copies are saved for the backward pass, then by splits.
-        ways = len(coarse.choices[node].options.kept)
-        splits, finer_splits = len(old) // ways, len(new) // ways
-        wanted = np.insert(old[used], step.split, old[used, step.split], axis=1)
-        options = nearest_options(new[:finer_splits], wanted) + used // splits * finer_splits
+        splits, ways = len(known) // _ways(old, node), _ways(new, node)
+        new_splits = len(possible) // ways
+        wanted = known[used]
+        if split is not None:
+            wanted = np.insert(wanted, split, wanted[:, split], axis=1)
+        kept = np.where(used // splits < ways, used // splits, 0)
+        options = nearest_options(possible[:new_splits], wanted) + kept * new_splits
         strategies[:, node] = options[of_point.ravel()]
-    reduced = reduced_frontier(*fine.problem.costs(strategies), strategies)
+    reduced = reduced_frontier(*new.problem.costs(strategies), strategies)
     return replace(reduced, eliminations=frontier.eliminations)
+
+
+def _ways(problem: GraphProblem, node: int) -> int:
+    """Return the number of ways to keep the copies of a node's output."""
+    return len(problem.choices[node].options.kept)

@@ -19,9 +19,9 @@ from tensoropt.search.baselines import data_parallel
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.multilevel import coarse_to_fine as module
-from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
+from tensoropt.search.multilevel.coarse_to_fine import Known, coarse_to_fine
 from tensoropt.search.multilevel.refinement import refinements
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.watch import Watch
 
 Build = Callable[[Mesh], GraphProblem]
@@ -32,8 +32,11 @@ MESHES = refinements((2, 8), 4)
 @pytest.fixture(scope="module")
 def build(chain: Callable[..., Graph]) -> Build:
     """The problem of a small step on a mesh of 16 devices."""
-    cluster = load_cluster("2x8-v100")
-    graph = chain("Softplus", "Relu", "Sin")
+    return building(chain("Softplus", "Relu", "Sin"))
+
+
+def building(graph: Graph, cluster_name: str = "2x8-v100") -> Build:
+    cluster = load_cluster(cluster_name)
     known: dict[Mesh, GraphProblem] = {}
 
     def make(mesh: Mesh) -> GraphProblem:
@@ -111,3 +114,29 @@ def test_interrupted_before_it_knows_anything_it_ends_with_data_parallelism(
     assert watch.interrupted
     assert found.same_costs(data_parallel.solve(problem))
     assert not found.exact
+
+
+@pytest.mark.parametrize("count", [1, len(MESHES)])
+def test_a_search_begins_with_strategies_of_a_similar_step(
+    build: Build, chain: Callable[..., Graph], count: int
+) -> None:
+    """Without time, it ends with them: their splits at this step's prices."""
+    slower_links = building(chain("Softplus", "Relu", "Sin"), "2x8-v100-no-rdma")
+    known = Known(*coarse_to_fine(slower_links, MESHES[:count]))
+    with Watch(seconds=0.0, clock=lambda: 0.0):
+        problem, begun = coarse_to_fine(build, MESHES, known=known)
+    assert problem.mesh == MESHES[count - 1].mesh
+    check(problem, begun)
+    costs = problem.problem.costs(known.frontier.strategies)
+    assert begun.same_costs(reduced_frontier(*costs, known.frontier.strategies))
+    _, found = coarse_to_fine(build, MESHES, known=known)
+    assert found.dominates(begun)
+    assert found.is_within(DEFAULT_LIMITS.closing_gap)
+
+
+def test_strategies_of_other_operators_are_not_used(
+    build: Build, chain: Callable[..., Graph]
+) -> None:
+    known = Known(*coarse_to_fine(building(chain("Relu")), MESHES))
+    _, found = coarse_to_fine(build, MESHES, known=known)
+    assert found.same_costs(coarse_to_fine(build, MESHES[-1:])[1])
