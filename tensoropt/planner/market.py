@@ -52,6 +52,8 @@ _UNDERCUTTING = (stages.NAME, branches.NAME, keeping_less.NAME)
 _NONE_FITS = (
     "none of the batch at once fits the memory: it was searched to a gap of {gap:.0%} alone"
 )
+_SHARE_OF_WHOLE = 0.5
+"""The share of the time for the batch at once if none of it fits. Other spaces get the rest."""
 _FIRST_SHARE = 0.25
 """The share of the time for estimates of peaks that all offers share alike."""
 _LONGEST_REASON = 90
@@ -69,7 +71,7 @@ class Market:
     """
 
     def __init__(self, request: Request) -> None:
-        late = LatePlans(request.limit_bytes(request.devices))
+        late = LatePlans()
         self.request = dry_runs_in_time(request, late)
         self.offers: list[Offer] = []
         self.findings = Findings()
@@ -209,10 +211,10 @@ class Market:
 
         The searches of spaces end at a wider gap, which leaves time to search more of them. If a
         bound proves that no strategy of the batch at once fits, and another space may, the batch at
-        once is searched to `SearchLimits.coarse_gap`: only the ends of its frontier are used.
-        Requests with other limits may use more of it.
+        once is searched to `SearchLimits.coarse_gap`, with a share of the time: its strategies only
+        begin other searches. Requests with other limits may use more of it.
         """
-        request, devices = self.request, self.request.devices
+        request, devices, seconds = self.request, self.request.devices, inf
         optional = replace(request, closes=False)
         has_others = request.accumulate or request.keep_less or request.pipeline is not None
         may_end_early = has_others and request.results is None
@@ -221,7 +223,9 @@ class Market:
             request = replace(optional, epsilon=gap)
             request.builders.update(self.request.builders)
             self.findings.notes.append(_NONE_FITS.format(gap=gap))
-        return Strategies(optional, *search_frontier(request, devices))
+            seconds = _SHARE_OF_WHOLE * (request.search_seconds or inf)
+        with Watch(seconds=seconds):
+            return Strategies(optional, *search_frontier(request, devices))
 
     def _know_fastest(self) -> None:
         """Tell the spaces the price of the fastest strategy whose peak fits.

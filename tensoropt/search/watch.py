@@ -16,6 +16,7 @@ __all__ = [
     "Progress",
     "Watch",
     "interruptible",
+    "is_interrupted",
     "keep",
     "look_at_clock",
     "seconds_left",
@@ -223,6 +224,12 @@ def was_interrupted() -> bool:
     """Whether an interruption or time has ended a part of the search, so that it is to end now."""
     watch = _current.get()
     return watch is not None and watch.ended_by != ""
+
+
+def is_interrupted() -> bool:
+    """Whether Ctrl-C has ended this search or an earlier one."""
+    watch = _current.get()
+    return watch is not None and watch.was_interrupted_before
 
 
 def seconds_left() -> float:

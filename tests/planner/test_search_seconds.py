@@ -24,7 +24,7 @@ from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.prices.dry_runs import NO_TIME, LatePlans, dry_runs_in_time
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.planner.searches.frontier_search import search_frontier
-from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.planner.searches.pipeline_search import ANY_TIME, PipelineSearch
 from tensoropt.planner.spaces import branches, keeping_less, microbatches, stages
 from tensoropt.planner.spaces.findings import Findings
 from tensoropt.search.watch import Watch, seconds_left
@@ -96,12 +96,47 @@ def test_no_stages_are_priced_after_the_time(request_: Request, clock: Clock) ->
         with Watch(seconds=seconds):
             search = PipelineSearch(request_, 4, (2, 4), (2, 4), (1 << 40, None))
             assert search.frontier
-        assert clock.seconds == seconds
+        assert seconds <= clock.seconds < priced
         assert search.ended_by == "time"
+    clock.seconds = 0
+    with Watch(seconds=1):  # something else fits, so none is needed
+        assert not PipelineSearch(request_, 4, (2, 4), (2, 4), (1 << 40, ANY_TIME)).frontier
+    assert clock.seconds == 1
     clock.seconds = 0
     with Watch(seconds=1):  # pipelines that are demanded are searched until there is one
         search = PipelineSearch(request_, 4, (2, 2), (2, 4))
         assert {pipeline.microbatches for pipeline in search.frontier} == {2}
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_where_nothing_fits_a_pipeline_is_searched_at_any_time(
+    request_: Request, clock: Clock, is_interrupted: bool
+) -> None:
+    search = PipelineSearch(request_, 4, (2, 4), (2, 4), (1 << 40, None))
+    with Watch(seconds=0) as watch:
+        watch.interrupted = is_interrupted
+        assert bool(search.frontier) != is_interrupted
+    numbers = {pipeline.microbatches for pipeline in search.frontier}
+    assert len(numbers) == (0 if is_interrupted else 1)
+    assert search.ended_by == "time"
+
+
+@pytest.mark.parametrize("space", [stages, microbatches])
+def test_spaces_that_save_memory_are_searched_at_any_time_until_one_fits(
+    request_: Request, clock: Clock, space: Any
+) -> None:
+    _, frontier = search_frontier(request_, request_.devices)
+    factor = request_.cluster_at(request_.devices).safety_factor
+    limit = int(0.9 * frontier.memory[0] * factor)
+    unasked = PipelineNumbers(None, None, is_asked=False)
+    short = replace(request_, accumulate=True, memory_limit_bytes=limit, pipeline=unasked)
+    with Watch(seconds=0):
+        findings = Findings()
+        assert any(offer.fitting for offer in space.offers(short, findings))
+        assert not findings.skipped
+        findings = Findings(fits=True)
+        assert not list(space.offers(short, findings))
+        assert findings.skipped == {space.NAME: NO_TIME}
 
 
 def test_a_time_to_undercut_hides_no_faster_pipeline(request_: Request) -> None:
@@ -190,26 +225,22 @@ def test_estimates_replace_dry_runs_after_the_time(request_: Request, clock: Clo
     assert clock.seconds == 3  # two in 1.5 seconds, and one after that
 
 
-def test_after_the_time_plans_have_dry_runs_until_one_fits(request_: Request, clock: Clock) -> None:
-    limit = 1000
-
-    def found(peaks: list[int], is_searched: bool = True) -> list[int | str]:
-        """The peaks of as many plans, or the reasons why they are unknown."""
-        left = iter(peaks)
-        limited = replace(request_, memory_limit_bytes=limit)
-        request = replace(limited, dry_run_peak=lambda *_: Peak(next(left), 0, ""))
-        late = LatePlans(limit)
+def test_after_the_time_four_plans_have_dry_runs(request_: Request, clock: Clock) -> None:
+    def found(count: int, is_searched: bool = True) -> list[bool]:
+        """Whether each of some plans has dry runs: two of the same plan count once."""
+        late = LatePlans()
         if is_searched:
             late.end_search()
         clock.seconds = 0
         with Watch(seconds=1):
             clock.seconds = 2
+            request = replace(request_, dry_run_peak=lambda *_: Peak(1, 0, ""))
             look = dry_runs_in_time(request, late).dry_run_peak
             assert look is not None
-            plans: list[dict[str, Configuration]] = [{} for _ in peaks]
-            results = [look(Mesh((4,)), plan, {}, 1, ()) for plan in plans]
-        return [each if isinstance(each, str) else each.bytes for each in results]
+            plans: list[dict[str, Configuration]] = [{} for _ in range(count)]
+            results = [look(Mesh((4,)), plan, {}, 1, ()) for plan in plans for _ in range(2)]
+        assert results[::2] == results[1::2]
+        return [each != NO_TIME for each in results[::2]]
 
-    assert found([limit + 1, limit, 1]) == [limit + 1, limit, NO_TIME]
-    assert found([limit + 1] * 2, is_searched=False) == [limit + 1, NO_TIME]
-    assert found([limit + 1] * 5) == [*[limit + 1] * 4, NO_TIME]
+    assert found(5) == [True] * 4 + [False]
+    assert found(2, is_searched=False) == [True, False]

@@ -28,19 +28,15 @@ _LATE_PLANS = 4
 
 
 class LatePlans:
-    """The plans that have dry runs after the time is over: each follows one that does not fit.
+    """The plans that have dry runs after the time is over.
 
-    While offers are being searched, it is a single plan.
-
-    Args:
-        limit: the memory limit of a device, in bytes.
+    While offers are being searched, it is a single plan. Then it is some more: either the plan
+    before does not fit, or an offer is cheaper than the plan that does.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._most, self._count = 1, 0
         self._last: object = None
-        self._fits = False  # the last one, as far as it is known
 
     def end_search(self) -> None:
         """Allow more plans: all offers are known."""
@@ -48,16 +44,12 @@ class LatePlans:
 
     def peak(self, planned: object, run: Callable[[], Peak | str]) -> Peak | str:
         """Return the peak of a dry run of a plan, or the reason why there is none."""
-        is_late = not seconds_left()
-        if is_late and planned is not self._last:
-            if self._fits or self._count >= self._most:
+        if planned is not self._last and not seconds_left():
+            if self._count >= self._most:
                 return NO_TIME
-            self._last, self._fits = planned, True
+            self._last = planned
             self._count += 1
-        found = run()
-        if is_late and (isinstance(found, str) or found.bytes > self._limit):
-            self._fits = False
-        return found
+        return run()
 
 
 def is_quick_to_emit(request: Request, microbatches: int) -> bool:

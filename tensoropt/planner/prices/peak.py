@@ -160,7 +160,7 @@ def fitting_point(
             spread = evenly(point + 1, _MOST_ESTIMATES)
             estimates = _estimates(request, problem, frontier, spread)
             near = _likely(estimates, point, limit / peak.bytes)
-            if near is not None and seconds_left():
+            if near is not None:
                 # A faster one may fit, up to the next estimated point.
                 after = min(number for number in estimates if number > near)
                 between = [near + 1 + n for n in evenly(after - near - 1, _MOST_ESTIMATES)]

@@ -33,7 +33,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import EndedBy, Frontier
-from tensoropt.search.watch import Watch, seconds_left
+from tensoropt.search.watch import Watch, is_interrupted, seconds_left
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.staged.assignment import assign, assign_forward
@@ -127,7 +127,8 @@ class PipelineSearch:
         """The pipelines that no other beats, by ascending memory, also those that do not fit.
 
         Within limits, only promising pipelines are searched while the current `Watch` has time, and
-        only the fastest is exact.
+        only the fastest is exact. With a limit of memory alone, one pipeline is searched for longer
+        (`_goes_on`).
 
         Raises:
             InfeasibleError: if there are no limits, and still no pipeline.
@@ -138,10 +139,10 @@ class PipelineSearch:
         for number, promising in enumerate(ordered):
             if frontier and (number >= _MOST_PROMISING or promising.bound >= frontier[-1].time):
                 continue
-            if number and not seconds_left():
+            if number and not self._goes_on(frontier):
                 self.ended_by = "time"
                 break
-            priced = self._priced_in_time(promising)
+            priced = self._priced_in_time(promising, frontier)
             if not priced.sizes:
                 break
             is_needed = (problem := self._problem()).time_limit is None
@@ -172,7 +173,19 @@ class PipelineSearch:
         ordered = (plain if plain._within == self._within else self)._promising
         return ordered if self._within[1] is None else ordered[:_MOST_PROMISING]
 
-    def _priced_in_time(self, promising: _Promising) -> _Promising:
+    def _goes_on(self, found: Sequence[object]) -> bool:
+        """Whether the search goes on: while it has time, or while it needs to find something."""
+        return bool(seconds_left()) or (self._is_needed and not found)
+
+    @property
+    def _is_needed(self) -> bool:
+        """Whether a pipeline is searched at any time, since nothing is known to fit.
+
+        Then there is no step's time to undercut. Ctrl-C ends the search nevertheless.
+        """
+        return self._within is not None and self._within[1] is None and not is_interrupted()
+
+    def _priced_in_time(self, promising: _Promising, known: Sequence[Pipeline] = ()) -> _Promising:
         """Return the pipelines whose stages are priced before the time is over.
 
         The stages of a number of devices and of microbatches are priced together, which may take
@@ -183,7 +196,7 @@ class PipelineSearch:
         for count in promising.microbatches:
             sizes = []
             for size in promising.sizes:
-                if (self._within is not None or counts) and not seconds_left():
+                if (self._within is not None or counts) and not self._goes_on(known):
                     self.ended_by = "time"
                     break
                 self._price(size, count)
@@ -249,10 +262,13 @@ class PipelineSearch:
         """
         timed: list[_Promising] = []
         for count in self._microbatches:
-            least, replicated = self._fastest(evenly, count), None
+            is_needed = self._is_needed and not timed
+            least, replicated = self._fastest(evenly, count, 1.0, is_needed), None
             if least is not None:
-                replicated = self._fastest(lambda each: each.replicated, count, _REPLICATED)
-            if not seconds_left():  # the bound may lack pipelines of many stages
+                replicated = self._fastest(
+                    lambda each: each.replicated, count, _REPLICATED, is_needed
+                )
+            if not self._goes_on(timed):  # the bound may lack pipelines of many stages
                 self.ended_by = "time"
                 break
             if least is None:
@@ -271,18 +287,26 @@ class PipelineSearch:
         return [*timed[:1], *sorted(timed[1:], key=lambda each: each.bound)]
 
     def _fastest(
-        self, of: Callable[[SplitProfile], Profile], count: int, margin: float = 1.0
+        self, of: Callable[[SplitProfile], Profile], count: int, margin: float, is_needed: bool
     ) -> Pipeline | None:
         """Return the fastest pipeline with ``count`` microbatches; None if none is within limits.
 
-        The arguments ``of`` and ``margin`` are those of `_problem`.
+        Args:
+            of, margin: see `_problem`.
+            count: the number of microbatches.
+            is_needed: whether time alone does not end the search before there is one.
         """
         counts = Counts(self._stages, (count,))
         problem = self._problem(of, margin)
         problem = replace(problem, time_limit=problem.time_limit or ANY_TIME)
         with suppress(InfeasibleError):
             return pipeline_frontier(
-                problem, self._schedules[:1], sizes=self.sizes, epsilon=_BOUND_GAP, counts=counts
+                problem,
+                self._schedules[:1],
+                sizes=self.sizes,
+                epsilon=_BOUND_GAP,
+                counts=counts,
+                is_needed=is_needed,
             )[-1]
         return None
 

@@ -10,7 +10,7 @@ from tensoropt.planner.offers.offer import Points
 from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.request import Request
 from tensoropt.search.multilevel.coarse_to_fine import Known
-from tensoropt.search.watch import seconds_left
+from tensoropt.search.watch import is_interrupted, seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 
 __all__ = ["Findings"]
@@ -66,9 +66,16 @@ class Findings:
         """Store that time has ended the search of a space before anything was found."""
         self.skipped[space] = self.ENDED
 
-    def has_time(self, space: str) -> bool:
-        """Whether there is time to search a space. If there is none, the reason is stored."""
-        if seconds_left():
+    def has_time(self, space: str, *, until_one_fits: bool = False) -> bool:
+        """Whether there is time to search a space. If there is none, the reason is stored.
+
+        Args:
+            space: its name.
+            until_one_fits: whether its search goes on after the time while nothing is known to fit,
+                unless a user has interrupted it. A plan that takes longer to find is worth more
+                than none.
+        """
+        if seconds_left() or (until_one_fits and not self.fits and not is_interrupted()):
             return True
         self.skipped[space] = NO_TIME
         return False

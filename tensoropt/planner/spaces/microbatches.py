@@ -89,7 +89,7 @@ def searched_in_order(
     fastest, before = findings.price, 0
     for request in requests:
         usable = request.usable_bytes(request.devices)
-        if not findings.has_time(name):
+        if not findings.has_time(name, until_one_fits=True):
             return
         if least_bytes(request, request.devices) > usable:
             continue

@@ -69,7 +69,7 @@ def is_wanted(request: Request, findings: Findings, name: str) -> bool:
         if worth <= _LOOK_SECONDS * len(request.graph):
             findings.skipped[name] = "looking takes longer than the job's steps can win"
             return False
-    return findings.has_time(name)
+    return findings.has_time(name, until_one_fits=name == NAME)
 
 
 def _contradiction(request: Request) -> str:
