@@ -154,13 +154,13 @@ class PlanningOptions:
             ``within`` is the proven gap.
         search_seconds: for "ft", the time limit of the search; None for no limit. At the limit, as
             at Ctrl-C, the search ends with its best frontier and its proven gap. Every search ends
-            by itself eventually, most of them sooner. The first frontier is always completed, and
-            the computation of costs counts only on many devices. "mini_parallelism", "mini_cost"
-            and "profiling" may search this long for each number of devices. The search of
-            microbatches, stages, rewritten graphs and strategies that keep less may take this long
-            once more, in all; planning with its dry runs ends after one and a half times this
-            long. A search that ends by itself finds the same frontier on every
-            machine; a note of the plan says if the limit ended it.
+            by itself eventually, most of them sooner. The first frontier is always completed,
+            stages and microbatches are searched until a plan fits, and the computation of costs
+            counts only on many devices. "mini_parallelism", "mini_cost" and "profiling" may search
+            this long for each number of devices. The search of microbatches, stages, rewritten
+            graphs and strategies that keep less may take this long once more, in all; planning with
+            its dry runs ends after one and a half times this long. A search that ends by itself
+            finds the same frontier on every machine; a note of the plan says if the limit ended it.
             "auto" is 30 seconds, or less: a search also ends when it has taken longer than the rest
             of it can save. The most it can save is the proven gap in each of the job's ``steps``.
             "auto" also skips stages and rewritten graphs that are not demanded, if their search
