@@ -23,7 +23,7 @@ from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.options.planning_options import PlanningOptions
 from tensoropt.planner.prices.dry_runs import NO_TIME, LatePlans, dry_runs_in_time
 from tensoropt.planner.request import PipelineNumbers, Request
-from tensoropt.planner.searches.frontier_search import search_frontier
+from tensoropt.planner.searches.frontier_search import least_bytes, search_frontier
 from tensoropt.planner.searches.pipeline_search import ANY_TIME, PipelineSearch
 from tensoropt.planner.spaces import branches, keeping_less, microbatches, stages
 from tensoropt.planner.spaces.findings import Findings
@@ -183,6 +183,25 @@ def test_stages_get_half_of_the_time_before_microbatches_if_nothing_fits(
     Market(replace(request_, accumulate=True, memory_limit_bytes=limit, search_seconds=8))
     first_two = [(microbatches.NAME, 8), (stages.NAME, 8 if fits else 4)]
     assert asked[:2] == (first_two if fits else first_two[::-1])
+
+
+@pytest.mark.parametrize(("fits", "seconds"), [(True, 8), (False, 4)])
+def test_the_batch_at_once_gets_half_of_the_time_if_none_of_it_fits(
+    request_: Request, clock: Clock, monkeypatch: pytest.MonkeyPatch, fits: bool, seconds: float
+) -> None:
+    given: list[float] = []
+
+    def searched(*known: Any) -> Any:
+        given.append(seconds_left())
+        return search_frontier(*known)
+
+    least = least_bytes(request_, request_.devices)
+    factor = request_.cluster_at(request_.devices).safety_factor
+    limit = int((1.02 if fits else 0.9) * least * factor)
+    monkeypatch.setattr(market, "search_frontier", searched)
+    with Watch(seconds=8):
+        Market(replace(request_, accumulate=True, memory_limit_bytes=limit, search_seconds=8))
+    assert given[0] == seconds
 
 
 @pytest.mark.parametrize(("accumulate", "seconds"), [(True, 4), (False, 8)])

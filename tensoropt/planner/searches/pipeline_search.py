@@ -185,7 +185,7 @@ class PipelineSearch:
         """
         return self._within is not None and self._within[1] is None and not is_interrupted()
 
-    def _priced_in_time(self, promising: _Promising, known: Sequence[Pipeline] = ()) -> _Promising:
+    def _priced_in_time(self, promising: _Promising, found: Sequence[Pipeline]) -> _Promising:
         """Return the pipelines whose stages are priced before the time is over.
 
         The stages of a number of devices and of microbatches are priced together, which may take
@@ -196,7 +196,7 @@ class PipelineSearch:
         for count in promising.microbatches:
             sizes = []
             for size in promising.sizes:
-                if (self._within is not None or counts) and not self._goes_on(known):
+                if (self._within is not None or counts) and not self._goes_on(found):
                     self.ended_by = "time"
                     break
                 self._price(size, count)

@@ -22,4 +22,4 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
     """
     even = request.evenly_joined()
     if even is not None and findings.has_time(NAME):
-        yield Strategies.of(even)
+        yield Strategies.of(even, findings.known)

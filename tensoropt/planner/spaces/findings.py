@@ -25,7 +25,8 @@ class Findings:
             executed; None if nothing fits yet.
         unlimited: the fastest step of strategies that keep all tensors, without a limit of memory,
             by the step's substitutions and its number of microbatches.
-        known: strategies of the batch at once, with which searches of similar steps begin.
+        known: strategies of the batch at once, or of the last step in microbatches, with which
+            searches of similar steps begin.
         fits: whether an offer fits the memory as the search adds it up.
         notes: notes for the plan.
         skipped: for each space the reason why it was not searched, or not completely.

@@ -22,4 +22,4 @@ def offers(request: Request, findings: Findings) -> Iterator[Offer]:
     """
     shared = request.in_proportion()
     if shared is not None and findings.has_time(NAME):
-        yield Strategies.of(replace(shared, pipeline=None))
+        yield Strategies.of(replace(shared, pipeline=None), findings.known)
