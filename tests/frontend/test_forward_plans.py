@@ -46,7 +46,7 @@ def predictions() -> tuple[Any, Any, Any, Any, Any]:
 def test_a_run_on_test_data_equals_plain_tensorflow_under_random_strategies(
     seed: int, is_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def search(request: Request, devices: int) -> Any:
+    def search(request: Request, devices: int, *_: object) -> Any:
         problem = problem_of(request, devices)
         (strategy,) = random_strategies(problem, 1, seed, [0.6])
         planned = problem.configurations(strategy)
