@@ -278,6 +278,7 @@ class Market:
         if faster:
             fastest = min(faster, key=lambda offer: offer.points[-1][1])
             findings.searched(fastest.request, fastest.points)
+            findings.known = fastest.known
             yield fastest
 
     def _add(self, offers: Callable[[], Iterable[Offer]]) -> None:

@@ -16,7 +16,7 @@ __all__ = [
     "Progress",
     "Watch",
     "interruptible",
-    "is_interrupted",
+    "is_stopped_by_user",
     "keep",
     "look_at_clock",
     "seconds_left",
@@ -226,7 +226,7 @@ def was_interrupted() -> bool:
     return watch is not None and watch.ended_by != ""
 
 
-def is_interrupted() -> bool:
+def is_stopped_by_user() -> bool:
     """Whether Ctrl-C has ended this search or an earlier one."""
     watch = _current.get()
     return watch is not None and watch.was_interrupted_before

@@ -33,7 +33,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import EndedBy, Frontier
-from tensoropt.search.watch import Watch, is_interrupted, seconds_left
+from tensoropt.search.watch import Watch, is_stopped_by_user, seconds_left
 from tensoropt.transformations.microbatches.batch_cut import BatchCut
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.staged.assignment import assign, assign_forward
@@ -183,7 +183,7 @@ class PipelineSearch:
 
         Then there is no step's time to undercut. Ctrl-C ends the search nevertheless.
         """
-        return self._within is not None and self._within[1] is None and not is_interrupted()
+        return self._within is not None and self._within[1] is None and not is_stopped_by_user()
 
     def _priced_in_time(self, promising: _Promising, found: Sequence[Pipeline]) -> _Promising:
         """Return the pipelines whose stages are priced before the time is over.

@@ -10,7 +10,7 @@ from tensoropt.planner.offers.offer import Points
 from tensoropt.planner.prices.dry_runs import NO_TIME
 from tensoropt.planner.request import Request
 from tensoropt.search.multilevel.coarse_to_fine import Known
-from tensoropt.search.watch import is_interrupted, seconds_left
+from tensoropt.search.watch import is_stopped_by_user, seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
 
 __all__ = ["Findings"]
@@ -76,7 +76,7 @@ class Findings:
                 unless a user has interrupted it. A plan that takes longer to find is worth more
                 than none.
         """
-        if seconds_left() or (until_one_fits and not self.fits and not is_interrupted()):
+        if seconds_left() or (until_one_fits and not self.fits and not is_stopped_by_user()):
             return True
         self.skipped[space] = NO_TIME
         return False

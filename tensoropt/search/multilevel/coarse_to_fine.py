@@ -73,11 +73,7 @@ def coarse_to_fine(
         The problem on the last mesh, or on the mesh on which the search was ended, and its
             frontier. If it was interrupted before the first frontier, that of data parallelism.
     """
-    first = next(
-        (n for n, step in enumerate(meshes) if known and step.mesh == known.problem.mesh), 0
-    )
-    tell(f"mesh {meshes[first].mesh}", first, len(meshes))
-    problem = build(meshes[first].mesh)
+    first, problem, known = _beginning(build, meshes, known)
 
     def on_mesh(mesh: GraphProblem, incumbent: Frontier | None, *, last: bool) -> Outcome:
         return branch_and_bound(
@@ -94,7 +90,7 @@ def coarse_to_fine(
         nonlocal problem
         keep(partial(data_parallel.incumbent, problem), last_resort=True)
         incumbent = None
-        if known is not None and _has_same_nodes(known.problem, problem):
+        if known is not None:
             incumbent = _carried(known.problem, known.frontier, problem)
             keep(incumbent)
         outcome = on_mesh(problem, incumbent, last=first == len(meshes) - 1)
@@ -113,10 +109,27 @@ def coarse_to_fine(
     return problem, frontier
 
 
-def _has_same_nodes(one: GraphProblem, other: GraphProblem) -> bool:
-    """Whether two problems are on one mesh, and choose for the same operators."""
-    leaders = [[group.leader for group in problem.choices] for problem in (one, other)]
-    return one.mesh == other.mesh and leaders[0] == leaders[1]
+def _beginning(
+    build: Callable[[Mesh], GraphProblem], meshes: Sequence[Refinement], known: Known | None
+) -> tuple[int, GraphProblem, Known | None]:
+    """Return the number of the mesh that is searched first, its problem, and what is known there.
+
+    It is the mesh of known strategies if these choose for the same operators, and the first mesh
+    otherwise, on which nothing is known.
+    """
+    for number, step in enumerate(meshes):
+        if known is not None and step.mesh == known.problem.mesh:
+            tell(f"mesh {step.mesh}", number, len(meshes))
+            problem = build(step.mesh)
+            if _leaders(known.problem) == _leaders(problem):
+                return number, problem, known
+    tell(f"mesh {meshes[0].mesh}", 0, len(meshes))
+    return 0, build(meshes[0].mesh), None
+
+
+def _leaders(problem: GraphProblem) -> list[str]:
+    """Return the operators that a problem chooses for."""
+    return [group.leader for group in problem.choices]
 
 
 def _carried(
