@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from steps_program import keras, np, random_frontier, tensoropt, tf
+from steps_program import keras, np, search_at_random, tensoropt, tf
 
 from tensoropt.errors import GraphError
 from tensoropt.frontend.job.job import current
@@ -184,7 +184,7 @@ def worst(build: Callable[[], Made], devices: int, seed: int) -> tuple[float, in
     global RANDOM
     tensoropt.shutdown()
     tensoropt.init(devices=devices)
-    strategies.search_frontier = random_frontier(seed)
+    counts = search_at_random(seed)
     made = []
     for _ in range(2):
         RANDOM = np.random.default_rng(seed)
@@ -203,6 +203,7 @@ def worst(build: Callable[[], Made], devices: int, seed: int) -> tuple[float, in
     for batch in batches:
         pairs = zip(flat(plain(*batch)), flat(parallel(*batch)), strict=True)
         error = max([error, *(float(np.max(np.abs(a - b), initial=0)) for a, b in pairs)])
+    assert counts["searches"], "no strategy was drawn"
     present = current()  # a trace that another one has replaced is freed
     assert present.executor is not None
     assert len(present.graphs) < 3 or build is contrasts or build is epoch
@@ -249,8 +250,9 @@ def models() -> float:
     truths = fitted(lambda model: model)
     tensoropt.shutdown()
     tensoropt.init(devices=2)
-    strategies.search_frontier = random_frontier(1)
+    counts = search_at_random(1)
     found = fitted(lambda model: tensoropt.parallelize(model, pipeline=False))
+    assert counts["searches"], "no strategy was drawn"
     pairs = zip(tf.nest.flatten(found), tf.nest.flatten(truths), strict=True)
     return max(float(np.max(np.abs(np.subtract(*pair)))) for pair in pairs)
 

@@ -34,9 +34,11 @@ import tensoropt
 from tensoropt.errors import TensorOptError
 from tensoropt.planner.offers import strategies
 from tensoropt.planner.request import Request
+from tensoropt.planner.searches import frontier_search
 from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.least_time import single_strategy
+from tensoropt.search.multilevel.coarse_to_fine import Known
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.solvers import solver
 from tests.oracles.equality.compiled_models import COMPILED
@@ -236,11 +238,13 @@ def _classifier(
     )
 
 
-def random_frontier(seed: list[int]) -> Callable[[Request, int], tuple[GraphProblem, Frontier]]:
+def random_frontier(
+    seed: list[int],
+) -> Callable[[Request, int, Known | None], tuple[GraphProblem, Frontier]]:
     """A frontier with one random strategy, near data parallelism or far from it, in place of a
     search."""
 
-    def drawn(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
+    def drawn(request: Request, devices: int, _: Known | None) -> tuple[GraphProblem, Frontier]:
         problem, random = problem_of(request, devices), np.random.default_rng(seed)
         (near,) = solver("data_parallel")(problem).found.strategies
         counts = np.array([len(choice.options) for choice in problem.choices])
@@ -355,7 +359,7 @@ def main(name: str, seed: int, runs: list[tuple[int, int]]) -> None:
     strategies.preferred = lambda *_: None  # not data parallelism where that is as fast
     for devices, number in runs:
         draws = [seed, zlib.crc32(name.encode()), devices, number]
-        vars(strategies)["search_frontier"] = random_frontier(draws)
+        vars(frontier_search)["_searched"] = random_frontier(draws)
         tensoropt.shutdown()
         tensoropt.init(devices=devices)
         line: dict[str, Any] = {"model": name, "type": case.dtype, "devices": devices}
