@@ -13,7 +13,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Step
 from tensoropt.tensor_spec import TensorSpec
 
-__all__ = ["DeviceProgram", "Kernel"]
+__all__ = ["DeviceProgram", "Kernel", "Source"]
 
 Source = tuple[int, int]
 """Number of a kernel, and number of its output."""
@@ -58,9 +58,12 @@ class DeviceProgram:
         mesh: all devices.
         rank: this device.
         kept_bytes: memory that other programs keep: initial values of variables.
+        repeated: outputs of a microbatch, each with the number of microbatches that are not
+            emitted. Their outputs are as large, and are in memory as long.
     """
 
     kernels: tuple[Kernel, ...]
     mesh: Mesh
     rank: int = 0
     kept_bytes: int = 0
+    repeated: Mapping[Source, int] = field(default_factory=dict)

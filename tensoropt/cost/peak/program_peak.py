@@ -42,12 +42,14 @@ class _Buffer:
         holders: number of reads that are still to come, plus 1 if it stays in memory.
         foreign: whether it is an array of NumPy, which no kernel writes over.
         alive: whether it is not freed yet.
+        repeated: whether ``size`` includes microbatches that are not emitted.
     """
 
     size: int
     holders: int = 0
     foreign: bool = False
     alive: bool = True
+    repeated: bool = False
 
 
 @dataclass(slots=True)
@@ -114,7 +116,9 @@ class _Run:
         for number, kernel in enumerate(program.kernels):
             if operator_type(kernel.type).role in _STAY:
                 size = sum(spec.bytes for spec in kernel.outputs)
-                self._buffers[(number, 0)] = _Buffer(size, 1)
+                more = program.repeated.get((number, 0), 0)
+                size *= 1 + more
+                self._buffers[(number, 0)] = _Buffer(size, 1, repeated=more > 0)
                 self.resident += size
         self.memory.take(self.resident, "what stays")
 
@@ -128,6 +132,7 @@ class _Run:
                 self._reshard(number, kernel)
             else:
                 self._call(number, kernel)
+            self._repeat(number, kernel)
         for output, count in enumerate(self._counts[number]):
             buffer = self._buffers[(number, output)]
             buffer.holders += count
@@ -135,6 +140,16 @@ class _Run:
             self._release(self._buffers[source])
         for output in range(len(kernel.outputs)):
             self._free_if_unused(self._buffers[(number, output)])
+
+    def _repeat(self, number: int, kernel: Kernel) -> None:
+        """Take memory for the outputs of microbatches that are not emitted."""
+        for output, spec in enumerate(kernel.outputs):
+            more = self._program.repeated.get((number, output), 0)
+            buffer = self._buffers[(number, output)]
+            if more and not buffer.repeated:
+                buffer.repeated = True
+                buffer.size += more * spec.bytes
+                self.memory.take(more * spec.bytes, kernel.name)
 
     def _specs(self, kernel: Kernel) -> tuple[TensorSpec, ...]:
         return tuple(self._program.kernels[n].outputs[output] for n, output in kernel.inputs)

@@ -47,6 +47,7 @@ def in_microbatches(
     roots: Collection[str],
     batch_placeholders: frozenset[str],
     microbatches: int,
+    made: int | None = None,
 ) -> Strategy:
     """Return the strategy of a step in microbatches. The strategy's graph is that step.
 
@@ -55,11 +56,13 @@ def in_microbatches(
         roots: operators that are run or fetched.
         batch_placeholders: placeholders whose first dimension is the batch.
         microbatches: the number of microbatches, at least 2.
+        made: see `BatchCut`; by default all of them.
 
     Raises:
         GraphError: if the step cannot be computed in microbatches, or its batch does not divide.
     """
     cut = cut_along_batch(strategy.graph, batch_placeholders, microbatches)
+    cut = replace(cut, made=made or microbatches)
 
     def slot(copied: Operator, number: int) -> Slot:
         whole = strategy.configurations[copied.copy_of]
@@ -248,7 +251,13 @@ def _part(operator: Operator, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
     )
     if scale != 1:
         shard *= tf.constant(scale, shard.dtype)
-    return [shard] if dim is None else [tf.split(shard, count, dim)[cast("int", number)]]
+    if dim is None:
+        return [shard]
+    # A split would make all parts, once for each microbatch.
+    size = shard.shape.as_list()
+    size[dim] //= count
+    begin = [number * extent if n == dim else 0 for n, extent in enumerate(size)]
+    return [tf.slice(shard, begin, size)]
 
 
 def _sum(operator: Operator, inputs: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -26,6 +26,7 @@ from collectives.operations.operation import Collective
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.peak.device_program import DeviceProgram, Kernel
 from tensoropt.cost.peak.kernel_memory import HOST_CALL, MOVE, MOVE_TOGETHER
+from tensoropt.cost.peak.repeated import repeated_outputs
 from tensoropt.execution.agreement.agreement import Agreement
 from tensoropt.execution.edges.edge import PlanSteps
 from tensoropt.execution.lowering.step_options import StepOptions
@@ -46,6 +47,8 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, Step
 from tensoropt.tensor_spec import TensorSpec
 from tensoropt.tensorflow_private import ops
+from tensoropt.transformations.microbatches.step_graph import named
+from tensoropt.transformations.staged.order_of_passes import until_it_repeats
 
 __all__ = ["ScriptStep", "describe", "describe_own", "dry_run", "dry_run_stage"]
 
@@ -88,7 +91,7 @@ def dry_run(
     speeds = (1,) if mesh.shares is None else mesh.shares.speeds
     world = _DryRunWorld(mesh, position=speeds.index(max(speeds)), native=step.native)
     pipeline = Pipeline.of_mesh(world, planned, plan_steps, step.microbatches)
-    return _emitted(step, pipeline, world)
+    return _emitted(step, pipeline, world, 0)
 
 
 def dry_run_stage(
@@ -109,16 +112,39 @@ def dry_run_stage(
     first = worlds[stage].first
     of_stage = worlds[stage] = _DryRunWorld(meshes[stage], first, native=step.native)
     everyone = _DryRunWorld(Mesh.of(sum(mesh.size for mesh in meshes)), position=first)
-    return _emitted(step, pipeline(StageWorlds(tuple(worlds), everyone)), of_stage)
+    return _emitted(step, pipeline(StageWorlds(tuple(worlds), everyone)), of_stage, stage)
 
 
-def _emitted(step: ScriptStep, pipeline: Pipeline, world: _DryRunWorld) -> DeviceProgram:
-    """Emit the program of a step on the rank of a world, and describe it."""
+def _emitted(
+    step: ScriptStep, pipeline: Pipeline, world: _DryRunWorld, stage: int
+) -> DeviceProgram:
+    """Emit the program of a step on the rank of a world, and describe it.
+
+    Microbatches are emitted until the stage repeats itself. Without a backward pass nothing ends
+    a microbatch, and all are emitted.
+    """
+    count = pipeline.microbatches
+    made = until_it_repeats(pipeline.schedule, stage, len(pipeline.stages), count)
+    program = _emitted_part(step, pipeline, world, made)
+    if made == count or any(kernel.name.startswith("gradients") for kernel in program.kernels):
+        return program
+    return _emitted_part(step, pipeline, world, count)
+
+
+def _emitted_part(
+    step: ScriptStep, pipeline: Pipeline, world: _DryRunWorld, made: int
+) -> DeviceProgram:
+    """Emit the program of a step with its first microbatches, and describe it."""
+    pipeline = replace(pipeline, made=made)
     executor = Executor(step.script, pipeline, step.options, Agreement(None), imported=step.graph)
     try:
         program = executor.program((), step.roots, step.shapes)
         described = describe(program.operations, world.moved, world.mesh, world.ranks[0])
-        return replace(described, kept_bytes=_kept_bytes(executor, executor.initializers(program)))
+        kept = _kept_bytes(executor, executor.initializers(program))
+        names = [named("", number) for number in range(made)]
+        not_made = pipeline.microbatches - made
+        repeated = repeated_outputs(described.kernels, names, not_made)
+        return replace(described, kept_bytes=kept, repeated=repeated)
     finally:
         executor.close()
         gc.collect(0)  # The emitter's reference cycles hold much memory.

@@ -51,6 +51,7 @@ class Pipeline:
         schedule: the order of the stages' passes.
         everyone: all ranks in the order of stages, if processes emit different stages; None if each
             process emits all stages.
+        made: the number of microbatches that are emitted, see `BatchCut`; None for all.
     """
 
     stages: tuple[StageRanks, ...]
@@ -58,6 +59,7 @@ class Pipeline:
     microbatches: int = 1
     schedule: Schedule = "1f1b"
     everyone: MPIWorld | None = None
+    made: int | None = None
 
     @property
     def here(self) -> int:

@@ -8,7 +8,7 @@ in which the first program stored it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tensoropt.errors import GraphError
 from tensoropt.execution.lowering.microbatches import PinnedStrategy, in_microbatches
@@ -124,10 +124,12 @@ class StageStrategies:
         return DividedStep(step, tuple(pinned))
 
     def _in_one_stage(self, graph: Graph, roots: Sequence[str]) -> Strategy:
-        strategy, microbatches = self.strategy(graph), self._pipeline.microbatches
+        strategy, pipeline = self.strategy(graph), self._pipeline
+        microbatches = pipeline.microbatches
         if microbatches == 1 or not self._trains_on_a_batch(graph):
             return strategy
-        return in_microbatches(strategy, roots, self._batch_placeholders, microbatches)
+        batch = self._batch_placeholders
+        return in_microbatches(strategy, roots, batch, microbatches, pipeline.made)
 
     def _in_stages(
         self, graph: Graph, roots: Sequence[str], strategies: Sequence[Strategy]
@@ -140,6 +142,7 @@ class StageStrategies:
         if not self._trains_on_a_batch(graph):
             return staged_at_once(graph, assign_at_once(graph, planned, homes, last), last)
         cut = cut_along_batch(graph, self._batch_placeholders, pipeline.microbatches)
+        cut = replace(cut, made=pipeline.made or pipeline.microbatches)
         stages = assign_forward(cut, planned, last)
 
         def slot(copied: Operator, number: int) -> object:

@@ -86,7 +86,8 @@ class Pipelines(Offer):
         if not self.fitting:
             return None
         _, pipeline = self.pipelines[self.fitting[0]]
-        is_quick = is_quick_to_emit(self.request, pipeline.microbatches)
+        count, stages = pipeline.microbatches, len(pipeline.stages)
+        is_quick = is_quick_to_emit(self.request, count, pipeline.schedule, stages)
         if has_dry_runs(self.request, pipeline.memory) and not is_quick:
             return None
         try:

@@ -14,14 +14,15 @@ from tensoropt.planner.prices.estimates import can_be_estimated
 from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 from tensoropt.transformations.rewritten.application import Rewrite
+from tensoropt.transformations.staged.order_of_passes import Schedule, until_it_repeats
 
-__all__ = ["NO_TIME", "LatePlans", "dry_runs_in_time", "is_quick_to_emit"]
+__all__ = ["NO_TIME", "LatePlans", "dry_runs_in_time", "emitted_operators", "is_quick_to_emit"]
 
 NO_TIME = "search_seconds were over; allow more"
 """The reason in place of a peak for which there was no time."""
 
 _EMITTED_OPERATORS = 4_000
-"""The most operators of a step that is quick to emit, in some seconds."""
+"""The most operators that are quick to emit, in some seconds."""
 
 _LATE_PLANS = 4
 """The most plans that have dry runs after the time is over, once all offers are known."""
@@ -52,9 +53,18 @@ class LatePlans:
         return run()
 
 
-def is_quick_to_emit(request: Request, microbatches: int) -> bool:
+def emitted_operators(
+    request: Request, microbatches: int, schedule: Schedule = "1f1b", stages: int = 1
+) -> int:
+    """Return the number of operators that a dry run emits, at most."""
+    return len(request.graph) * until_it_repeats(schedule, 0, stages, microbatches)
+
+
+def is_quick_to_emit(
+    request: Request, microbatches: int, schedule: Schedule = "1f1b", stages: int = 1
+) -> bool:
     """Whether a dry run takes only some seconds, so that its result can bound searches."""
-    return len(request.graph) * microbatches <= _EMITTED_OPERATORS
+    return emitted_operators(request, microbatches, schedule, stages) <= _EMITTED_OPERATORS
 
 
 def dry_runs_in_time(request: Request, late: LatePlans) -> Request:

@@ -11,7 +11,7 @@ import numpy as np
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.dry_run_bounds import ESTIMATE, OVER, SUM
-from tensoropt.planner.prices.dry_runs import NO_TIME
+from tensoropt.planner.prices.dry_runs import NO_TIME, emitted_operators
 from tensoropt.planner.prices.estimates import can_be_estimated, estimated_bytes
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
@@ -28,6 +28,8 @@ _DRY_RUN_OPERATORS = 8000
 This limit does not depend on a clock, so the same request has the same plan on any machine."""
 _MOST_ESTIMATES = 12
 """The points that are estimated together, in about the time of a dry run."""
+_LAST_SHARE = 0.97
+"""The share of the limit at which the last dry run aims, since no other follows it."""
 _RELATIVE_ERROR = 1.1
 """The factor by which the ratio of two estimates may be wrong."""
 
@@ -146,7 +148,7 @@ def fitting_point(
     limit = request.limit_bytes(problem.mesh.size)
     point = frontier.fastest(request.usable_bytes(problem.mesh.size))
     tried: list[tuple[int, PredictedPeak]] = []
-    emitted = max(len(request.graph) * request.microbatches, 1)
+    emitted = max(emitted_operators(request, request.microbatches), 1)
     dry_runs_left = max(_LEAST_DRY_RUNS, min(_MOST_DRY_RUNS, _DRY_RUN_OPERATORS // emitted))
     estimates: dict[int, int] = {}
     while dry_runs_left:
@@ -166,7 +168,8 @@ def fitting_point(
                 between = [near + 1 + n for n in evenly(after - near - 1, _MOST_ESTIMATES)]
                 estimates |= _estimates(request, problem, frontier, between)
         if estimates:
-            likely = _likely(estimates, point, limit / peak.bytes)
+            share = _LAST_SHARE if dry_runs_left == 1 else 1.0
+            likely = _likely(estimates, point, share * limit / peak.bytes)
             if likely is None:
                 break
             point = likely

@@ -391,7 +391,8 @@ class PipelineSearch:
             for atom, block in zip(self.parts.costs.atoms.atoms, self.block.tolist(), strict=True)
         }
         passes = assign_forward(cut, planned, len(ends) - 1)
-        staged(cut, passes, self._request.roots, schedule)
+        # It raises what the whole step would raise.
+        staged(replace(cut, made=1), passes, self._request.roots, schedule)
         return {**assign(cut, passes), **passes}
 
     @cached_property

@@ -9,7 +9,7 @@ and they are emitted as in any other step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -78,7 +78,7 @@ class Accumulation:
             if operator.name in self._cut.before:
                 self._step.add(operator)
         upstream = {number: self._upstream(number) for number in self._cut.calls}
-        for microbatch in range(self._cut.microbatches):
+        for microbatch in range(self._cut.made):
             self._microbatch(microbatch, upstream)
         after = [
             operator
@@ -238,9 +238,9 @@ class Accumulation:
             if name not in wanted or name in self._step.operators:
                 continue
             operator = self._whole[name]
-            copies = [named(name, number) for number in range(self._cut.microbatches)]
+            copies = self._cut.copies(name)
             if name not in read:
-                self._step.new("NoOp", name, (), (), copies)
+                self._step.new("NoOp", name, (), (), dict.fromkeys(copies))
                 continue
             outputs = [TensorName(name, n) for n in range(len(operator.outputs))]
             is_sum = self._cut.sums(name)
@@ -276,7 +276,7 @@ class Accumulation:
             spec = TensorSpec((-1, *spec.shape[1:]), spec.dtype)
         self._step.gradient(name, tag.call, ys or pairs, tag.x, spec, tag.part, stops, tag.after)
         if slices:
-            self._joined(operator, [*slices, name])
+            self._joined(operator, slices, [name])
 
     def _is_near(
         self, tag: GradientTag, ys: Iterable[tuple[TensorName, TensorName | None]]
@@ -286,9 +286,10 @@ class Accumulation:
         near = {op.inputs[0].operator if op.type == BOUNDARY else op.name for op in makers}
         return not self._reached(tag.call, tag.x).isdisjoint(near)
 
-    def _joined(self, operator: Operator, slices: list[str]) -> None:
-        """Add the slices of all microbatches as one result."""
-        parts = [TensorName(name, 0) for name in slices]
+    def _joined(self, operator: Operator, slices: list[str], others: Sequence[str] = ()) -> None:
+        """Add the slices of all microbatches, and others, as one result."""
+        not_made = slices[:1] * (self._cut.microbatches - self._cut.made)
+        parts = [TensorName(name, 0) for name in [*not_made, *slices, *others]]
         self._step.new(RESULT, operator.name, parts, operator.outputs, dims=(0,), scales=(None,))
 
     def _reached(self, number: int, only: TensorName | None = None) -> frozenset[str]:

@@ -9,6 +9,7 @@ from tensoropt.errors import GraphError
 from tensoropt.graph.batch_norm import takes_statistics
 from tensoropt.graph.operator import GradientTag, Graph, TensorName
 from tensoropt.tdl import Derivation
+from tensoropt.transformations.microbatches.step_graph import named
 
 __all__ = ["BatchCut", "CallCut", "Refusal"]
 
@@ -56,6 +57,8 @@ class BatchCut:
     Attributes:
         graph: the whole step.
         microbatches: number of microbatches.
+        made: number of microbatches that get operators. A dry run makes fewer than all: then what
+            is joined from all microbatches has the results of the first in place of the others'.
         derivations: derivations of all operators.
         indices: operators that are computed microbatch by microbatch, in topological order, with
             the index of their iteration space that is cut; None for placeholders, and for operators
@@ -72,6 +75,7 @@ class BatchCut:
 
     graph: Graph
     microbatches: int
+    made: int
     derivations: Mapping[str, Derivation]
     indices: Mapping[str, int | None]
     dims: Mapping[TensorName, int]
@@ -79,6 +83,11 @@ class BatchCut:
     before: frozenset[str]
     calls: Mapping[int, CallCut]
     refusals: tuple[Refusal, ...]
+
+    def copies(self, name: str) -> list[str]:
+        """The names of an operator's copies, one for each microbatch."""
+        not_made = self.microbatches - self.made
+        return [named(name, max(0, n - not_made)) for n in range(self.microbatches)]
 
     def sums(self, name: str) -> bool:
         """Whether an operator sums over examples, so that its result is a share of the step's.

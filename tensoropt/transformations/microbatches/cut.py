@@ -135,6 +135,7 @@ class _Cutter:
         return BatchCut(
             self._graph,
             self._count,
+            self._count,
             self._derivations,
             {name: self._indices[name] for name in ordered},
             self._dims,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-__all__ = ["SCHEDULES", "Pass", "Schedule", "in_flight", "passes"]
+__all__ = ["SCHEDULES", "Pass", "Schedule", "in_flight", "passes", "until_it_repeats"]
 
 Schedule = Literal["1f1b", "gpipe", "side_by_side"]
 SCHEDULES: tuple[Schedule, ...] = ("1f1b", "gpipe")
@@ -38,6 +38,17 @@ def in_flight(schedule: Schedule, stage: int, stages: int, microbatches: int) ->
         microbatches: number of microbatches of a step.
     """
     return microbatches if schedule == "gpipe" and stages > 1 else min(stages - stage, microbatches)
+
+
+def until_it_repeats(schedule: Schedule, stage: int, stages: int, microbatches: int) -> int:
+    """The number of microbatches after which a stage takes no more memory.
+
+    A stage repeats itself once it has all microbatches in flight and sums of their gradients.
+
+    Args:
+        schedule, stage, stages, microbatches: see `in_flight`.
+    """
+    return min(microbatches, in_flight(schedule, stage, stages, microbatches) + 2)
 
 
 def passes(schedule: Schedule, stages: int, microbatches: int) -> tuple[Pass, ...]:

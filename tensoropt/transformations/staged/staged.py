@@ -87,7 +87,7 @@ class _StagedBuilder(StagedBackward):
         stage_graph.stage = self._last
         upstream = {number: self._upstream(number) for number in self._cut.calls}
         ends: dict[int, str] = {}
-        for stage_pass in passes(self._schedule, self._last + 1, self._cut.microbatches):
+        for stage_pass in passes(self._schedule, self._last + 1, self._cut.made):
             stage_graph.stage = stage_pass.stage
             self._copies.gate = ends.get(stage_pass.stage, "")
             added = (

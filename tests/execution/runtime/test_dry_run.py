@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import tensorflow as tf
 
 import tensoropt
 import tensoropt.execution.runtime.dry_run as dry_run_module
+from tensoropt.cost.peak.device_program import DeviceProgram
 from tensoropt.cost.peak.program_peak import program_peak
 from tensoropt.execution.lowering.step_options import StepOptions
 from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run, dry_run_stage
@@ -18,6 +21,11 @@ from tensoropt.execution.stages.stage_ranks import Pipeline, StageRanks, StageWo
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tests.oracles.equality import Script, choices_of, draw, planned_of, random_prices
+from tests.oracles.equality.scripts import mlp
+from tests.oracles.equality.stage_scripts import tied
+from tests.oracles.equality.stages import batch_of, draw_pipeline
+from tests.proofs import proof
 
 MESH = Mesh((2,))
 FLOAT = 4
@@ -107,3 +115,52 @@ def test_a_stage_without_variables_keeps_no_constants() -> None:
     first, last = (dry_run_stage(step, [Mesh.of(1)] * 2, stage, pipeline) for stage in (0, 1))
     assert first.kept_bytes > 0
     assert last.kept_bytes == 0
+
+
+SCRIPTS: dict[str, Callable[[], Script]] = {
+    "mlp": partial(mlp, tf.float32, 1, 48, (48, 192, 192, 48), dropout=0.2),
+    "tied": partial(tied, tf.float32, steps=1),  # slices of a table are joined
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("mlp", 8),  # its first stage has no weights, so it waits for nothing
+        ("tied", 1),
+        *(proof(name, seed) for name in SCRIPTS for seed in (0, 2, 3, 4)),
+    ],
+)
+def test_few_microbatches_take_the_memory_of_all(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, random = SCRIPTS[name](), np.random.default_rng(seed)
+    batch = batch_of(script)
+    step = ScriptStep(
+        script.graph,
+        [script.train, script.loss.split(":")[0]],
+        script.shapes,
+        StepOptions(batch, 1),
+        microbatches=8,
+        native=bool(seed % 2),
+    )
+    numbers = draw(script.imported(), choices_of(script, MESH, batch), MESH, random).numbers
+    planned = planned_of(script, MESH, numbers, batch)
+    drawn = draw_pipeline(script, random, [1, 2], microbatches=step.microbatches, schedule="1f1b")
+
+    def pipeline(worlds: StageWorlds) -> Pipeline:
+        pairs = zip(drawn.stages, worlds.stages, strict=True)
+        stages = tuple(replace(stage, world=world) for stage, world in pairs)
+        return replace(drawn, stages=stages, everyone=worlds.everyone)
+
+    def programs() -> list[DeviceProgram]:
+        meshes = [stage.world.mesh for stage in drawn.stages]
+        whole = dry_run(step, MESH, planned, ReshardSteps(MESH, random_prices(1)))
+        return [whole, *(dry_run_stage(step, meshes, stage, pipeline) for stage in (0, 1))]
+
+    few = programs()
+    assert any(program.repeated for program in few)
+    monkeypatch.setattr(dry_run_module, "until_it_repeats", lambda *_: step.microbatches)
+    for emitted, truth in zip(few, programs(), strict=True):
+        error = program_peak(emitted).bytes - program_peak(truth).bytes
+        assert abs(error) <= 1024 + 0.01 * program_peak(truth).bytes
