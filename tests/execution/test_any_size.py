@@ -91,7 +91,7 @@ def random_plan(script: Script, mesh: Mesh, number: int) -> dict[str, Configurat
     return planned
 
 
-@pytest.mark.parametrize("number", [0, 1, proof(2), proof(3)])
+@pytest.mark.parametrize("number", [0, *map(proof, range(1, 4))])
 def test_results_are_those_of_a_program_for_each_size(number: int) -> None:
     script, mesh = PADDED["averages"](), Mesh.of((2, 4)[number % 2])
     script = replace(script, feeds=script.feeds[:4])

@@ -21,6 +21,7 @@ from tests.oracles.equality import (
     train_plain,
     worst_error,
 )
+from tests.proofs import proof
 
 v1 = tf.compat.v1
 BATCH, SIDE, CHANNELS, CLASSES = 8, 8, 4, 8
@@ -98,7 +99,7 @@ def script(body: Callable[[tf.Tensor], tf.Tensor]) -> Script:
     return Script(graph, operation.name, loss.name, feeds)
 
 
-@pytest.mark.parametrize("body", [convolutions, movement, indexed])
+@pytest.mark.parametrize("body", [convolutions, indexed, proof(movement)])
 def test_training_equals_one_device(body: Any) -> None:
     written = script(body)
     truth = train_plain(written)

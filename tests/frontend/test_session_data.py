@@ -11,6 +11,7 @@ import tensorflow
 import tensoropt as tf
 from tensoropt.frontend.inputs.data_pipelines import Pipelines
 from tensoropt.frontend.job.job import current
+from tests.proofs import proof
 
 pytestmark = pytest.mark.usefixtures("graph")
 plain = tensorflow.compat.v1
@@ -232,7 +233,7 @@ def drawn(kind: str, count: int, position: Any) -> tuple[list[list[int]], list[b
     return batches, pipelines.position()
 
 
-@pytest.mark.parametrize("kind", ["one shot", "initializable", "padded"])
+@pytest.mark.parametrize("kind", ["one shot", "initializable", proof("padded")])
 def test_positions_keep_the_orders_of_later_epochs(kind: str, capsys: Any) -> None:
     """Every position in the data goes on as one run does; one that cannot says so."""
     truth, _ = drawn(kind, 12, [])

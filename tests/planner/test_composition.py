@@ -28,7 +28,11 @@ def request_of(name: str) -> Request:
     return replace(request, search_seconds=30.0, steps=1000, saves_dry_runs=True)
 
 
-@pytest.mark.parametrize(("name", "limits"), [("unet", (0.3,)), proof("chain", LIMITS)], ids=str)
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [("chain", (0.3,)), proof("unet", (0.3,)), proof("chain", LIMITS)],
+    ids=str,
+)
 def test_no_option_alone_is_better_than_the_default(
     name: str, limits: tuple[float | None, ...]
 ) -> None:

@@ -16,6 +16,7 @@ from reproduction.unity.systems import find_model
 from tensoropt.cli.plan import plan_reached
 from tensoropt.plan import Plan
 from tensoropt.tdl import registry
+from tests.proofs import proof
 
 DEVICES, BATCH, SECONDS = 6, 64, 30.0
 MODELS = {
@@ -48,7 +49,7 @@ def printed(path: Path, devices: int, cluster: str, **script: Any) -> Plan:
     return plan_reached(path, devices, cluster, (), {}, "plan").plan
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["mlp", proof("xdl")])
 def test_unitys_ours_is_what_tensoropt_plan_prints_and_no_other_is_held_back(
     name: str, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).with_name("shared_dataset_program.py")
 
 @pytest.mark.slow
 def test_rows_of_all_processes_are_the_batches_of_one_process(python: Callable[..., Any]) -> None:
-    finished = python(PROGRAM, "4", "2", "3", "4")
+    finished = python(PROGRAM, "2", "2", "3", "4")
     assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout.splitlines()[-1])
     for_share = {name: share for name, (share, _) in report["pipelines"].items()}
