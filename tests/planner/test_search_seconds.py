@@ -121,6 +121,16 @@ def test_where_nothing_fits_a_pipeline_is_searched_at_any_time(
     assert search.ended_by == "time"
 
 
+def test_where_nothing_fits_numbers_of_microbatches_without_a_bound_are_searched(
+    request_: Request, clock: Clock
+) -> None:
+    """By its bound a pipeline of two microbatches may fit, and none does."""
+    least = PipelineSearch(request_, 4, (2, 4), (2,)).frontier[0].memory
+    with Watch(seconds=0):
+        search = PipelineSearch(request_, 4, (2, 4), (2, 4, 8), (int(0.95 * least), None))
+        assert {pipeline.microbatches for pipeline in search.frontier} == {4}
+
+
 @pytest.mark.parametrize("space", [stages, microbatches])
 def test_spaces_that_save_memory_are_searched_at_any_time_until_one_fits(
     request_: Request, clock: Clock, space: Any

@@ -120,6 +120,7 @@ class PipelineSearch:
             parts, block = plain.parts, plain.block
         self._parts, self._given_block, self._known = parts, block, known
         self._cuts: dict[int, BatchCut] = {}
+        self._unbounded: list[int] = []  # numbers of microbatches for which there was no time
         self.ended_by: EndedBy = ""
 
     @cached_property
@@ -128,12 +129,11 @@ class PipelineSearch:
 
         Within limits, only promising pipelines are searched while the current `Watch` has time, and
         only the fastest is exact. With a limit of memory alone, one pipeline is searched for longer
-        (`_goes_on`).
+        (`_goes_on`), and with numbers of microbatches that time has left without a bound.
 
         Raises:
             InfeasibleError: if there are no limits, and still no pipeline.
         """
-        epsilon = max(_GAP, self._request.epsilon)
         frontier: tuple[Pipeline, ...] = ()
         ordered = self._in_order()
         for number, promising in enumerate(ordered):
@@ -145,25 +145,44 @@ class PipelineSearch:
             priced = self._priced_in_time(promising, frontier)
             if not priced.sizes:
                 break
-            is_needed = (problem := self._problem()).time_limit is None
-            if is_needed and ordered[0].guess < inf:
-                problem = replace(problem, time_limit=round(_ESTIMATED * ordered[0].guess))
-            try:
-                frontier = pipeline_frontier(
-                    problem,
-                    self._schedules,
-                    sizes=sorted(priced.sizes),
-                    epsilon=epsilon,
-                    known=frontier,
-                    counts=Counts(self._stages, priced.microbatches),
-                    is_needed=is_needed,
-                )
-            except InfeasibleError:
-                if self._within is None:
-                    raise
-            if not seconds_left():
-                self.ended_by = "time"
+            frontier = self._searched_further(priced, ordered[0].guess, frontier)
+        while self._unbounded and self._is_needed and not frontier:
+            bounded = self._bounded(self._unbounded.pop(0), True)
+            if bounded is not None:
+                priced = self._priced_in_time(bounded, frontier)
+                frontier = self._searched_further(priced, bounded.guess, frontier)
         return frontier
+
+    def _searched_further(
+        self, priced: _Promising, guess: float, known: tuple[Pipeline, ...]
+    ) -> tuple[Pipeline, ...]:
+        """Return the frontier of known pipelines and of others whose stages are priced.
+
+        Args:
+            priced: the others.
+            guess: the time of a pipeline that may be within limits. Those that are not about as
+                fast are left out, if the search has no time to undercut.
+            known: the known ones.
+        """
+        is_needed = (problem := self._problem()).time_limit is None
+        if is_needed and guess < inf:
+            problem = replace(problem, time_limit=round(_ESTIMATED * guess))
+        try:
+            known = pipeline_frontier(
+                problem,
+                self._schedules,
+                sizes=sorted(priced.sizes),
+                epsilon=max(_GAP, self._request.epsilon),
+                known=known,
+                counts=Counts(self._stages, priced.microbatches),
+                is_needed=is_needed,
+            )
+        except InfeasibleError:
+            if self._within is None:
+                raise
+        if not seconds_left():
+            self.ended_by = "time"
+        return known
 
     def _in_order(self) -> list[_Promising]:
         """Return the pipelines that are searched, in the order of the search."""
@@ -261,30 +280,38 @@ class PipelineSearch:
         are bounded, since their bounds take longest.
         """
         timed: list[_Promising] = []
-        for count in self._microbatches:
-            is_needed = self._is_needed and not timed
-            least, replicated = self._fastest(evenly, count, 1.0, is_needed), None
-            if least is not None:
-                replicated = self._fastest(
-                    lambda each: each.replicated, count, _REPLICATED, is_needed
-                )
+        for number, count in enumerate(self._microbatches):
+            bounded = self._bounded(count, self._is_needed and not timed)
             if not self._goes_on(timed):  # the bound may lack pipelines of many stages
                 self.ended_by = "time"
+                self._unbounded = list(self._microbatches[number:])
                 break
-            if least is None:
+            if bounded is None:
                 continue
-            pipelines = [least] if replicated is None else [replicated, least]
-            stages = (stage for pipeline in pipelines for stage in pipeline.stages)
-            sizes = dict.fromkeys([self.sizes[0], *(stage.devices for stage in stages)])
-            sizes.update(dict.fromkeys(n for n in self.sizes if n < max(sizes)))
-            bound = least.time / (1 + _BOUND_GAP)
-            guess = inf if replicated is None else replicated.time
-            is_slower = bool(timed) and guess > timed[-1].guess and bound > timed[-1].bound
-            timed.append(_Promising((count,), tuple(sizes), bound, guess))
-            if is_slower:
+            last = timed[-1] if timed else bounded
+            timed.append(bounded)
+            if bounded.guess > last.guess and bounded.bound > last.bound:
                 break
         timed.sort(key=lambda each: (each.guess, each.bound))
         return [*timed[:1], *sorted(timed[1:], key=lambda each: each.bound)]
+
+    def _bounded(self, count: int, is_needed: bool) -> _Promising | None:
+        """Return the pipelines with ``count`` microbatches; None if none is within limits.
+
+        Args:
+            count: the number of microbatches.
+            is_needed: see `_fastest`.
+        """
+        least = self._fastest(evenly, count, 1.0, is_needed)
+        if least is None:
+            return None
+        replicated = self._fastest(lambda each: each.replicated, count, _REPLICATED, is_needed)
+        pipelines = [least] if replicated is None else [replicated, least]
+        stages = (stage for pipeline in pipelines for stage in pipeline.stages)
+        sizes = dict.fromkeys([self.sizes[0], *(stage.devices for stage in stages)])
+        sizes.update(dict.fromkeys(n for n in self.sizes if n < max(sizes)))
+        guess = inf if replicated is None else replicated.time
+        return _Promising((count,), tuple(sizes), least.time / (1 + _BOUND_GAP), guess)
 
     def _fastest(
         self, of: Callable[[SplitProfile], Profile], count: int, margin: float, is_needed: bool
