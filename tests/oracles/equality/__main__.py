@@ -45,7 +45,7 @@ COMPILED = (
     *("nadam", "adafactor", "ftrl", "lamb", "averaged", "accumulated"),
     *("texts", "preprocessing", "loaded", "late"),
 )
-"""Small models that are compiled, see `tests.oracles.equality.compiled_models`."""
+"""Small models that are compiled, see `tests.oracles.eager.compiled_models`."""
 MODELS = ("vgg16", "wide_resnet", "lstm", "transformer")
 OTHERS = ("mlp", "mlp_dropout", "transformer_dropout")
 BARS = {"float32": 1e-4, "float64": 1e-10}
@@ -204,7 +204,7 @@ def _keras(options: argparse.Namespace) -> dict[str, Any]:
     for number in range(options.keras):
         mine = runs[turns[number % len(turns)]]
         mine.append(f"{options.devices[len(mine) % len(options.devices)]}:{number}")
-    program = [sys.executable, str(ROOT / "tests" / "oracles" / "equality" / "keras_steps.py")]
+    program = [sys.executable, "-m", "tests.oracles.eager.keras_steps"]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
     lines: list[Line] = []

@@ -1,12 +1,11 @@
 """Train an eager step under random strategies and print how far each is from TensorFlow alone.
 
-    PYTHONPATH=. python tests/oracles/equality/keras_steps.py MODEL SEED DEVICES:NUMBER...
+    python -m tests.oracles.eager.keras_steps MODEL SEED DEVICES:NUMBER...
 
-It is started by its path, since modules of its package turn on graph mode. It prints a line of JSON
-for each strategy. Models of ``keras.applications`` have images of 32 pixels. Other models are steps
-of TensorFlow's tutorials: a ``tf.function`` with one tape or two, steps that ask for static shapes
-or take ragged or sparse tensors, and an epoch that loops over its batches. The rest are small
-compiled models in float32, see `tests.oracles.equality.compiled_models`.
+It prints a line of JSON for each strategy. Models of ``keras.applications`` have images of 32
+pixels. Other models are steps of TensorFlow's tutorials: a ``tf.function`` with one tape or two,
+steps that ask for static shapes or take ragged or sparse tensors, and an epoch that loops over its
+batches. The rest are small compiled models in float32, see `tests.oracles.eager.compiled_models`.
 
 A deep network of batch normalisations magnifies rounding by a factor of a hundred and more from
 step to step. TensorFlow's own fifth loss of ResNet50 changes by 0.4 in float32 if the last bit of
@@ -41,7 +40,7 @@ from tensoropt.search.baselines.least_time import single_strategy
 from tensoropt.search.multilevel.coarse_to_fine import Known
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.solvers import solver
-from tests.oracles.equality.compiled_models import COMPILED
+from tests.oracles.eager.compiled_models import COMPILED
 
 __all__ = ["STEPS"]
 
