@@ -186,6 +186,28 @@ def test_a_wrong_estimate_of_the_fastest_point_leaves_no_faster_point_out() -> N
     assert frontier.time[point] <= 1.03 * frontier.time[fastest - 1]
 
 
+def test_the_last_dry_run_leaves_a_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first peak is 1.3 times the estimate, others are 2 % higher."""
+    monkeypatch.setattr("tensoropt.planner.prices.peak._DRY_RUN_OPERATORS", 0)
+    problem, frontier = search_frontier(request(None), 2)
+    strategies = [strategy.tolist() for strategy in frontier.strategies]
+    estimates = [predicted_peak(request(None), problem, each).bytes for each in strategies]
+    asked: list[int] = []
+
+    def dry_run(_: Mesh, planned: Mapping[str, Configuration], *__: object) -> Peak:
+        found = (problem.configurations(each) for each in strategies)
+        asked.append(list(found).index(dict(planned)))
+        return Peak(int(1.3 * estimates[asked[-1]] * (1.02 if len(asked) > 1 else 1)), 0, "")
+
+    fits = max(n for n, each in enumerate(estimates) if each < 0.9 * estimates[-1])
+    limit = int(1.005 * 1.3 * estimates[fits])
+    wanted = replace(request(None, limit), dry_run_peak=dry_run)
+    point, peak = fitting_point(wanted, problem, frontier)
+    assert len(asked) == 2
+    assert asked[1] == point < fits
+    assert peak.bytes <= limit
+
+
 def test_where_no_peak_fits_the_error_says_which_limit_would_do() -> None:
     dry_runs = DryRuns(besides={split: (9 - split) * 64 * MB for split in range(LAYERS + 1)})
     tight = request(dry_runs, 64 * MB)
