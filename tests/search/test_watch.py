@@ -15,6 +15,7 @@ from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.watch import Watch, interruptible, keep
+from tests.proofs import proof
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
@@ -30,15 +31,16 @@ def problem(random_problem: Maker) -> Problem:
     return random_problem(1)
 
 
+@pytest.mark.parametrize("places", [8, proof(1000)])
 def test_an_interruption_leaves_strategies_and_their_gap(
-    problem: Problem, interrupting: Interrupting
+    problem: Problem, interrupting: Interrupting, places: int
 ) -> None:
     told: list[str] = []
     with interrupting(told=told):
         branch_and_bound(problem, 1e-9, LARGE)
     truth = brute_force(problem)
     ended = 0
-    for at in range(1, len(told) + 1, max(1, len(told) // 8)):
+    for at in range(1, len(told) + 1, max(1, len(told) // places)):
         try:
             with interrupting(at) as watch:
                 outcome = branch_and_bound(problem, 1e-9, LARGE)

@@ -61,8 +61,7 @@ def in_microbatches(
     Raises:
         GraphError: if the step cannot be computed in microbatches, or its batch does not divide.
     """
-    cut = cut_along_batch(strategy.graph, batch_placeholders, microbatches)
-    cut = replace(cut, made=made or microbatches)
+    cut = cut_along_batch(strategy.graph, batch_placeholders, microbatches, made)
 
     def slot(copied: Operator, number: int) -> Slot:
         whole = strategy.configurations[copied.copy_of]

@@ -8,7 +8,7 @@ in which the first program stored it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tensoropt.errors import GraphError
 from tensoropt.execution.lowering.microbatches import PinnedStrategy, in_microbatches
@@ -141,8 +141,8 @@ class StageStrategies:
         homes = {name: stage_of[name] for name in variables if name in stage_of}
         if not self._trains_on_a_batch(graph):
             return staged_at_once(graph, assign_at_once(graph, planned, homes, last), last)
-        cut = cut_along_batch(graph, self._batch_placeholders, pipeline.microbatches)
-        cut = replace(cut, made=pipeline.made or pipeline.microbatches)
+        batch = self._batch_placeholders
+        cut = cut_along_batch(graph, batch, pipeline.microbatches, pipeline.made)
         stages = assign_forward(cut, planned, last)
 
         def slot(copied: Operator, number: int) -> object:

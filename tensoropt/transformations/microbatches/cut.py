@@ -37,19 +37,23 @@ _SHAPES = frozenset({"Rank", "Shape", "Size"})
 _NOT_AFFINE = "computes something other than a sum, mean or multiple from sums over the batch"
 
 
-def cut_along_batch(graph: Graph, batch_inputs: Iterable[str], microbatches: int) -> BatchCut:
+def cut_along_batch(
+    graph: Graph, batch_inputs: Iterable[str], microbatches: int, made: int | None = None
+) -> BatchCut:
     """Find the operators of a step that are computed microbatch by microbatch.
 
     Args:
         graph: one training step, shapes bound.
         batch_inputs: placeholders whose first dimension is the batch; other names are ignored.
         microbatches: number of microbatches; one is the whole batch.
+        made: see `BatchCut`; by default all of them.
 
     Raises:
         GraphError: if no placeholder is fed the batch, if placeholders have different numbers of
             examples, or if these do not divide into microbatches.
     """
-    return _Cutter(graph, frozenset(batch_inputs), microbatches).cut()
+    cut = _Cutter(graph, frozenset(batch_inputs), microbatches).cut()
+    return cut if made is None else replace(cut, made=made)
 
 
 def _with_known_shapes(graph: Graph) -> Graph:
